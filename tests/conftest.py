@@ -1,0 +1,37 @@
+"""What all tests share: the seeds of hypothesis, and a place for the data."""
+
+import os
+
+import pytest
+import torch
+from hypothesis import settings
+
+# examples take milliseconds to a second here, depending on what else the machine does
+settings.register_profile("d2lite", deadline=None, derandomize=True, max_examples=25)
+settings.load_profile("d2lite")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def drawn_data(tmp_path_factory):
+    """Unit tests never touch the network or the user's cache: the drawn data set unless D2LITE_DATA is given."""
+    saved = {name: os.environ.get(name) for name in ("XDG_CACHE_HOME", "D2LITE_OFFLINE")}
+    os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
+    os.environ["D2LITE_OFFLINE"] = "1"
+    yield
+    for name, value in saved.items():
+        if value is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = value
+
+
+@pytest.fixture
+def batch():
+    """Return make(n, dtype): n random images and labels."""
+
+    def make(n, dtype=torch.float32, seed=0):
+        generator = torch.Generator().manual_seed(seed)
+        X = torch.rand(n, 1, 28, 28, generator=generator, dtype=dtype)
+        return X, torch.randint(0, 10, (n,), generator=generator)
+
+    return make
