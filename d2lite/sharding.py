@@ -1,0 +1,124 @@
+"""Copies of the parameters, slices of the minibatch, and one thread a replica."""
+
+import contextvars
+import threading
+from contextlib import contextmanager
+
+import torch
+
+__all__ = ["parallel_apply", "replicate", "split_batch"]
+
+
+def replicate(params, devices):
+    """Return one list of parameters a device, each a fresh copy that wants a gradient.
+
+    Copies share no storage, not even two on one device: `p.to(device)` alone returns the same tensor
+    when `p` is there already.
+    """
+    check_devices(devices)
+    return [[p.detach().to(device, copy=True).requires_grad_() for p in params] for device in devices]
+
+
+def split_batch(X, y, devices):
+    """Return X_shards, y_shards: one slice of the minibatch a device, sizes differing by at most one, order kept.
+
+    X is [b, ...], y is [b], on any device. Raises ValueError for lengths that differ or b < len(devices).
+    """
+    check_batch(X, y, devices)
+    k = len(devices)
+    X_shards = [shard.to(device) for shard, device in zip(X.tensor_split(k), devices, strict=True)]
+    y_shards = [shard.to(device) for shard, device in zip(y.tensor_split(k), devices, strict=True)]
+    return X_shards, y_shards
+
+
+def check_devices(devices):
+    """Raise ValueError where `devices` is empty, TypeError where it is not a list."""
+    if isinstance(devices, (str, torch.device, int)):
+        raise TypeError(f"devices: expected a list of devices, got {devices!r}. Try try_gpus(2).")
+    if len(devices) == 0:
+        raise ValueError("devices: expected at least one device, got none. Try try_gpus(1).")
+
+
+def check_batch(X, y, devices):
+    """Raise ValueError unless X and y are equally long and hold an example for each device."""
+    check_devices(devices)
+    if len(X) != len(y):
+        raise ValueError(f"X and y: expected as many labels as examples, got {len(X)} examples and {len(y)} labels.")
+    if len(X) < len(devices):
+        raise ValueError(
+            f"minibatch: expected at least one example for each of {len(devices)} devices, got {len(X)}. "
+            "Use fewer devices or a larger batch_size."
+        )
+
+
+def parallel_apply(fn, inputs, devices):
+    """Return [fn(*inputs[i]) for each replica i], computed side by side.
+
+    On the CPU each replica has a thread of its own with one intra-op thread, so that one core stands for one GPU;
+    grad mode and autocast are the caller's, and the caller's thread count comes back afterwards. On GPUs
+    the calls are made in turn and return before the GPU has computed. All replicas are waited for; then
+    the first one that failed raises RuntimeError with its number and device, the original as its cause.
+    """
+    check_devices(devices)
+    if len(inputs) != len(devices):
+        raise ValueError(f"inputs: expected {len(devices)} (one a device), got {len(inputs)}.")
+    results, errors = [None] * len(devices), [None] * len(devices)
+
+    def replica(i):
+        try:
+            results[i] = fn(*inputs[i])
+        except Exception as error:
+            errors[i] = error
+
+    if all(torch.device(device).type == "cpu" for device in devices):
+        _run_in_threads(replica, len(devices))
+    else:
+        for i in range(len(devices)):
+            replica(i)
+    for i, error in enumerate(errors):
+        if error is not None:
+            raise RuntimeError(f"replica {i} on {devices[i]} failed: {type(error).__name__}: {error}") from error
+    return results
+
+
+def _run_in_threads(replica, k):
+    """Run replica(0) ... replica(k - 1), one thread each, and wait for all, even when interrupted."""
+    inherit = _grad_and_autocast()
+    num_threads = torch.get_num_threads()
+
+    def work(i):
+        torch.set_num_threads(1)
+        with inherit():
+            replica(i)
+
+    threads = [
+        threading.Thread(target=contextvars.copy_context().run, args=(work, i), name=f"replica-{i}") for i in range(k)
+    ]
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        for thread in threads:  # after an interrupt: a replica ends with its step
+            if thread.ident is not None:
+                thread.join()
+        torch.set_num_threads(num_threads)
+
+
+def _grad_and_autocast():
+    """Return a maker of contexts that set the caller's grad mode and CPU autocast in another thread."""
+    grad = torch.is_grad_enabled()
+    inference = torch.is_inference_mode_enabled()
+    autocast, dtype = torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
+
+    @contextmanager
+    def inherit():
+        with (
+            torch.inference_mode(inference),
+            torch.set_grad_enabled(grad),
+            torch.autocast("cpu", dtype=dtype, enabled=autocast),
+        ):
+            yield
+
+    return inherit
