@@ -1,0 +1,36 @@
+# Thin: each line can be typed by hand. README gives the same steps for Windows, without make.
+PYTHON ?= python3
+BIN := .venv/bin
+ARGS ?=
+ROOT_FLAG := $(if $(filter 0,$(shell id -u)),--allow-root)
+NBVAL := $(BIN)/python -m pytest book --nbval-lax -W default
+
+.PHONY: setup data lab test test-full bench lint clean
+
+setup: ## .venv, made or brought up to date; TORCH=cpu or TORCH=cuda decides by hand
+	@$(PYTHON) tools/setup_env.py
+
+data: setup ## Fashion-MNIST, or the drawn stand-in where there is no network
+	@$(BIN)/python -m d2lite data
+
+lab: data ## JupyterLab on the book; make lab ARGS=--no-browser passes arguments on
+	$(BIN)/jupyter lab book --ip=127.0.0.1 $(ROOT_FLAG) $(ARGS)
+
+test: data ## everything, with few examples and epochs
+	D2LITE_QUICK=1 $(BIN)/python -m pytest tests $(ARGS)
+	D2LITE_QUICK=1 $(NBVAL) --nbval-cell-timeout=120
+
+test-full: data ## the same as a learner runs it
+	$(BIN)/python -m pytest tests $(ARGS)
+	$(NBVAL) --nbval-cell-timeout=600
+
+bench: data ## the comparison table
+	$(BIN)/python -m benchmarks $(ARGS)
+
+lint: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+clean: ## removes .venv and the environments of the benchmarks as well
+	rm -rf .venv .bench build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -prune -exec rm -rf {} +

@@ -1,0 +1,118 @@
+"""`python -m d2lite`: what a learner or a teacher needs for help, on one screen.
+
+The devices, the versions, where the data is, and which features of the chapters work here. Nothing is downloaded and
+nothing that shows things is imported: versions are read from what is installed. `python -m d2lite data` fetches the
+data set, or draws the stand-in, before the first lesson.
+"""
+
+import importlib.metadata
+import os
+import platform
+import socket
+import sys
+
+import torch
+import torch.distributed as dist
+
+import d2lite
+from d2lite import data, download
+from d2lite.devices import MAX_REPLICAS, describe, num_cores, num_gpus, try_gpus
+
+__all__ = ["features", "main", "report"]
+
+PACKAGES = ("torch", "torchvision", "numpy", "jupyterlab", "ipykernel", "ipywidgets", "plotly", "anywidget")
+MIRROR = ("fashion-mnist.s3-website.eu-central-1.amazonaws.com", 80)  # where torchvision fetches Fashion-MNIST
+SET_UP = "run make lab, or pip install -r requirements.txt"
+
+
+def version_of(package):
+    """Return the installed version of `package`, or None; the package is not imported."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def memory():
+    """Return the memory of this machine as text."""
+    try:
+        import psutil
+    except ImportError:
+        return "unknown (pip install psutil)"
+    seen = psutil.virtual_memory()
+    return f"{seen.total / 2**30:.1f} GiB, {seen.available / 2**30:.1f} GiB of it free"
+
+
+def reachable(address=MIRROR, timeout_s=3.0):
+    """Return whether a connection to (host, port) opens within about `timeout_s`."""
+    try:
+        with socket.create_connection(address, timeout=timeout_s):
+            return True
+    except OSError:
+        return False
+
+
+def features(is_reachable=reachable):
+    """Return [(feature, whether it works here, what to do if not)], in the order of the chapters."""
+    installed = {package: version_of(package) is not None for package in PACKAGES}
+    shows = installed["plotly"] and installed["ipywidgets"] and installed["anywidget"]
+    gpus, ranks = num_gpus(), dist.is_available()
+    torch_hint = "this build of torch lacks it: take a build from pytorch.org"
+    return [
+        ("JupyterLab", installed["jupyterlab"] and installed["ipykernel"], SET_UP),
+        ("live figures", shows, f"plotly, ipywidgets and anywidget are missing: {SET_UP}"),
+        ("panel", shows, f"plotly, ipywidgets and anywidget are missing: {SET_UP}"),
+        (
+            "Fashion-MNIST, here or by download",
+            bool(download.find_files()) or (installed["torchvision"] and is_reachable()),
+            "its server cannot be reached (or torchvision is missing): put the four .gz files into a folder "
+            "fashion-mnist and set D2LITE_DATA to the folder above it; until then the drawn set is used",
+        ),
+        (
+            "two replicas at once",
+            gpus >= 2 or num_cores() >= 2,
+            "one core and at most one GPU: all runs are right, but a second replica saves no time",
+        ),
+        ("several GPUs", gpus >= 2, f"{gpus} here: replicas share a GPU or take a CPU core each; same notebooks"),
+        ("DDP ranks, backend gloo", ranks and dist.is_gloo_available(), torch_hint),
+        (
+            "DDP ranks, backend nccl",
+            ranks and dist.is_nccl_available() and gpus >= 1,
+            "wants NVIDIA GPUs and a CUDA build of torch (TORCH=cuda make lab); gloo does the same on CPUs",
+        ),
+    ]
+
+
+def report(is_reachable=reachable):
+    """Return the whole text."""
+    k = min(num_gpus() or num_cores(), MAX_REPLICAS)
+    lines = [
+        f"d2lite {d2lite.__version__} in {os.path.dirname(d2lite.__file__)}",
+        "",
+        f"system   {platform.platform()}",
+        f"python   {platform.python_version()} ({sys.executable})",
+        f"devices  CPU cores: {num_cores()}, GPUs: {num_gpus()}; num_gpus={k} gives {describe(try_gpus(k))}",
+        f"threads  {torch.get_num_threads()} intra-op, unless a replica sets its own",
+        f"memory   {memory()}",
+        f"data     {data.where()}",
+        "versions " + ", ".join(f"{p} {version_of(p) or 'is missing'}" for p in PACKAGES),
+        "",
+        "What works here",
+    ]
+    for name, works, otherwise in features(is_reachable):
+        lines.append(f"  {'yes' if works else 'no ':3}  {name}" + ("" if works else f" - {otherwise}"))
+    return "\n".join(lines)
+
+
+def main(arguments=()):
+    """Print the report; with the argument `data`, fetch the data set instead."""
+    if list(arguments) == ["data"]:
+        data.main()
+    elif arguments:
+        sys.exit("python -m d2lite: expected nothing, for the report, or data, to fetch the data set")
+    else:
+        print(report())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,82 @@
+"""`python -m d2lite`: the report that a learner sends along when asking for help."""
+
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from d2lite import __main__ as page
+from d2lite import data, download
+
+
+def verdicts(**arguments):
+    return {name: (works, hint) for name, works, hint in page.features(**arguments)}
+
+
+def test_the_report_names_devices_versions_data_and_every_feature():
+    text = page.report(is_reachable=lambda: False)
+    for word in ("CPU cores: ", "GPUs: ", "gives ", "memory ", "torch 2", "jupyterlab ", data.where()):
+        assert word in text
+    lines = text.split("What works here\n")[1].splitlines()
+    assert len(lines) == len(page.features(is_reachable=lambda: False))
+    for line in lines:
+        assert line.startswith(("  yes  ", "  no   "))
+        assert (" - " in line) == line.startswith("  no")  # a no says what to do
+
+
+def test_a_missing_package_is_a_no_with_what_to_do(monkeypatch):
+    monkeypatch.setattr(page, "version_of", lambda package: None if package == "anywidget" else "1.0")
+    works, hint = verdicts(is_reachable=lambda: True)["live figures"]
+    assert not works
+    assert "make lab" in hint
+    assert "anywidget is missing" in page.report(is_reachable=lambda: True)
+
+
+def test_the_version_of_what_is_not_installed_is_none():
+    assert page.version_of("torch")
+    assert page.version_of("no-such-package-anywhere") is None
+
+
+def test_the_data_is_a_yes_when_it_is_here_or_can_be_had(monkeypatch):
+    name = "Fashion-MNIST, here or by download"
+    monkeypatch.setattr(download, "find_files", lambda: None)
+    assert not verdicts(is_reachable=lambda: False)[name][0]
+    assert "D2LITE_DATA" in verdicts(is_reachable=lambda: False)[name][1]
+    assert verdicts(is_reachable=lambda: True)[name][0]
+    monkeypatch.setattr(download, "find_files", lambda: ("folder", {}))
+    assert verdicts(is_reachable=lambda: False)[name][0]
+
+
+@pytest.mark.parametrize(("gpus", "several", "nccl"), [(0, False, False), (1, False, True), (2, True, True)])
+def test_gpus_decide_what_several_gpus_and_nccl_say(monkeypatch, gpus, several, nccl):
+    monkeypatch.setattr(page, "num_gpus", lambda: gpus)
+    monkeypatch.setattr(page.dist, "is_nccl_available", lambda: True)
+    seen = verdicts(is_reachable=lambda: True)
+    assert seen["several GPUs"][0] == several
+    assert seen["DDP ranks, backend nccl"][0] == nccl
+
+
+def test_reachable_is_whether_a_connection_opens():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = server.getsockname()
+        assert page.reachable(address, timeout_s=1)
+    assert not page.reachable(address, timeout_s=1)
+
+
+def test_the_argument_data_fetches_the_data_and_another_is_refused(monkeypatch, capsys):
+    monkeypatch.setattr(data, "main", lambda: print("fetched"))
+    page.main(["data"])
+    assert capsys.readouterr().out == "fetched\n"
+    with pytest.raises(SystemExit, match="expected nothing, for the report, or data"):
+        page.main(["dta"])
+
+
+def test_it_runs_as_a_module_and_loads_nothing_that_shows_things():
+    code = (
+        "import sys, d2lite.__main__ as page; page.main(); "
+        "print([m for m in ('torchvision', 'plotly', 'ipywidgets', 'IPython') if m in sys.modules])"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stdout.startswith("d2lite ")
+    assert ended.stdout.endswith("[]\n")
