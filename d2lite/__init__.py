@@ -3,10 +3,11 @@
 import importlib
 
 from d2lite.collectives import all_reduce
-from d2lite.concise import evaluate_accuracy_gpus, init_all, train_concise
+from d2lite.concise import init_all, train_concise
 from d2lite.data import load_data_fashion_mnist, quick
-from d2lite.data_parallel import evaluate_accuracy, forward_backward, sgd, train, train_batch
+from d2lite.data_parallel import forward_backward, sgd, train, train_batch
 from d2lite.devices import describe, num_cores, num_gpus, synchronize, try_all_gpus, try_gpu, try_gpus
+from d2lite.evaluation import evaluate_accuracy, evaluate_accuracy_gpus
 from d2lite.meters import Accumulator, Timer
 from d2lite.models import LeNet, SimpleCNN, lenet, lenet_params, resnet18
 from d2lite.replicas import DataParallel, wrap

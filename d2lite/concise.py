@@ -6,11 +6,11 @@ from torch import nn
 from d2lite import runs
 from d2lite.data import load_data_fashion_mnist
 from d2lite.devices import try_gpus
-from d2lite.meters import Accumulator, Timer
+from d2lite.evaluation import evaluate_accuracy_gpus
+from d2lite.meters import Timer
 from d2lite.replicas import wrap
-from d2lite.sharding import parallel_apply, split_batch
 
-__all__ = ["evaluate_accuracy_gpus", "init_all", "train_concise"]
+__all__ = ["init_all", "train_concise"]
 
 
 def init_all(net, seed=0):
@@ -40,35 +40,25 @@ def _own_state(layer):
 
 
 def train_concise(
-    net,
-    num_gpus,
-    batch_size,
-    lr,
-    num_epochs=10,
-    num_examples=None,
-    seed=0,
-    animator=None,
-    make_optimizer=torch.optim.SGD,
-    autocast=None,
+    net, num_gpus, batch_size, lr, num_epochs=10, num_examples=None, seed=0, animator=None, optim=torch.optim.SGD
 ):
     """Train `net`, initialised anew, on `num_gpus` replicas; return the Run.
 
-    `batch_size` counts all replicas together. `make_optimizer(params, lr=lr)` returns the optimizer. `autocast` is the
-    dtype of torch.autocast for the forward pass (torch.bfloat16), or None. Raises like `train`.
+    `batch_size` counts all replicas together; `optim(params, lr=lr)` returns the optimizer. After every epoch the
+    test accuracy is added to `animator`. Raises like `train`.
     """
     devices = try_gpus(num_gpus)
     train_iter, test_iter = load_data_fashion_mnist(batch_size, num_examples, seed=seed)
     run = runs.begin(devices, train_iter, lr, num_epochs, seed=seed)
     net = wrap(init_all(net, seed), devices)
-    optimizer = make_optimizer(net.parameters(), lr=lr)
+    optimizer = optim(net.parameters(), lr=lr)
     loss_fn, timer = nn.CrossEntropyLoss(), Timer(devices)
     for epoch in range(num_epochs):
         net.train()
         timer.start()
         for X, y in train_iter:
             optimizer.zero_grad()
-            with torch.autocast(devices[0].type, dtype=autocast, enabled=autocast is not None):
-                loss = loss_fn(net(X.to(devices[0])), y.to(devices[0]))
+            loss = loss_fn(net(X.to(devices[0])), y.to(devices[0]))
             loss.backward()
             optimizer.step()
             run.add_loss(loss.detach())
@@ -78,44 +68,3 @@ def train_concise(
         if animator is not None:
             animator.add(epoch + 1, accuracy)
     return run.finish()
-
-
-def evaluate_accuracy_gpus(net, data_iter, split_f=split_batch):
-    """Return the accuracy (0..1) of a wrapped network, every device counting its shard; exact for any sizes.
-
-    `net` is a DataParallel (ours or torch's), put into evaluation mode for the time; `split_f(X, y, devices)`
-    returns X_shards, y_shards. A minibatch with fewer examples than devices uses fewer devices.
-    """
-    training = net.training
-    net.eval()
-    correct_total = Accumulator(2)
-    try:
-        with torch.no_grad():
-            devices, replicas = _replicas(net)
-            for X, y in data_iter:
-                used = devices[: len(y)]
-                X_shards, y_shards = split_f(X, y, used)
-                shards = list(zip(replicas[: len(used)], X_shards, y_shards, strict=True))
-                correct_total.add(sum(parallel_apply(_num_correct, shards, used)), len(y))
-    finally:
-        net.train(training)
-    if correct_total[1] == 0:
-        raise ValueError("data_iter: expected at least one minibatch, got none.")
-    return correct_total[0] / correct_total[1]
-
-
-def _num_correct(replica, X, y):
-    return int((replica(X).argmax(1) == y).sum())
-
-
-def _replicas(net):
-    """Return (devices, one copy of the network on each) of a wrapped network."""
-    if isinstance(net, nn.DataParallel):
-        devices = [torch.device("cuda", i) for i in net.device_ids]
-        return devices, nn.parallel.replicate(net.module, net.device_ids, detach=True)
-    if hasattr(net, "devices") and hasattr(net, "replicate"):
-        return net.devices, net.replicate()
-    raise TypeError(
-        f"net: expected a DataParallel, got {type(net).__name__}. "
-        "Wrap it with wrap(net, devices), or use evaluate_accuracy for one device."
-    )

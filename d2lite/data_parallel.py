@@ -2,18 +2,18 @@
 
 import torch
 import torch.nn.functional as F
-from torch import nn
 
 from d2lite import runs
 from d2lite.checks import positive_number
 from d2lite.collectives import all_reduce
 from d2lite.data import load_data_fashion_mnist
 from d2lite.devices import try_gpus
-from d2lite.meters import Accumulator, Timer
+from d2lite.evaluation import evaluate_accuracy
+from d2lite.meters import Timer
 from d2lite.models import lenet, lenet_params
 from d2lite.sharding import parallel_apply, replicate, split_batch
 
-__all__ = ["evaluate_accuracy", "forward_backward", "sgd", "train", "train_batch"]
+__all__ = ["forward_backward", "sgd", "train", "train_batch"]
 
 
 def forward_backward(X, y, params):
@@ -72,27 +72,3 @@ def train(num_gpus, batch_size, lr, num_epochs=10, num_examples=None, seed=0, sc
         if animator is not None:
             animator.add(epoch + 1, accuracy)
     return run.finish()
-
-
-def evaluate_accuracy(net, data_iter, device=None):
-    """Return the share of examples (0..1) for which the largest of net's logits is the label, on one device.
-
-    `net` is a module (put into evaluation mode for the time) or any function of X; `device` is where it computes, for
-    a module by default where its parameters are. Exact for a smaller last minibatch. Raises ValueError without data.
-    """
-    training = isinstance(net, nn.Module) and net.training
-    if isinstance(net, nn.Module):
-        net.eval()
-        device = device or next((p.device for p in net.parameters()), None)
-    correct_total = Accumulator(2)
-    try:
-        with torch.no_grad():
-            for X, y in data_iter:
-                X, y = X.to(device or X.device), y.to(device or y.device)
-                correct_total.add((net(X).argmax(1) == y).sum(), len(y))
-    finally:
-        if training:
-            net.train()
-    if correct_total[1] == 0:
-        raise ValueError("data_iter: expected at least one minibatch, got none.")
-    return correct_total[0] / correct_total[1]

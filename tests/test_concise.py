@@ -2,8 +2,8 @@ import pytest
 import torch
 from torch import nn
 
-from d2lite.concise import evaluate_accuracy_gpus, init_all, train_concise
-from d2lite.data_parallel import evaluate_accuracy
+from d2lite.concise import init_all, train_concise
+from d2lite.evaluation import evaluate_accuracy, evaluate_accuracy_gpus
 from d2lite.models import LeNet, SimpleCNN, resnet18
 from d2lite.replicas import DataParallel
 from d2lite.sharding import split_batch
@@ -34,7 +34,7 @@ def test_init_all_refuses_what_it_cannot_reset():
 
 def test_train_concise_gives_the_same_losses_for_any_k():
     net = SimpleCNN()
-    runs = [train_concise(net, k, 64, 0.001, 1, 320, make_optimizer=torch.optim.Adam) for k in (1, 3)]
+    runs = [train_concise(net, k, 64, 0.001, 1, 320, optim=torch.optim.Adam) for k in (1, 3)]
     assert runs[1].losses == pytest.approx(runs[0].losses, rel=1e-4)
     assert runs[1].accuracies == pytest.approx(runs[0].accuracies, abs=0.02)
     assert runs[1].settings["num_gpus"] == 3 and runs[1].status == "finished"
@@ -46,14 +46,6 @@ def test_train_concise_starts_anew_so_that_two_runs_are_equal():
     assert runs[0] == runs[1]
 
 
-def test_train_concise_in_bfloat16_computes_in_bfloat16():
-    seen = []
-    net = SimpleCNN()
-    net.conv.register_forward_hook(lambda module, inputs, output: seen.append(output.dtype))
-    run = train_concise(net, 1, 32, 0.05, 1, 64, autocast=torch.bfloat16)
-    assert seen[0] == torch.bfloat16 and run.losses[0] < 10
-
-
 @pytest.mark.parametrize("sizes", [(7, 5), (12,), (10, 2), (11, 1)])
 def test_evaluate_accuracy_gpus_is_exact(batch, sizes):
     X, y = batch(12)
@@ -62,6 +54,14 @@ def test_evaluate_accuracy_gpus_is_exact(batch, sizes):
     net = DataParallel(module, [CPU] * 3).train()
     assert evaluate_accuracy_gpus(net, data) == evaluate_accuracy(module, data)
     assert net.training
+
+
+def test_evaluation_brings_every_mode_back(batch):
+    net = DataParallel(resnet18(10, width=4), [CPU] * 2).train()
+    net.module[1].eval()  # a frozen layer
+    evaluate_accuracy_gpus(net, [batch(4)])
+    evaluate_accuracy(net.module, [batch(4)])
+    assert net.training and net.module[0].training and not net.module[1].training
 
 
 def test_evaluate_accuracy_gpus_uses_batchnorm_in_evaluation_mode_and_split_f(batch):

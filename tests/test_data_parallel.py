@@ -5,7 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from d2lite.data_parallel import evaluate_accuracy, forward_backward, sgd, train, train_batch
+from d2lite.data_parallel import forward_backward, sgd, train, train_batch
+from d2lite.evaluation import evaluate_accuracy
 from d2lite.models import LeNet, lenet, lenet_params
 from d2lite.sharding import replicate
 from d2lite.watch import Diverged, Stopped, listening

@@ -12,12 +12,12 @@ import d2lite
 PACKAGE = Path(d2lite.__file__).parent
 FLOORS = [
     {"checks", "watch"},
-    {"devices", "models", "silhouettes", "download"},
+    {"devices", "models", "silhouettes", "download", "splits"},
     {"meters", "runs", "sharding", "collectives", "data"},
-    {"replicas"},
-    {"data_parallel", "concise", "figures"},
+    {"replicas", "evaluation"},
+    {"data_parallel", "concise", "figures", "split_figures"},
     {"animator"},
-    {"panel", "controls", "background"},
+    {"panel", "controls", "background", "split_explorer"},
     {"__init__", "__main__"},
 ]
 MODULES = sorted(PACKAGE.glob("*.py"))
