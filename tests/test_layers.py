@@ -11,9 +11,9 @@ import d2lite
 
 PACKAGE = Path(d2lite.__file__).parent
 FLOORS = [
-    {"checks", "watch"},
-    {"devices", "models", "silhouettes", "download", "splits"},
-    {"meters", "runs", "sharding", "collectives", "data"},
+    {"checks", "watch", "svg", "diagnosis"},
+    {"devices", "models", "silhouettes", "download", "splits", "rank", "rank_process"},
+    {"meters", "runs", "sharding", "collectives", "data", "workers"},
     {"replicas", "evaluation"},
     {"data_parallel", "concise", "figures", "split_figures"},
     {"animator"},

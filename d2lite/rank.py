@@ -1,0 +1,149 @@
+"""One rank: the process at the other end of a pipe of `Workers`, run as `python -m d2lite.rank`.
+
+The main thread computes; a second one listens to the parent, so that a rank that waits in a collective can still say
+where it is, and ends at once when its parent is gone. Nothing is read but what comes through the inherited pipe.
+"""
+
+import contextlib
+import datetime
+import inspect
+import io
+import os
+import queue
+import shutil
+import signal
+import sys
+import threading
+import traceback
+from multiprocessing.connection import Connection
+
+import cloudpickle
+import torch
+import torch.distributed as dist
+
+from d2lite.watch import listening
+
+__all__ = ["main"]
+
+
+def main():
+    """Join the group that the parent describes, then run what it sends until it says to end."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the notebook's interrupt is the parent's to handle
+    link = _Link(Connection(int(sys.argv[1])))
+    settings = link.connection.recv()
+    sys.path[:] = settings["path"]
+    jobs = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(link, jobs, settings), name="listener", daemon=True).start()
+    try:
+        _join(settings)
+    except Exception as error:
+        link.send("error", report(error))
+        os._exit(1)
+    link.send("ready")
+    while (job := jobs.get()) is not None:
+        _run(job, link)
+    dist.destroy_process_group()
+    os._exit(0)  # no interpreter shutdown: threads of torch may still be there
+
+
+class _Link:
+    """The pipe to the parent, for both threads of a rank."""
+
+    def __init__(self, connection):
+        self.connection, self.lock = connection, threading.Lock()
+
+    def send(self, kind, payload=None):
+        with self.lock:
+            self.connection.send((kind, payload))
+
+
+class _Printer(io.TextIOBase):
+    """What the rank prints goes to the cell that called, line by line."""
+
+    def __init__(self, link):
+        self.link, self.rest = link, ""
+
+    def write(self, text):
+        lines = (self.rest + text).split("\n")
+        self.rest = lines.pop()
+        for line in lines:
+            self.link.send("print", line)
+        return len(text)
+
+    def end(self):
+        if self.rest:
+            self.write("\n")
+
+
+def _join(settings):
+    torch.set_num_threads(1)  # one core a rank
+    device_id = None
+    if settings["backend"] == "nccl":
+        device_id = torch.device("cuda", settings["rank"])
+        torch.cuda.set_device(device_id)
+    dist.init_process_group(
+        settings["backend"],
+        init_method=f"file://{settings['folder']}/store",
+        rank=settings["rank"],
+        world_size=settings["world_size"],
+        timeout=datetime.timedelta(seconds=settings["timeout_s"]),
+        device_id=device_id,
+    )
+
+
+def _listen(link, jobs, settings):
+    """Hand jobs to the main thread and answer "where are you"; when the parent is gone, leave nothing behind."""
+    try:
+        while True:
+            kind, payload = link.connection.recv()
+            if kind == "where":
+                link.send("here", _where())
+            else:
+                jobs.put(payload)
+    except (EOFError, OSError):
+        shutil.rmtree(settings["folder"], ignore_errors=True)
+        for sibling in settings["siblings"]:  # one may be stopped, or deep in C++
+            with contextlib.suppress(OSError):
+                os.kill(sibling, signal.SIGKILL)
+        os._exit(1)
+
+
+def _where():
+    """Return the frames of the main thread as (file, line, function), outermost first."""
+    frame = sys._current_frames()[threading.main_thread().ident]
+    return [(f.filename, f.lineno, f.name) for f in traceback.extract_stack(frame)]
+
+
+def _run(job, link):
+    printer = _Printer(link)
+    try:
+        with contextlib.redirect_stdout(printer), contextlib.redirect_stderr(printer):
+            fn, args = cloudpickle.loads(job)
+            with listening(lambda event, **facts: link.send("event", (event, facts)) if event == "point" else None):
+                result = fn(*args)
+                if inspect.isgenerator(result):
+                    result = _stream(result, link)
+            printer.end()
+            link.send("result", cloudpickle.dumps(result))
+    except BaseException as error:
+        printer.end()
+        link.send("error", report(error))
+
+
+def _stream(records, link):
+    """Send what a generator yields; return what it returns."""
+    while True:
+        try:
+            link.send("record", cloudpickle.dumps(next(records)))
+        except StopIteration as end:
+            return end.value
+
+
+def report(error):
+    """Return an error as plain data: its type's name, its text, its frames as (file, line, function)."""
+    frames = [(f.filename, f.lineno, f.name) for f in traceback.extract_tb(error.__traceback__)]
+    return {"type": type(error).__name__, "message": str(error), "frames": frames}
+
+
+if __name__ == "__main__":
+    main()
