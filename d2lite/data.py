@@ -81,7 +81,7 @@ class BatchIterator:
         start = time.perf_counter()
         for step, index in enumerate(order.split(self.batch_size)):
             tell("minibatch", epoch=epoch, step=step, steps=len(self), dataset=self.dataset)
-            yield self._to_float(self.images[index]), self.labels[index]
+            yield self._to_float(self.images.index_select(0, index)), self.labels[index]
         seconds = time.perf_counter() - start
         tell("epoch", epoch=epoch, seconds=seconds, num_examples=self.num_examples)
 
@@ -149,7 +149,7 @@ def _download_once(cache):
 def _read(folder, names):
     """Return ((train images, labels), (test images, labels)) as uint8 [n, 1, 28, 28] and int64 [n]."""
     arrays = [download.read_idx(folder / name) for name in names]
-    images = [torch.from_numpy(a.copy()).unsqueeze(1) for a in arrays[0::2]]
+    images = [torch.from_numpy(a).unsqueeze(1) for a in arrays[0::2]]
     labels = [torch.from_numpy(a.astype("int64")) for a in arrays[1::2]]
     for X, y, name in zip(images, labels, names[1::2], strict=True):
         if X.shape[2:] != (28, 28) or len(X) != len(y) or (len(y) and int(y.max()) > 9):

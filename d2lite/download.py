@@ -2,6 +2,7 @@
 
 import errno
 import gzip
+import math
 import os
 import shutil
 import socket
@@ -54,17 +55,23 @@ def read_idx(path):
     Format: http://yann.lecun.com/exdb/mnist/. Raises ValueError naming the file if it is cut short or damaged.
     """
     try:
-        raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as file:
+            head = file.read(4)
+            if head[:3] != b"\x00\x00\x08" or head[3:] not in (b"\x01", b"\x03"):
+                raise _broken(path, "it does not begin like an IDX file of bytes")
+            shape = tuple(int.from_bytes(file.read(4), "big") for _ in range(head[3]))
+            n_bytes = math.prod(shape)
+            if n_bytes > 2**31:
+                raise _broken(path, f"it claims to hold {n_bytes} bytes")
+            array = np.empty(shape, np.uint8)  # filled in place: no second copy in memory
+            got = file.readinto(memoryview(array).cast("B")) if n_bytes else 0
+            if got != n_bytes or file.read(1):
+                raise _broken(
+                    path, f"expected {n_bytes} bytes for shape {shape}, got {got if got != n_bytes else 'more'}"
+                )
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise _broken(path, f"it does not unpack ({error})") from error
-    dims = raw[3] if len(raw) > 4 else 0
-    if raw[:3] != b"\x00\x00\x08" or dims not in (1, 3) or len(raw) < 4 + 4 * dims:
-        raise _broken(path, "it does not begin like an IDX file of bytes")
-    shape = tuple(int(n) for n in np.frombuffer(raw, ">i4", dims, 4))
-    if len(raw) - 4 - 4 * dims != np.prod(shape):
-        expected = np.prod(shape) + 4 + 4 * dims
-        raise _broken(path, f"expected {expected} bytes for shape {shape}, got {len(raw)}")
-    return np.frombuffer(raw, np.uint8, offset=4 + 4 * dims).reshape(shape)
+    return array
 
 
 def _broken(path, why):

@@ -15,7 +15,7 @@ FLOORS = [
     {"devices", "models", "silhouettes", "download", "splits", "rank", "rank_process"},
     {"meters", "runs", "sharding", "collectives", "data", "workers"},
     {"replicas", "evaluation"},
-    {"data_parallel", "concise", "figures", "split_figures"},
+    {"data_parallel", "concise", "distributed", "figures", "split_figures"},
     {"animator"},
     {"panel", "controls", "background", "split_explorer"},
     {"__init__", "__main__"},
