@@ -18,8 +18,17 @@ from d2lite.devices import num_gpus, try_gpus
 from d2lite.evaluation import evaluating, num_correct, share
 from d2lite.meters import Timer
 from d2lite.models import LeNet
+from d2lite.watch import tell
 
-__all__ = ["evaluate_accuracy_ranks", "load_checkpoint", "my_device", "my_shard", "save_checkpoint", "train_ddp"]
+__all__ = [
+    "ddp_step",
+    "evaluate_accuracy_ranks",
+    "load_checkpoint",
+    "my_device",
+    "my_shard",
+    "save_checkpoint",
+    "train_ddp",
+]
 
 
 def my_device():
@@ -34,17 +43,33 @@ def my_shard(X, y):
     return X.tensor_split(world_size)[rank].to(device), y.tensor_split(world_size)[rank].to(device)
 
 
-def train_ddp(batch_size, lr, num_epochs=10, num_examples=None, seed=0, checkpoint=None, animator=None, make_net=LeNet):
+def ddp_step(net, optimizer, X, y):
+    """Take one step on this rank's shard of a global minibatch X [b, ...], y [b]; return the mean loss of all of it.
+
+    DDP averages gradients over ranks. The loss is a sum over the shard, divided by the whole minibatch and multiplied
+    by the number of ranks, so that this average is the gradient of the mean loss, for shards of any size.
+    """
+    X_shard, y_shard = my_shard(X, y)
+    optimizer.zero_grad()
+    loss = F.cross_entropy(net(X_shard), y_shard, reduction="sum") / len(X)
+    (loss * dist.get_world_size()).backward()
+    optimizer.step()
+    loss = loss.detach()
+    dist.all_reduce(loss)
+    return loss
+
+
+def train_ddp(batch_size, lr, num_epochs=10, num_examples=None, seed=0, checkpoint=None, make_net=LeNet):
     """Train `make_net()` with DistributedDataParallel on the ranks of the current process group; return the Run.
 
     `batch_size` counts all ranks together, and all ranks see the same minibatches as `train` does, each its shard.
-    DDP averages gradients over ranks; the loss is scaled so that this is the mean over the minibatch, for shards of any
-    size. With `checkpoint` (a path that all ranks can read), rank 0 saves after every epoch, and a run that finds the
-    file goes on from there. Raises ValueError or TypeError for settings out of range and Diverged like `train`.
+    With `checkpoint` (a path that all ranks can read), rank 0 saves after every epoch, and a run that finds the
+    file goes on from there. The test accuracy is told after every epoch, for a panel to draw. Raises ValueError or TypeError for
+    settings out of range, and Diverged like `train`.
     """
-    world_size, device = dist.get_world_size(), my_device()
+    device = my_device()
     train_iter, test_iter = load_data_fashion_mnist(batch_size, num_examples, seed=seed)
-    run = runs.begin(try_gpus(world_size), train_iter, lr, num_epochs, seed=seed)
+    run = runs.begin(try_gpus(dist.get_world_size()), train_iter, lr, num_epochs, seed=seed)
     net = DistributedDataParallel(make_net().to(device))
     optimizer = torch.optim.SGD(net.parameters(), lr=lr)
     train_iter.epoch = load_checkpoint(checkpoint, net.module, optimizer, run)
@@ -52,19 +77,11 @@ def train_ddp(batch_size, lr, num_epochs=10, num_examples=None, seed=0, checkpoi
     for epoch in range(train_iter.epoch, num_epochs):
         timer.start()
         for X, y in train_iter:
-            X_shard, y_shard = my_shard(X, y)
-            optimizer.zero_grad()
-            loss = F.cross_entropy(net(X_shard), y_shard, reduction="sum") / len(X)
-            (loss * world_size).backward()
-            optimizer.step()
-            loss = loss.detach()
-            dist.all_reduce(loss)
-            run.add_loss(loss)
+            run.add_loss(ddp_step(net, optimizer, X, y))
         seconds = timer.stop()
         run.add_epoch(seconds, evaluate_accuracy_ranks(net.module, test_iter))
         save_checkpoint(checkpoint, net.module, optimizer, run)
-        if animator is not None:
-            animator.add(epoch + 1, run.accuracy)
+        tell("point", names=["test accuracy"], x=[epoch + 1], y=[run.accuracy])
     return run.finish()
 
 

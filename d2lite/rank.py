@@ -119,7 +119,7 @@ def _run(job, link):
     try:
         with contextlib.redirect_stdout(printer), contextlib.redirect_stderr(printer):
             fn, args = cloudpickle.loads(job)
-            with listening(lambda event, **facts: link.send("event", (event, facts)) if event == "point" else None):
+            with listening(lambda event, **facts: _tell_parent(link, event, facts)):
                 result = fn(*args)
                 if inspect.isgenerator(result):
                     result = _stream(result, link)
@@ -128,6 +128,12 @@ def _run(job, link):
     except BaseException as error:
         printer.end()
         link.send("error", report(error))
+
+
+def _tell_parent(link, event, facts):
+    """Pass on what rank 0 tells, so that a panel hears it; a Run would be a copy that stands still."""
+    if dist.get_rank() == 0 and event != "run":
+        link.send("event", (event, facts))
 
 
 def _stream(records, link):

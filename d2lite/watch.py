@@ -6,7 +6,7 @@ The data iterator and `Animator.add` call `tell`; a panel listens. Nobody listen
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-__all__ = ["Diverged", "Stopped", "listening", "tell"]
+__all__ = ["Diverged", "Stopped", "heard", "listening", "tell"]
 
 _listener = ContextVar("d2lite_listener", default=None)
 
@@ -19,12 +19,14 @@ class Stopped(BaseException):
 
 
 class Diverged(ArithmeticError):
-    """Raised when the loss is NaN or infinite: `step` (from 1) and `lr` say where; `run` holds the curves so far."""
+    """Raised when a loss or a point is NaN or infinite: `step` (from 1) and `lr` (None if unknown) say where.
 
-    def __init__(self, step, lr, loss, run=None):
-        super().__init__(
-            f"diverged at step {step}, lr {lr:g}: the loss is {loss}. Try a learning rate ten times smaller."
-        )
+    `run` holds the curves so far. `unit` says what `step` counts, `what` whose value `loss` is.
+    """
+
+    def __init__(self, step, lr, loss, run=None, unit="step", what="loss"):
+        at = f"{unit} {step}" + ("" if lr is None else f", lr {lr:g}")
+        super().__init__(f"diverged at {at}: the {what} is {loss}. Try a learning rate ten times smaller.")
         self.step, self.lr, self.run = step, lr, run
 
 
@@ -38,10 +40,16 @@ def listening(listener):
         _listener.reset(token)
 
 
-def tell(event, **facts):
-    """Tell the listener of this thread, if any; the listener may raise Stopped.
+def heard():
+    """Return whether somebody listens to this thread."""
+    return _listener.get() is not None
 
-    Events: "minibatch" (epoch, step, steps), "epoch" (epoch, seconds, num_examples, dataset), "point" (x, y).
+
+def tell(event, **facts):
+    """Tell the listener of this thread, if any; the listener may raise Stopped or Diverged.
+
+    Events: "run" (run: the record of a run that begins), "minibatch" (epoch, step, steps, dataset), "evaluation",
+    "epoch" (epoch, seconds, num_examples), "point" (names, x, y: three lists with one entry a curve).
     """
     listener = _listener.get()
     if listener is not None:

@@ -69,7 +69,7 @@ class Workers:
                 if kind == "print":
                     print(f"[rank {rank}] {value}")
                 elif kind == "event":
-                    tell(value[0], rank=rank, **value[1])
+                    tell(value[0], **value[1])
                 elif kind == "results":
                     results = value
         return results
@@ -151,6 +151,7 @@ class Workers:
         began, results = time.monotonic(), {}
         while len(results) < self.world_size:
             waiting = {rank.connection: rank for rank in self._ranks if rank.rank not in results}
+            tell("waiting")  # a panel's Stop is heard here too
             for connection in wait(list(waiting), PING_S / 4):
                 rank = waiting[connection]
                 kind, value = rank.receive()
@@ -161,7 +162,8 @@ class Workers:
                 elif kind in ("error", "died"):
                     self._fail()
             late = limit_s is not None and time.monotonic() - began > limit_s
-            if any(rank.silent_s() > self.timeout_s for rank in waiting.values()) or late:
+            starting = limit_s is not None  # before it listens, a rank imports torch
+            if late or not starting and any(rank.silent_s() > self.timeout_s for rank in waiting.values()):
                 self._fail()
         yield "results", None, [results[rank] for rank in range(self.world_size)]
 

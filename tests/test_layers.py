@@ -11,12 +11,12 @@ import d2lite
 
 PACKAGE = Path(d2lite.__file__).parent
 FLOORS = [
-    {"checks", "watch", "svg", "diagnosis"},
+    {"checks", "watch", "svg", "diagnosis", "faults", "trace"},
     {"devices", "models", "silhouettes", "download", "splits", "rank", "rank_process"},
     {"meters", "runs", "sharding", "collectives", "data", "workers"},
     {"replicas", "evaluation"},
-    {"data_parallel", "concise", "distributed", "figures", "split_figures"},
-    {"animator"},
+    {"data_parallel", "concise", "distributed", "figures", "split_figures", "fault_lab"},
+    {"animator", "timelines"},
     {"panel", "controls", "background", "split_explorer"},
     {"__init__", "__main__"},
 ]
