@@ -13,44 +13,44 @@ __all__ = ["FAULTS", "diagnose", "five_steps"]
 STEPS, AT_STEP, SLOW_S = 5, 2, 0.5  # AT_STEP counts from 0
 
 
-def raise_error(grad):
+def _raise_error(grad):
     raise RuntimeError("a bug that only one rank meets")
 
 
-def kill(grad):
+def _kill(grad):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def stop(grad):
+def _stop(grad):
     os.kill(os.getpid(), signal.SIGSTOP)
     return grad
 
 
-def slow(grad):
+def _slow(grad):
     time.sleep(SLOW_S)
     return grad
 
 
-def mismatch(grad):
+def _mismatch(grad):
     return grad[:-1].clone()
 
 
-def skip(grad):
+def _skip(grad):
     return None
 
 
-def not_a_number(grad):
+def _not_a_number(grad):
     return grad * math.nan
 
 
 FAULTS = {
-    "raise: an exception on one rank": raise_error,
-    "kill: one rank is killed": kill,
-    "stop: one rank is stopped, but not ended": stop,
-    "slow: one rank sleeps half a second": slow,
-    "size: one rank reduces a shorter tensor": mismatch,
-    "skip: one rank leaves out a collective": skip,
-    "NaN: one gradient is not a number": not_a_number,
+    "raise: an exception on one rank": _raise_error,
+    "kill: one rank is killed": _kill,
+    "stop: one rank is stopped, but not ended": _stop,
+    "slow: one rank sleeps half a second": _slow,
+    "size: one rank reduces a shorter tensor": _mismatch,
+    "skip: one rank leaves out a collective": _skip,
+    "NaN: one gradient is not a number": _not_a_number,
 }
 
 

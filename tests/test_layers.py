@@ -11,13 +11,14 @@ import d2lite
 
 PACKAGE = Path(d2lite.__file__).parent
 FLOORS = [
-    {"checks", "watch", "svg", "diagnosis", "faults", "trace"},
+    {"checks", "watch", "svg", "diagnosis", "faults", "trace", "live"},
     {"devices", "models", "silhouettes", "download", "splits", "rank", "rank_process"},
     {"meters", "runs", "sharding", "collectives", "data", "workers"},
     {"replicas", "evaluation"},
     {"data_parallel", "concise", "distributed", "figures", "split_figures", "fault_lab"},
-    {"animator", "timelines"},
-    {"panel", "controls", "background", "split_explorer"},
+    {"timelines", "records", "animator"},
+    {"background", "controls", "view", "split_explorer"},
+    {"panel"},
     {"__init__", "__main__"},
 ]
 MODULES = sorted(PACKAGE.glob("*.py"))
