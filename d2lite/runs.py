@@ -10,7 +10,7 @@ import torch
 
 from d2lite.checks import positive_int, positive_number
 from d2lite.devices import describe
-from d2lite.watch import Diverged
+from d2lite.watch import Diverged, tell
 
 __all__ = ["Run", "begin"]
 
@@ -22,8 +22,9 @@ class Run:
     """One run: settings, labels, a loss a step, an accuracy and a time an epoch.
 
     `losses` are mean training losses of each minibatch, `accuracies` are of the whole test set (0..1), `seconds`
-    hold the training part of each epoch alone, measured. `status` is "running", "finished", "stopped" or
-    "diverged at step n, lr x".
+    hold the training part of each epoch alone, measured. `status` is "running", "finished", "stopped",
+    "diverged at step n, lr x" or "failed: ...". `curves` holds what an Animator was given: {name: {"x": [...],
+    "y": [...]}}; a panel fills it.
     """
 
     settings: dict
@@ -33,6 +34,7 @@ class Run:
     losses: list = field(default_factory=list)
     accuracies: list = field(default_factory=list)
     seconds: list = field(default_factory=list)
+    curves: dict = field(default_factory=dict)
     status: str = "running"
     versions: dict = field(default_factory=lambda: {"python": platform.python_version(), "torch": torch.__version__})
 
@@ -85,8 +87,9 @@ class Run:
     @property
     def label(self):
         """The run in a legend: "k=2 · lr 0.2 · batch 512"."""
-        s = self.settings
-        return f"k={s['num_gpus']} · lr {s['lr']:g} · batch {s['batch_size']}"
+        names = {"num_gpus": "k={}", "lr": "lr {}", "batch_size": "batch {}"}
+        parts = [text.format(_short(self.settings[name])) for name, text in names.items() if name in self.settings]
+        return " · ".join(parts) or "run"
 
     def to_json(self):
         """Return the record as JSON text."""
@@ -97,6 +100,10 @@ class Run:
             f"{self.label}: test accuracy {self.accuracy:.3f}, {self.seconds_per_epoch:.2f} s/epoch, "
             f"{self.examples_per_s:,.0f} examples/s ({self.devices}; {self.dataset}; {self.status})"
         )
+
+
+def _short(value):
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def begin(devices, train_iter, lr, num_epochs, **settings):
@@ -115,4 +122,6 @@ def begin(devices, train_iter, lr, num_epochs, **settings):
             "epoch). Choose fewer devices or another batch_size."
         )
     settings = {"num_gpus": k, "batch_size": train_iter.batch_size, "lr": lr, "num_epochs": num_epochs, **settings}
-    return Run(settings, describe(devices), train_iter.dataset, train_iter.num_examples)
+    run = Run(settings, describe(devices), train_iter.dataset, train_iter.num_examples)
+    tell("run", run=run)
+    return run

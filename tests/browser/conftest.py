@@ -1,0 +1,132 @@
+"""JupyterLab on a free port and Chromium in front of it; all of it is gone after the test."""
+
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+
+ROOT = Path(__file__).parents[2]
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+SETTINGS = {
+    "apputils-extension/notification": '{"fetchNews": "false", "checkForUpdates": false}',
+    "apputils-extension/themes": '{"theme": "JupyterLab %s"}',
+    "notebook-extension/tracker": '{"windowingMode": "none"}',  # cells out of sight stay on the page
+}
+
+
+def pytest_collection_modifyitems(items):
+    if CHROMIUM is None:
+        why = "Chromium not found: sudo apt-get install chromium (Fedora: dnf install chromium; macOS: Google Chrome)"
+        for item in items:
+            if Path(__file__).parent in item.path.parents:
+                item.add_marker(pytest.mark.skip(reason=why))
+
+
+@dataclass
+class Lab:
+    """A JupyterLab server: its address, its token and the folder it serves."""
+
+    url: str
+    token: str
+    folder: Path
+    settings: Path
+    pid: int
+
+    def theme(self, name):
+        """Choose "Light" or "Dark" for pages opened from now on."""
+        for path, text in SETTINGS.items():
+            file = self.settings / "@jupyterlab" / f"{path}.jupyterlab-settings"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text % name if "%" in text else text)
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory):
+    """A server on an empty folder, with settings of its own; it and its kernels are ended in every case."""
+    home = tmp_path_factory.mktemp("jupyter")
+    folder = tmp_path_factory.mktemp("notebooks")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    token = secrets.token_hex(16)
+    own = ("JUPYTER_CONFIG_DIR", "JUPYTER_RUNTIME_DIR", "JUPYTERLAB_SETTINGS_DIR", "JUPYTERLAB_WORKSPACES_DIR")
+    env = os.environ | {name: str(home / name) for name in (*own, "IPYTHONDIR")}
+    env["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ip=127.0.0.1"]
+    command += [f"--port={port}", f"--IdentityProvider.token={token}", "--ServerApp.port_retries=0"]
+    log = home / "log.txt"
+    with open(log, "w") as out:
+        server = subprocess.Popen([*command, str(folder)], env=env, stdout=out, stderr=out, stdin=subprocess.DEVNULL)
+    try:
+        lab = Lab(f"http://127.0.0.1:{port}", token, folder, home / "JUPYTERLAB_SETTINGS_DIR", server.pid)
+        lab.theme("Light")
+        _wait_for(server, f"{lab.url}/api/status?token={token}", log)
+        yield lab
+    finally:
+        end_with_children(server)
+
+
+def _wait_for(server, url, log, seconds=60):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if server.poll() is not None:
+            break
+        try:
+            with urllib.request.urlopen(url, timeout=2):
+                return
+        except (urllib.error.URLError, OSError):
+            time.sleep(0.2)
+    pytest.fail(f"JupyterLab did not come up:\n{log.read_text()[-2000:]}")
+
+
+def end_with_children(server):
+    """End a process and all it has started: kernels have process groups of their own."""
+    try:
+        family = [*psutil.Process(server.pid).children(recursive=True), psutil.Process(server.pid)]
+    except psutil.NoSuchProcess:
+        family = []
+    server.terminate()
+    try:
+        server.wait(15)
+    except subprocess.TimeoutExpired:
+        server.kill()
+        server.wait()
+    for process in family:
+        try:
+            process.kill()
+        except psutil.NoSuchProcess:
+            pass
+    psutil.wait_procs(family, timeout=5)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """Chromium, without a window."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        arguments = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=arguments)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def page(browser):
+    """A fresh page, 1400 pixels wide; what its console calls an error is kept in `page.errors`."""
+    page = browser.new_page(viewport={"width": 1400, "height": 1000})
+    page.set_default_timeout(60_000)
+    page.errors = []
+    page.on("pageerror", lambda error: page.errors.append(str(error)))
+    yield page
+    page.close()
