@@ -9,6 +9,7 @@ from d2lite.devices import try_gpus
 from d2lite.evaluation import evaluate_accuracy_gpus
 from d2lite.meters import Timer
 from d2lite.replicas import wrap
+from d2lite.sharding import one_thread_each
 
 __all__ = ["init_all", "train_concise"]
 
@@ -53,18 +54,19 @@ def train_concise(
     net = wrap(init_all(net, seed), devices)
     optimizer = optim(net.parameters(), lr=lr)
     loss_fn, timer = nn.CrossEntropyLoss(), Timer(devices)
-    for epoch in range(num_epochs):
-        net.train()
-        timer.start()
-        for X, y in train_iter:
-            optimizer.zero_grad()
-            loss = loss_fn(net(X.to(devices[0])), y.to(devices[0]))
-            loss.backward()
-            optimizer.step()
-            run.add_loss(loss.detach())
-        seconds = timer.stop()
-        accuracy = evaluate_accuracy_gpus(net, test_iter)
-        run.add_epoch(seconds, accuracy)
-        if animator is not None:
-            animator.add(epoch + 1, accuracy)
+    with one_thread_each(devices):
+        for epoch in range(num_epochs):
+            net.train()
+            timer.start()
+            for X, y in train_iter:
+                optimizer.zero_grad()
+                loss = loss_fn(net(X.to(devices[0])), y.to(devices[0]))
+                loss.backward()
+                optimizer.step()
+                run.add_loss(loss.detach())
+            seconds = timer.stop()
+            accuracy = evaluate_accuracy_gpus(net, test_iter)
+            run.add_epoch(seconds, accuracy)
+            if animator is not None:
+                animator.add(epoch + 1, accuracy)
     return run.finish()

@@ -11,7 +11,7 @@ from d2lite.devices import try_gpus
 from d2lite.evaluation import evaluate_accuracy
 from d2lite.meters import Timer
 from d2lite.models import lenet, lenet_params
-from d2lite.sharding import parallel_apply, replicate, split_batch
+from d2lite.sharding import one_thread_each, parallel_apply, replicate, split_batch
 
 __all__ = ["forward_backward", "sgd", "train", "train_batch"]
 
@@ -62,13 +62,14 @@ def train(num_gpus, batch_size, lr, num_epochs=10, num_examples=None, seed=0, sc
     device_params = replicate(lenet_params(seed, scale), devices)
     run = runs.begin(devices, train_iter, lr, num_epochs, seed=seed)
     timer = Timer(devices)
-    for epoch in range(num_epochs):
-        timer.start()
-        for X, y in train_iter:
-            run.add_loss(train_batch(X, y, device_params, devices, lr))
-        seconds = timer.stop()
-        accuracy = evaluate_accuracy(lambda X: lenet(X, device_params[0]), test_iter, devices[0])
-        run.add_epoch(seconds, accuracy)
-        if animator is not None:
-            animator.add(epoch + 1, accuracy)
+    with one_thread_each(devices):
+        for epoch in range(num_epochs):
+            timer.start()
+            for X, y in train_iter:
+                run.add_loss(train_batch(X, y, device_params, devices, lr))
+            seconds = timer.stop()
+            accuracy = evaluate_accuracy(lambda X: lenet(X, device_params[0]), test_iter, devices[0])
+            run.add_epoch(seconds, accuracy)
+            if animator is not None:
+                animator.add(epoch + 1, accuracy)
     return run.finish()

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import torch
 
-__all__ = ["parallel_apply", "replicate", "split_batch"]
+__all__ = ["one_thread_each", "parallel_apply", "replicate", "split_batch"]
 
 
 def replicate(params, devices):
@@ -103,6 +103,21 @@ def _run_in_threads(replica, k):
         for thread in threads:  # after an interrupt: a replica ends with its step
             if thread.ident is not None:
                 thread.join()
+        torch.set_num_threads(num_threads)
+
+
+@contextmanager
+def one_thread_each(devices):
+    """On the CPU keep the caller to one intra-op thread inside the block, as its replicas are; on GPUs do nothing.
+
+    The threads of an intra-op pool go on spinning for milliseconds after each operation, on cores that replicas need.
+    """
+    num_threads = torch.get_num_threads()
+    if all(torch.device(device).type == "cpu" for device in devices):
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
         torch.set_num_threads(num_threads)
 
 

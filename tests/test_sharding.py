@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from d2lite.devices import try_gpus
-from d2lite.sharding import parallel_apply, replicate, split_batch
+from d2lite.sharding import one_thread_each, parallel_apply, replicate, split_batch
 
 CPU = torch.device("cpu")
 
@@ -108,3 +108,13 @@ def test_parallel_apply_keeps_grad_mode_and_autocast(grad):
 def test_parallel_apply_wants_inputs_for_each_device():
     with pytest.raises(ValueError, match=r"inputs: expected 2 \(one a device\), got 1"):
         parallel_apply(print, [()], [CPU] * 2)
+
+
+def test_one_thread_each_is_for_the_cpu_and_is_undone():
+    before = torch.get_num_threads()
+    with pytest.raises(KeyError), one_thread_each([CPU] * 2):
+        assert torch.get_num_threads() == 1
+        raise KeyError
+    assert torch.get_num_threads() == before
+    with one_thread_each([torch.device("cuda", 0)]):
+        assert torch.get_num_threads() == before
