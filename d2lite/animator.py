@@ -187,7 +187,8 @@ class Animator:
                 labels[i] = f"{labels[i] or axis} (power of ten)"
         if not self.legend:
             traces = [t | {"name": ""} for t in traces]
-        return svg.draw(traces, "", *labels, *limits, width=self.width, height=self.height)
+        height = self.height + 60 - 18 * len(traces)  # with its legends as high as plotly's
+        return svg.draw(traces, "", *labels, *limits, width=self.width, height=max(height, 160))
 
     def __repr__(self):
         names, ys = self.names(len(self.X)), self.Y

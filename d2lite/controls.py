@@ -13,6 +13,7 @@ __all__ = ["make", "values"]
 
 BATCH_SIZES = (32, 64, 128, 256, 512, 1024, 2048)
 _SEEDS = (0, 2**31 - 1)
+_STEP = 0.02  # of a log slider, in powers of ten: 5%
 _EMPTY = inspect.Parameter.empty
 
 
@@ -44,11 +45,8 @@ def make(function, given, fixed=()):
 
 
 def values(controls):
-    """Return {parameter: value} as the controls stand; what a log slider gives is rounded to three digits."""
-    return {
-        name: float(f"{c.value:.3g}") if isinstance(c, widgets.FloatLogSlider) and c.value != c.given else c.value
-        for name, c in controls.items()
-    }
+    """Return {parameter: value} as the controls stand; where a log slider was moved to is rounded to two digits."""
+    return {name: _readable(c) if isinstance(c, widgets.FloatLogSlider) else c.value for name, c in controls.items()}
 
 
 def _parameters(function):
@@ -170,13 +168,20 @@ def _log_slider(name, start, limits, bounds):
         low, high = min(low, start), max(high, start)
     elif not low <= start <= high:
         start = math.sqrt(low * high)
-    low, high = math.log10(low), math.log10(high)
+    low, high, at = math.log10(low), math.log10(high), math.log10(start)
+    low = at - math.floor((at - low) / _STEP + 1e-9) * _STEP  # on the page the steps begin at the lower end
     slider = widgets.FloatLogSlider(
-        value=start, base=10, min=math.floor(low * 1e9) / 1e9, max=math.ceil(high * 1e9) / 1e9, step=0.05,
-        readout_format=".3g",
-    )  # fmt: skip
+        value=start, base=10, min=min(low, at), max=max(high, at), step=_STEP, readout_format=".2g"
+    )
     slider.given = slider.value = start
     return slider
+
+
+def _readable(slider):
+    """The number as given, or to two digits where the slider was moved to one of its steps."""
+    steps = math.log10(slider.value / slider.given) / _STEP
+    moved = round(steps) != 0 and abs(steps - round(steps)) < 1e-6
+    return float(f"{slider.value:.2g}") if moved else slider.value
 
 
 def _selection(name, options, default):

@@ -143,7 +143,9 @@ def axes(runs):
     """
     data = sorted({run.dataset for run in runs if run.dataset})
     found = dict.fromkeys(name for run in runs for name in curves_of(run)) or ["test accuracy"]
-    title = (f"{next(iter(found))}, " if len(found) == 1 else "") + (" and ".join(data) or "no run yet")
+    title = " and ".join(data) or ("data not named" if runs else "no run yet")
+    if len(found) == 1:
+        title = f"{next(iter(found))}, {title}"
     yaxis = {"title": {"text": html.escape(" · ".join(found))}, "range": None, "autorange": True, "tickformat": ""}
     if all(is_accuracy(name) for name in found):
         yaxis |= {"range": [0, 1], "autorange": False, "tickformat": ".0%"}

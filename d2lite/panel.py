@@ -159,7 +159,7 @@ class Panel:
             devices = training.run.devices
         else:
             devices = _devices({**self.fixed, **controls.values(self.controls)})
-        self._view.label(devices or "chosen by the function", self._dataset or "named when training starts")
+        self._view.label(devices or "chosen by the function", self._dataset or "named by the run")
 
     def _repr_mimebundle_(self, include=None, exclude=None):
         return {**self._view.widget._repr_mimebundle_(), "text/plain": repr(self)}

@@ -112,6 +112,6 @@ def _stroke(i):
     """The stroke of the i-th run's curve, as a small picture."""
     colour, dash, _ = style(i)
     return (
-        '<svg width="34" height="8" aria-hidden="true"><path d="M0 4h34" fill="none" '
+        '<svg width="30" height="8" aria-hidden="true"><path d="M0 4h30" fill="none" '
         f'stroke="{colour}" stroke-width="3" stroke-dasharray="{DASHES[dash]}"/></svg>'
     )

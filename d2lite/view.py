@@ -5,11 +5,10 @@ Sizes are fixed, and room is kept for what comes later, so that nothing jumps. O
 
 import html
 
-import nbformat  # noqa: F401  before FigureWidget, whose own way to it builds 38 grammars first (4 s)
-import plotly.graph_objects as go
 from ipywidgets import widgets
 
 from d2lite import figures, records
+from d2lite.live import close_all, live_figure
 
 __all__ = ["View"]
 
@@ -20,11 +19,12 @@ _CSS = """<style>
 .d2lite .js-plotly-plot text { fill: var(--jp-ui-font-color1, #797979) !important; }
 .d2lite .js-plotly-plot .hoverlayer text { fill: #fff !important; }
 .d2lite table { border-collapse: collapse; font-size: 13px; width: 100%; }
-.d2lite th, .d2lite td { text-align: left; padding: 3px 10px 3px 0; vertical-align: top; }
+.d2lite th, .d2lite td { text-align: left; padding: 3px 10px 3px 0; vertical-align: bottom; }
 .d2lite tr { border-bottom: 1px solid var(--jp-border-color2, #888); background: none !important; }
 .d2lite thead th { font-weight: 600; position: sticky; top: 0; background: var(--jp-layout-color0, Canvas); }
-.d2lite tbody th { font-weight: 400; white-space: nowrap; }
-.d2lite td:nth-child(n+6) { min-width: 90px; }
+.d2lite tbody th, .d2lite td { font-weight: 400; white-space: nowrap; }
+.d2lite .newest { flex-direction: column-reverse; } /* scrolled to its end */
+.d2lite .newest > * { margin-bottom: auto; }
 .d2lite pre { margin: 0; font-size: 12px; white-space: pre-wrap; color: inherit; background: none; }
 .d2lite pre.problem { border-left: 4px solid #D55E00; padding-left: 8px; }
 </style>"""
@@ -41,9 +41,8 @@ class View:
         self.save = _button("Save", "save", "Write all runs to a JSON file")
         self.labels, self.status, self.table, self.messages = (widgets.HTML() for _ in range(4))
         self.progress = widgets.FloatProgress(max=1.0, layout=_LAYOUT(width="100%", height="10px", margin="4px 0"))
-        self.curves, self.bars = go.FigureWidget(figures.curves([])), go.FigureWidget(figures.seconds_per_epoch([]))
-        for figure in (self.curves, self.bars):
-            figure._config = {"responsive": True, "displayModeBar": False}
+        self.curves, curves = live_figure(figures.curves([]))
+        self.bars, bars = live_figure(figures.seconds_per_epoch([]))
         self._shape = self._axes = self._bar_values = None
         parts = [
             widgets.HTML(_CSS, layout=_LAYOUT(height="0", margin="0")),
@@ -52,9 +51,9 @@ class View:
             _fixed(self.labels, "44px"),
             self.progress,
             _fixed(self.status, "24px"),
-            _row([_figure(self.curves, "2 1 420px"), _figure(self.bars, "1 1 280px")]),
-            _fixed(self.table, "152px"),
-            _fixed(self.messages, "84px"),
+            _row([_figure(curves, "2 1 420px"), _figure(bars, "1 1 280px")]),
+            _fixed(self.table, "152px", newest=True),
+            _fixed(self.messages, "84px", newest=True),
         ]
         self.widget = widgets.VBox(parts, layout=_LAYOUT(width="100%", overflow="hidden"))
         self.widget.add_class("d2lite")
@@ -76,9 +75,9 @@ class View:
         self.labels.value = f"Devices: <b>{html.escape(devices)}</b><br>Data: <b>{html.escape(dataset)}</b>"
 
     def tell(self, printed="", problem=""):
-        """Show the last lines that were printed, and a problem in plain words above them."""
+        """Show the last lines that were printed, and a problem in plain words beneath them."""
         last = "\n".join(printed.splitlines()[-20:])
-        parts = [("problem", problem), ("printed", last)]
+        parts = [("printed", last), ("problem", problem)]
         self.messages.value = "".join(f'<pre class="{kind}">{html.escape(text)}</pre>' for kind, text in parts if text)
 
     def draw(self, runs):
@@ -115,16 +114,7 @@ class View:
 
     def close(self):
         """Take all widgets off the page."""
-        for widget in list(_family(self.widget)):
-            widget.close()
-
-
-def _family(widget):
-    """Yield a widget, what it holds and what styles it."""
-    for other in (getattr(widget, "layout", None), getattr(widget, "style", None), *getattr(widget, "children", ())):
-        if isinstance(other, widgets.Widget):
-            yield from _family(other)
-    yield widget
+        close_all(self.widget)
 
 
 def _button(text, icon, tooltip, **options):
@@ -135,8 +125,14 @@ def _row(children):
     return widgets.Box(children, layout=_LAYOUT(display="flex", flex_flow="row wrap"))
 
 
-def _fixed(child, height):
-    return widgets.Box([child], layout=_LAYOUT(height=height, overflow="auto", display="block", flex="0 0 auto"))
+def _fixed(child, height, newest=False):
+    """A box of that height; with `newest` it shows the end of what is too long for it."""
+    box = widgets.Box([child], layout=_LAYOUT(height=height, overflow="auto", flex="0 0 auto"))
+    if newest:
+        box.add_class("newest")
+    else:
+        box.layout.display = "block"
+    return box
 
 
 def _figure(figure, flex):

@@ -176,30 +176,49 @@ def test_a_thousand_points_are_pushed_five_times_a_second(shell, clock):
     shell.cell_ends()
 
 
+WIDGET = "application/vnd.jupyter.widget-view+json"
+
+
+def kinds(shell):
+    return ["widget" if WIDGET in b else "plotly" if PLOTLY in b else "picture" for b, _, _ in shell.shown]
+
+
 def test_the_widget_follows_and_a_static_figure_takes_its_place(shell, clock):
     animator = Animator("epoch", "acc", legend=["a", "b"], xlim=[0, 5], yscale="log")
     animator.add(1, (0.5, None))
     (bundle, name, update) = shell.shown[0]
-    assert "application/vnd.jupyter.widget-view+json" in bundle and PLOTLY not in bundle and not update
+    assert kinds(shell) == ["picture"] and not update
     assert "<svg" in bundle["image/svg+xml"] and bundle["text/plain"] == "epoch 1: a 0.5"
-    animator.add(2, (0.25, 0.75))
-    clock.turn(1)
+    for i in (2, 3):
+        animator.add(i, (1 / 2**i, 0.5 + i / 10))
+        clock.turn(1)
     widget = widget_of(animator)
-    assert [list(t.y) for t in widget.data] == [[0.5, 0.25], [0.75]] and len(shell.shown) == 1
-    animator.add(3, (0.125, 0.8))
+    assert [list(t.y) for t in widget.data] == [[0.5, 0.25, 0.125], [0.7, 0.8]]
+    assert kinds(shell) == ["picture", "widget"]
+    animator.add(4, (0.1, 0.9))
     shell.cell_ends()
-    bundle, same, update = shell.shown[1]
-    assert (same, update) == (name, True)
+    bundle, same, update = shell.shown[2]
+    assert (same, update) == (name, True) and kinds(shell) == ["picture", "widget", "plotly"]
     assert [t["name"] for t in bundle[PLOTLY]["data"]] == ["a", "b"]
-    assert bundle["text/plain"] == "epoch 3: a 0.125, b 0.8"
-    assert widget.comm is None and widget_of(animator) is None and not shell.hooks and not clock.timers
-    animator.flush()
-    assert len(shell.shown) == 2
-    animator.add(4, (0.1, 0.9))  # in the next cell it lives again, in its place
+    assert bundle["text/plain"] == "epoch 4: a 0.1, b 0.9"
+    assert widget_of(animator) is None and not shell.hooks and not clock.timers
+    widget._view_count = 1
+    assert widget.comm is not None
+    widget._view_count = 0  # the page has let go of it
+    assert widget.comm is None
+
+
+def test_it_lives_again_in_the_next_cell(shell, clock):
+    animator = Animator("epoch", "acc")
+    animator.add(1, 0.5)
+    shell.cell_ends()
+    animator.add(2, 0.5)
+    shell.cell_ends()  # a static figure is made anew by plotly only after another kind
+    animator.add(3, 0.5)
     clock.turn(1)
     shell.cell_ends()
-    assert [update for _, _, update in shell.shown] == [False, True, True, True]
-    assert shell.shown[-1][0]["text/plain"] == "epoch 4: a 0.1, b 0.9"
+    assert kinds(shell) == ["picture", "plotly", "picture", "plotly", "widget", "plotly"]
+    assert shell.shown[-1][0]["text/plain"] == "epoch 3: acc 0.5"
 
 
 def test_a_trace_has_at_most_two_thousand_points(shell, clock):
@@ -207,8 +226,10 @@ def test_a_trace_has_at_most_two_thousand_points(shell, clock):
     for i in range(5001):
         animator.add(i, float(i))
     clock.turn(1)
+    animator.add(5001, 0.0)
+    clock.turn(1)
     x = widget_of(animator).data[0].x
-    assert len(x) == 2000 and (x[0], x[-1]) == (0, 5000) and isinstance(x, np.ndarray)
+    assert len(x) == 2000 and (x[0], x[-1]) == (0, 5001) and isinstance(x, np.ndarray)
     shell.cell_ends()
 
 

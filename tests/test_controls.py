@@ -1,5 +1,7 @@
 """A control for each parameter, with bounds that make sense."""
 
+import math
+
 import ipywidgets as widgets
 import pytest
 
@@ -23,7 +25,7 @@ def test_the_book_s_own_function():
     }
     assert (made["num_gpus"].min, made["num_gpus"].max) == (1, max(4, num_gpus(), num_cores()))
     assert made["batch_size"].options == (32, 64, 128, 256, 512, 1024, 2048)
-    assert (made["lr"].min, made["lr"].max) == (-3, 1)
+    assert (made["lr"].min, made["lr"].max) == pytest.approx((-3, 1), abs=0.02)
     assert controls.values(made) == {"num_gpus": 1, "batch_size": 256, "lr": 0.1, "num_epochs": 10, "seed": 0}
     assert [control.description for control in made.values()] == list(made)
 
@@ -39,7 +41,7 @@ def test_tuples_are_bounds_and_lists_selections():
     given = {"num_gpus": (2, 3), "lr": (0.001, 0.01), "batch_size": (64, 300), "num_epochs": [1, 5], "seed": (3, 9)}
     made = controls.make(train, given)
     assert (made["num_gpus"].min, made["num_gpus"].max, made["num_gpus"].value) == (2, 3, 2)
-    assert made["lr"].min == pytest.approx(-3) and made["lr"].max == pytest.approx(-2)
+    assert (made["lr"].min, made["lr"].max) == pytest.approx((-3, -2), abs=0.02)
     assert made["batch_size"].options == (64, 128, 256, 300)
     assert type(made["num_epochs"]).__name__ == "Dropdown" and made["num_epochs"].options == (1, 5)
     assert (made["seed"].min, made["seed"].max, made["seed"].value) == (3, 9, 3)
@@ -75,9 +77,14 @@ def test_other_parameters_by_the_type_of_their_default():
 
 def test_a_log_slider_gives_readable_numbers_and_keeps_what_was_given():
     made = controls.make(train, {"lr": 0.12345})
+    slider = made["lr"]
     assert controls.values(made)["lr"] == 0.12345
-    made["lr"].value = 10**-0.7  # as the slider sets it
-    assert controls.values(made)["lr"] == 0.2
+    slider.value = 0.12345 * 10 ** (5 * slider.step)  # moved by five steps on the page
+    assert controls.values(made)["lr"] == 0.16
+    slider.value = 0.0375  # set by a cell
+    assert controls.values(made)["lr"] == 0.0375
+    steps = (math.log10(0.12345) - slider.min) / slider.step
+    assert steps == pytest.approx(round(steps), abs=1e-6)  # what was given is one of its steps
 
 
 def test_fixed_and_none_have_no_control():

@@ -106,7 +106,8 @@ def end_with_children(server):
             process.kill()
         except psutil.NoSuchProcess:
             pass
-    psutil.wait_procs(family, timeout=5)
+    _, left = psutil.wait_procs(family, timeout=5)
+    assert not left, f"still there: {left}"
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,20 @@
 import json
 import time
 
-__all__ = ["errors", "open_notebook", "points", "press", "run_all", "rows", "set_number", "step", "until", "write"]
+__all__ = [
+    "control",
+    "errors",
+    "open_notebook",
+    "points",
+    "press",
+    "rows",
+    "run_all",
+    "set_number",
+    "start_run_all",
+    "step",
+    "until",
+    "write",
+]
 
 
 def write(path, *cells):
@@ -28,10 +41,15 @@ def idle(page, seconds=60):
     page.wait_for_selector('.jp-Notebook-ExecutionIndicator[data-status="idle"]', timeout=seconds * 1000)
 
 
-def run_all(page, seconds=240):
-    """Run all cells by the menu and wait for the last."""
+def start_run_all(page):
+    """Run all cells by the menu."""
     page.click('.lm-MenuBar-itemLabel:text-is("Run")')
     page.click('.lm-Menu-itemLabel:text-is("Run All Cells")')
+
+
+def run_all(page, seconds=240):
+    """Run all cells by the menu and wait for the last."""
+    start_run_all(page)
     until(lambda: _prompts(page) and not any(p in ("[*]:", "[ ]:") for p in _prompts(page)), seconds)
     idle(page)
 
@@ -46,7 +64,7 @@ def _prompts(page):
 
 def errors(page):
     """The texts of error outputs."""
-    return page.locator('.jp-OutputArea-output[data-mime-type="application/vnd.jupyter.stderr"], .jp-RenderedText[data-mime-type="application/vnd.jupyter.error"]').all_inner_texts()  # noqa: E501
+    return page.locator('.jp-OutputArea-output [data-mime-type="application/vnd.jupyter.error"]').all_inner_texts()
 
 
 def until(condition, seconds=60, every=0.1):
@@ -96,6 +114,6 @@ def points(page):
 
 def rows(page):
     """The table of runs, a list of texts a row, the heads first."""
-    script = """() => [...document.querySelectorAll('.d2lite table tr')].map(
+    script = """() => [...document.querySelectorAll('.d2lite table tr:not(:has([colspan]))')].map(
         row => [...row.children].map(cell => cell.textContent.trim()))"""
     return page.evaluate(script)

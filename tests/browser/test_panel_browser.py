@@ -1,0 +1,184 @@
+"""The panel and the chapter in JupyterLab, driven as a learner drives them."""
+
+import json
+import os
+import shutil
+
+import pytest
+from conftest import ROOT
+from notebook import (
+    errors,
+    open_notebook,
+    points,
+    press,
+    rows,
+    run_all,
+    set_number,
+    start_run_all,
+    step,
+    until,
+    write,
+)
+
+CHAPTER = ROOT / "book" / "02-data-parallel-from-scratch.ipynb"
+PANEL = """
+from d2lite import Panel, train
+panel = Panel(train, num_gpus=1, lr=0.05, batch_size=64, num_epochs=2, fixed={"num_examples": 1000})
+panel
+"""
+COLUMNS = ["run", "test accuracy", "s/epoch", "examples/s", "speed-up", "status", "devices", "data"]
+
+
+def finished(page, n):
+    """The rows of the table, once the n-th run has ended."""
+    table = rows(page)
+    return table if len(table) == n + 1 and table[-1][5] != "running" else None
+
+
+@pytest.fixture
+def panel(lab, page):
+    """A page with a panel for the package's own training function."""
+    write(lab.folder / "panel.ipynb", PANEL, "1 + 1")
+    open_notebook(page, lab, "panel.ipynb")
+    run_all(page)
+    page.wait_for_selector(".d2lite .js-plotly-plot .main-svg")
+    return page
+
+
+def test_train_by_keyboard_read_stop_and_save(panel, lab):
+    step(panel, "num_gpus", "ArrowRight")  # by keyboard alone, but for the number
+    set_number(panel, "lr", 0.1)
+    until(lambda: "2 replicas" in panel.inner_text(".d2lite"))
+    panel.locator('.d2lite button:has-text("Train")').focus()
+    panel.keyboard.press("Enter")
+    table = until(lambda: finished(panel, 1))
+    assert table[0] == COLUMNS
+    row = dict(zip(COLUMNS, table[1], strict=True))
+    assert row["run"] == "k=2 · lr 0.1 · batch 64" and row["status"] == "finished" and row["speed-up"] == "1.00×"
+    assert row["devices"].startswith("2 replicas") and float(row["s/epoch"]) > 0
+    (curve,) = until(lambda: len(points(panel)) == 1 and len(points(panel)[0]["x"]) == 2 and points(panel))
+    assert curve["x"] == [1, 2] and f"{curve['y'][-1]:.1%}" == row["test accuracy"]
+
+    set_number(panel, "num_epochs", 20)
+    press(panel, "Train")
+    until(lambda: len(points(panel)) == 2 and points(panel)[1]["x"])
+    until(lambda: "running" in rows(panel)[-1])
+    panel.click(".jp-CodeCell >> nth=1")  # the kernel is free while it trains
+    panel.keyboard.press("Control+Enter")
+    until(lambda: panel.locator('.jp-OutputArea-output:has-text("2")').count())
+    assert "running" in rows(panel)[-1]
+    press(panel, "Stop")
+    table = until(lambda: finished(panel, 2))
+    assert table[2][5] == "stopped" and len({tuple(row) for row in table}) == 3
+
+    press(panel, "Save")
+    until(lambda: "Saved as" in panel.inner_text(".d2lite"))
+    (file,) = lab.folder.glob("d2lite-runs-*.json")
+    saved = json.loads(file.read_text("utf-8"))
+    assert [run["status"] for run in saved["runs"]] == ["finished", "stopped"]
+    press(panel, "Clear")
+    until(lambda: points(panel) == [] and len(rows(panel)) == 1)
+    assert not errors(panel) and not panel.errors
+
+
+def test_nothing_jumps_and_nothing_is_covered(panel):
+    def boxes():
+        script = """() => [...document.querySelectorAll('.d2lite > *')].map(
+            e => [Math.round(e.getBoundingClientRect().top), Math.round(e.getBoundingClientRect().height)])"""
+        return panel.evaluate(script)
+
+    before, seen = boxes(), []
+    for n in (1, 2, 3):
+        press(panel, "Train")
+        until(lambda n=n: seen.append(boxes()) or finished(panel, n))
+    assert all(box == before for box in seen)
+    inside = """() => {
+        const plot = document.querySelector('.d2lite .js-plotly-plot'), legend = plot.querySelector('.legend'),
+              axes = plot.querySelector('.gridlayer');
+        const [l, a, p] = [legend, axes, plot].map(e => e.getBoundingClientRect());
+        return [a.bottom <= l.top, l.bottom <= p.bottom + 1, l.right <= p.right + 1];
+    }"""
+    assert panel.evaluate(inside) == [True, True, True]
+
+
+@pytest.mark.parametrize("theme", ["Light", "Dark"])
+def test_words_can_be_read_in_both_themes(lab, page, theme):
+    lab.theme(theme)
+    write(lab.folder / "theme.ipynb", PANEL)
+    open_notebook(page, lab, "theme.ipynb")
+    run_all(page)
+    page.wait_for_selector(".d2lite .js-plotly-plot .main-svg")
+    colours = """() => [
+        getComputedStyle(document.querySelector('.d2lite .xtick text')).fill,
+        getComputedStyle(document.querySelector('.d2lite table th')).color,
+        getComputedStyle(document.querySelector('.jp-Notebook')).backgroundColor]"""
+    figure, table, page_colour = page.evaluate(colours)
+    lab.theme("Light")
+    for colour in (figure, table):
+        assert contrast(colour, page_colour) >= 4.5, (theme, colour, page_colour)
+
+
+def contrast(one, other):
+    """The contrast of two CSS colours as WCAG counts it."""
+
+    def luminance(colour):
+        channels = [float(v) / 255 for v in colour.split("(")[1].rstrip(")").split(",")[:3]]
+        r, g, b = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels)
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b
+
+    low, high = sorted([luminance(one), luminance(other)])
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_an_animator_grows_while_its_cell_runs(lab, page):
+    code = """
+    import time
+    from d2lite import Animator
+    animator = Animator("epoch", "value", legend=["loss", "accuracy"], xlim=[0, 100], ylim=[0, 1])
+    for i in range(100):
+        animator.add(i, (1 / (1 + i), i / 100))
+        time.sleep(0.1)
+    """
+    lines = "\n".join(line[4:] for line in code.splitlines())
+    write(lab.folder / "animator.ipynb", lines)
+    open_notebook(page, lab, "animator.ipynb")
+    start_run_all(page)
+    length = "() => document.querySelector('.js-plotly-plot')?._fullData?.[0]?.x?.length ?? 0"
+    seen = []
+    until(lambda: seen.append(page.evaluate(length)) or seen[-1] == 100)
+    assert len({n for n in seen if 0 < n < 100}) >= 3  # it was seen to grow
+    until(lambda: page.locator('.jp-Notebook-ExecutionIndicator[data-status="idle"]').count())
+    page.wait_for_timeout(500)
+    assert page.evaluate(length) == 100 and not errors(page) and not page.errors
+    page.keyboard.press("Control+s")
+    saved = until(lambda: json.loads((lab.folder / "animator.ipynb").read_text("utf-8"))["cells"][0]["outputs"])
+    assert "image/svg+xml" in saved[0]["data"]  # what GitHub shows
+
+
+@pytest.mark.skipif(not CHAPTER.exists(), reason="the chapter is not there")
+def test_chapter_2(lab, page):
+    shutil.copy(CHAPTER, lab.folder / "chapter.ipynb")
+    open_notebook(page, lab, "chapter.ipynb")
+    run_all(page, 400)
+    assert not errors(page)
+    page.wait_for_selector(".d2lite .js-plotly-plot .main-svg")
+    before = len(rows(page)) - 1  # the chapter itself drives the panel
+    step(page, "num_gpus", "Home")
+    step(page, "num_gpus", "ArrowRight")
+    set_number(page, "lr", 0.1)
+    set_number(page, "num_epochs", 10)
+    press(page, "Train")
+    new = until(lambda: len(points(page)) > before and points(page)[before]["y"], 60)
+    until(lambda: any(y > 0.6 for y in points(page)[before]["y"]), 240)
+    table = until(lambda: finished(page, before + 1), 240)
+    row = dict(zip(table[0], table[-1], strict=True))
+    assert row["run"].startswith("k=2 · lr 0.1") and row["devices"].startswith("2 replicas")
+    assert row["status"] == "finished" and new
+    if os.environ.get("D2LITE_DATA"):
+        assert row["data"] == "Fashion-MNIST"
+    press(page, "Train")
+    until(lambda: rows(page)[-1][5] == "running" and "step" in page.inner_text(".d2lite"))
+    press(page, "Stop")
+    table = until(lambda: finished(page, before + 2))
+    assert table[-1][5] == "stopped"
+    assert float(table[-2][4].rstrip("×")) > 0 and not page.errors
