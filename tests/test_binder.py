@@ -27,7 +27,7 @@ def python_version():
 
 
 def test_only_files_that_repo2docker_knows_are_there():
-    assert {path.name for path in BINDER.iterdir()} == {"requirements.txt", "runtime.txt", "postBuild"}
+    assert {path.name for path in BINDER.iterdir()} == {"requirements.txt", "runtime.txt", "postBuild", "start"}
 
 
 def test_the_python_is_one_that_the_package_supports():
@@ -56,12 +56,13 @@ def test_the_rest_and_the_package_come_from_the_one_list():
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
-def test_post_build_is_executable_sound_and_fetches_the_data():
-    script = BINDER / "postBuild"
+@pytest.mark.parametrize(("name", "does"), [("postBuild", "python -m d2lite data"), ("start", 'exec "$@"')])
+def test_scripts_are_executable_sound_and_do_their_work(name, does):
+    script = BINDER / name
     assert os.access(script, os.X_OK)
     subprocess.run(["bash", "-n", str(script)], check=True)
     assert script.read_text().startswith("#!/usr/bin/env bash\n")
-    assert "python -m d2lite data" in script.read_text()
+    assert does in script.read_text()
 
 
 def test_repo2docker_accepts_it(tmp_path):
