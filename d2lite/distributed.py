@@ -63,9 +63,9 @@ def train_ddp(batch_size, lr, num_epochs=10, num_examples=None, seed=0, checkpoi
     """Train `make_net()` with DistributedDataParallel on the ranks of the current process group; return the Run.
 
     `batch_size` counts all ranks together, and all ranks see the same minibatches as `train` does, each its shard.
-    With `checkpoint` (a path that all ranks can read), rank 0 saves after every epoch, and a run that finds the
-    file goes on from there. The test accuracy is told after every epoch, for a panel to draw. Raises ValueError or TypeError for
-    settings out of range, and Diverged like `train`.
+    With `checkpoint` (a path that all ranks can read), rank 0 saves after every epoch, and a run that finds the file
+    goes on from there. The test accuracy is told after every epoch, for a panel to draw. Raises ValueError or
+    TypeError for settings out of range, and Diverged like `train`.
     """
     device = my_device()
     train_iter, test_iter = load_data_fashion_mnist(batch_size, num_examples, seed=seed)

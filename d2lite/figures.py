@@ -50,7 +50,7 @@ def labels(runs):
             values = [str(runs[i].settings.get(setting)) for i in same]
             if len(set(values)) > 1:
                 for i, value in zip(same, values, strict=True):
-                    names[i] += f" · {setting} {value}"
+                    names[i] += f" · {setting.removeprefix('num_')} {value}"
     seen = Counter()
     for i, name in enumerate(names):
         seen[name] += 1
@@ -129,7 +129,8 @@ def layout(xlabel=None, ylabel=None, title=None, height=_HEIGHT):
         "font": {"color": GREY, "size": 13},
         "title": {"text": html.escape(title or ""), "x": 0, "xref": "paper", "font": {"size": 14}, "y": 0.97},
         "margin": {"l": 60, "r": 16, "t": 36, "b": 120},
-        "legend": {"orientation": "h", "x": 0, "xanchor": "left", "y": 0, "yref": "container", "yanchor": "bottom"},
+        "legend": {"orientation": "h", "x": 0, "xanchor": "left", "y": 0, "yref": "container", "yanchor": "bottom"}
+        | {"maxheight": 80},  # four rows; more scroll, so that they never cover the curves
         "xaxis": axis | {"title": {"text": html.escape(xlabel or ""), "standoff": 6, "font": {"size": 13}}},
         "yaxis": axis | {"title": {"text": html.escape(ylabel or ""), "standoff": 6, "font": {"size": 13}}},
         "hovermode": "closest",
