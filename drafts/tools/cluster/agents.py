@@ -1,0 +1,140 @@
+"""torchrun on each host: the command, the processes, what they said."""
+
+import contextlib
+import os
+import subprocess
+import sys
+import time
+
+from tools.cluster.hosts import ROOT, free_port
+from tools.cluster.processes import end, tree
+
+__all__ = ["Job", "command", "environment", "last_words"]
+
+PORT = 29500  # inside namespaces, where nobody else can listen
+
+
+def command(host, endpoint, nnodes, args, job="job1", is_host=None, max_restarts=0, join_timeout_s=60, ranks=1):
+    """Return the torchrun command of one host with so many `ranks`; `is_host` None: the first serves the rendezvous.
+
+    `nnodes` is "2", or "1:2" for a job that may lose a host; `args` is what torchrun shall run: a script or -m and a
+    module, and their arguments.
+    """
+    serves = host.rank == 0 if is_host is None else is_host
+    conf = {
+        "is_host": int(serves),
+        "join_timeout": join_timeout_s,
+        "timeout": join_timeout_s,
+        "read_timeout": join_timeout_s,
+        "last_call_timeout": 2,
+        "keep_alive_interval": 2,
+        "keep_alive_max_attempt": 2,
+    }
+    return [
+        *host.prefix,
+        *(sys.executable, "-m", "torch.distributed.run"),
+        f"--nnodes={nnodes}",
+        f"--nproc-per-node={ranks}",
+        f"--max-restarts={max_restarts}",
+        "--rdzv-backend=c10d",
+        f"--rdzv-endpoint={endpoint}",
+        f"--rdzv-id={job}",
+        f"--local-addr={host.address}",
+        "--rdzv-conf=" + ",".join(f"{name}={value}" for name, value in conf.items()),
+        *args,
+    ]
+
+
+def environment(host, folder, interface=None):
+    """Return a host's environment: one core a rank, gloo on its interface, temporary files in `folder`.
+
+    GPUs are hidden: the hosts share one machine, and each would take the first.
+    """
+    mine = {
+        "GLOO_SOCKET_IFNAME": interface or host.interface,
+        "OMP_NUM_THREADS": "1",
+        "CUDA_VISIBLE_DEVICES": "",
+        "TMPDIR": str(folder),
+        "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
+        "PYTHONUNBUFFERED": "1",
+    }
+    return {k: v for k, v in os.environ.items() if not k.startswith(("MASTER_", "TORCHELASTIC_"))} | mine
+
+
+class Job:
+    """One torchrun on every host of a cluster. A context manager: leaving it ends what still runs.
+
+    `settings` are those of `command`; `each` may hold a dict of settings of its own for every host. `interface` is what
+    the hosts are told instead of their own.
+    """
+
+    def __init__(self, cluster, args, interface=None, port=None, each=None, **settings):
+        self.cluster, self.agents = cluster, []
+        first = cluster.hosts[0]
+        self.endpoint = f"{first.address}:{port or (PORT if first.space else free_port())}"
+        settings = {"nnodes": str(len(cluster.hosts)), "args": args} | settings
+        try:
+            for host, own in zip(cluster.hosts, each or [{}] * len(cluster.hosts), strict=True):
+                words = command(host, self.endpoint, **(settings | own))
+                with open(self._said(host.rank), "wb") as said:
+                    self.agents.append(
+                        subprocess.Popen(
+                            words,
+                            env=environment(host, cluster.folder, interface),
+                            cwd=ROOT,
+                            stdin=subprocess.DEVNULL,
+                            stdout=said,
+                            stderr=said,
+                            start_new_session=True,  # Ctrl-C is ours to handle
+                        )
+                    )
+        except BaseException:
+            self.end()
+            raise
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.end()
+
+    def _said(self, rank):
+        return self.cluster.folder / f"host-{rank}.txt"
+
+    def said(self, rank):
+        """Return what a host's torchrun and its worker have written so far."""
+        return self._said(rank).read_text(errors="replace")
+
+    def codes(self):
+        """Return the exit codes of the agents, None for one that runs."""
+        return [agent.poll() for agent in self.agents]
+
+    def wait(self, limit_s):
+        """Wait until all agents have ended, at most `limit_s`; return their exit codes (None: it still runs)."""
+        deadline = time.monotonic() + limit_s
+        while None in self.codes() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        return self.codes()
+
+    def pids(self, rank):
+        """Return the processes of one host: the agent first, then its workers."""
+        return tree(self.agents[rank].pid)
+
+    def kill_host(self, rank):
+        """Kill all that runs on a host at once, as a power cut does."""
+        end([self.agents[rank].pid])
+
+    def end(self):
+        """Kill what is left on all hosts."""
+        running = [agent for agent in self.agents if agent.poll() is None]
+        end([agent.pid for agent in running])
+        for agent in running:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                agent.wait(5)
+
+
+def last_words(text, most=1):
+    """Return the last `most` lines of what a host said that name an error, without time stamps and repetitions."""
+    lines = [line.strip() for line in text.splitlines()]
+    errors = [line for line in lines if "Error" in line and not line.startswith(("File", "raise", "^", "^^^"))]
+    return list(dict.fromkeys(errors))[-most:] or [line for line in lines if line][-most:]

@@ -1,0 +1,178 @@
+"""Two or more hosts on one machine: as network namespaces, or, where these are not allowed, as names for loopback."""
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tools.cluster import links
+from tools.cluster.processes import end, running
+
+__all__ = ["Cluster", "Host", "has_netem", "loopback", "namespaces", "sweep", "why_no_namespaces"]
+
+ROOT = Path(__file__).resolve().parents[2]
+_LIMIT_S = 20  # for one command of iproute2
+
+
+@dataclass
+class Host:
+    """A host: `prefix` is put in front of a command to run it there, `space` names its namespace, if it has one."""
+
+    rank: int
+    address: str
+    interface: str
+    prefix: list = field(default_factory=list)
+    space: str = ""
+
+
+@dataclass
+class Cluster:
+    """Hosts that are up: `where` says what they are, `folder` is a temporary one that goes away with them."""
+
+    hosts: list
+    where: str
+    folder: Path
+    shaped_by: str = "nothing"
+    switch: str = ""
+
+    def cut(self, rank):
+        """Pull a host's cable. Raises ValueError on loopback, where there is none."""
+        if not self.switch:
+            raise ValueError("loopback has no cable to pull: cut a link between network namespaces.")
+        _run(links.pull(self.switch, rank))
+
+
+@contextlib.contextmanager
+def namespaces(num_hosts, mbit=None, delay_ms=0):
+    """Make `num_hosts` hosts whose links carry `mbit` and delay each packet by `delay_ms`; remove them at the end."""
+    sweep()
+    pid, netem, line = os.getpid(), has_netem(), None
+    by_line = bool(delay_ms) and not netem
+    spaces = [links.name(pid, rank) for rank in range(num_hosts)]
+    switch = links.name(pid, "switch")
+    with _folder() as folder:
+        try:
+            if by_line:
+                for space in spaces:
+                    _run(["ip", "netns", "add", space])
+                line = _delay_line(delay_ms, spaces)
+                commands = [c for rank, space in enumerate(spaces) for c in links.plug(space, rank)]
+            else:
+                commands = links.switch(switch)
+                commands += [c for rank, space in enumerate(spaces) for c in links.cable(space, rank, switch)]
+            for command in commands:
+                _run(command)
+            shapes = [links.shape(space, mbit, 0 if by_line else delay_ms, netem) for space in spaces]
+            for command in filter(None, shapes):
+                _run(command)
+            kinds = [c[c.index("root") + 1] for c in shapes[:1] if c] + (["a delay line"] if by_line else [])
+            hosts = [
+                Host(rank, links.address(rank), links.INTERFACE, ["ip", "netns", "exec", space], space)
+                for rank, space in enumerate(spaces)
+            ]
+            where = f"{num_hosts} network namespaces on one machine"
+            yield Cluster(hosts, where, folder, " and ".join(kinds) or "nothing", "" if by_line else switch)
+        finally:
+            if line is not None:
+                end([line.pid])
+                line.wait()
+                line.stdout.close()
+            for space in [*spaces, switch]:
+                _remove(space)
+
+
+@contextlib.contextmanager
+def loopback(num_hosts):
+    """Make `num_hosts` hosts that are one and the same: each torchrun listens on and talks to 127.0.0.1."""
+    interface = "lo0" if sys.platform == "darwin" else "lo"
+    with _folder() as folder:
+        hosts = [Host(rank, "127.0.0.1", interface) for rank in range(num_hosts)]
+        yield Cluster(hosts, f"{num_hosts} torchrun agents on loopback", folder)
+
+
+def why_no_namespaces():
+    """Return why network namespaces cannot be made here, in a few words, or "" where they can."""
+    if sys.platform != "linux":
+        return "network namespaces are a thing of Linux"
+    if not (shutil.which("ip") and shutil.which("tc")):
+        return "ip and tc are not installed (Debian: apt-get install iproute2)"
+    if os.geteuid() != 0:
+        return "making network namespaces needs root"
+    space = links.name(os.getpid(), "try")
+    try:
+        for command in links.switch(space):
+            _run(command)
+    except (OSError, RuntimeError) as error:
+        return f"this machine does not allow them ({error})"
+    finally:
+        _remove(space)
+    return ""
+
+
+def has_netem():
+    """Return whether the kernel has netem; tried on loopback inside a namespace made for it."""
+    space = links.name(os.getpid(), "try")
+    try:
+        _run(["ip", "netns", "add", space])
+        _run(["tc", "-n", space, "qdisc", "add", "dev", "lo", "root", "netem", "delay", "1ms"])
+    except RuntimeError:
+        return False
+    finally:
+        _remove(space)
+    return True
+
+
+def sweep():
+    """Remove the namespaces of runs that were killed before they could do it themselves."""
+    listed = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, timeout=_LIMIT_S).stdout
+    for line in listed.splitlines():
+        space = line.split()[0] if line.strip() else ""
+        owner = space.removeprefix("d2lite-").partition("-")[0]
+        if space.startswith("d2lite-") and owner.isdigit() and not running(int(owner)):
+            _remove(space)
+
+
+def free_port():
+    """Return a TCP port that nobody listens on now."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def _remove(space):
+    """End what runs in a namespace, then delete it; nothing happens where there is none."""
+    listed = subprocess.run(["ip", "netns", "pids", space], capture_output=True, text=True, timeout=_LIMIT_S)
+    if listed.returncode == 0:
+        end([int(pid) for pid in listed.stdout.split()])
+        _run(["ip", "netns", "delete", space])
+
+
+def _delay_line(delay_ms, spaces):
+    """Start the delay line and wait until its devices are there."""
+    command = [sys.executable, "-m", "tools.cluster.delay", str(delay_ms), *spaces]
+    line = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+    if line.stdout.readline() != "ready\n":  # it has ended, and said why on its standard error
+        line.wait(_LIMIT_S)
+        line.stdout.close()
+        raise RuntimeError("the delay line could not open its devices: is /dev/net/tun there?")
+    return line
+
+
+@contextlib.contextmanager
+def _folder():
+    path = Path(tempfile.mkdtemp(prefix="d2lite-cluster-"))
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _run(command):
+    done = subprocess.run(command, capture_output=True, text=True, timeout=_LIMIT_S, stdin=subprocess.DEVNULL)
+    if done.returncode != 0:
+        raise RuntimeError(f"`{' '.join(command)}` said: {done.stderr.strip() or done.returncode}")

@@ -1,0 +1,77 @@
+"""The commands that make hosts and links, as lists of words: pure, nothing is run here.
+
+A host is a network namespace with one interface, `eth0`, at 10.77.0.<rank + 1>; a namespace of its own holds the switch
+(a bridge) that joins them. Nothing has a route out of 10.77.0.0/24.
+"""
+
+__all__ = ["INTERFACE", "NETWORK", "address", "cable", "link_name", "name", "plug", "pull", "shape", "switch"]
+
+INTERFACE = "eth0"
+NETWORK = "10.77.0.0/24"
+_BURST = 64 * 1024  # bytes that may leave at once: one large segment
+_QUEUE_S = 0.4  # what a port may hold back before it drops
+
+
+def address(rank):
+    """Return the address of a host."""
+    return f"10.77.0.{rank + 1}"
+
+
+def name(pid, what):
+    """Return the name of a namespace; it tells which process made it, so that a later one can clear up."""
+    return f"d2lite-{pid}-{what}"
+
+
+def switch(space):
+    """Return the commands that make the switch in its namespace."""
+    return [
+        ["ip", "netns", "add", space],
+        ["ip", "-n", space, "link", "add", "br0", "type", "bridge"],
+        ["ip", "-n", space, "link", "set", "br0", "up"],
+    ]
+
+
+def cable(space, rank, switch_space):
+    """Return the commands that make a host's namespace and a cable (veth) from it to the switch."""
+    port = f"port{rank}"
+    return [
+        ["ip", "netns", "add", space],
+        ["ip", "link", "add", INTERFACE, "netns", space, "type", "veth", "peer", "name", port, "netns", switch_space],
+        ["ip", "-n", switch_space, "link", "set", port, "master", "br0", "up"],
+        *plug(space, rank),
+    ]
+
+
+def plug(space, rank):
+    """Return the commands that give the host its address and switch its interfaces on."""
+    return [
+        ["ip", "-n", space, "addr", "add", f"{address(rank)}/24", "dev", INTERFACE],
+        ["ip", "-n", space, "link", "set", INTERFACE, "up"],
+        ["ip", "-n", space, "link", "set", "lo", "up"],
+    ]
+
+
+def pull(switch_space, rank):
+    """Return the command that pulls a host's cable at the switch: the port has no light any more."""
+    return ["ip", "-n", switch_space, "link", "set", f"port{rank}", "down"]
+
+
+def shape(space, mbit, delay_ms, netem):
+    """Return the command that limits what a host sends, or None for a link as it comes.
+
+    `mbit` is the bandwidth in megabits a second (None: not limited), `delay_ms` the one-way delay. netem does both;
+    without it (`netem` False) tbf limits the bandwidth, and a delay is the delay line's (`tools.cluster.delay`).
+    """
+    on = ["tc", "-n", space, "qdisc", "replace", "dev", INTERFACE, "root"]
+    if netem and (mbit or delay_ms):
+        rate = ["rate", f"{mbit:g}mbit"] if mbit else []
+        return [*on, "netem", "limit", "10000", *(["delay", f"{delay_ms:g}ms"] if delay_ms else []), *rate]
+    if mbit:
+        return [*on, "tbf", "rate", f"{mbit:g}mbit", "burst", str(_BURST), "latency", f"{_QUEUE_S * 1000:.0f}ms"]
+    return None
+
+
+def link_name(mbit, delay_ms):
+    """Return a link in words: "100 Mb/s, 5 ms"."""
+    speed = "not limited" if not mbit else f"{mbit / 1000:g} Gb/s" if mbit >= 1000 else f"{mbit:g} Mb/s"
+    return f"{speed}, {f'{delay_ms:g} ms' if delay_ms else 'no delay added'}"

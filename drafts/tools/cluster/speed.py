@@ -1,0 +1,111 @@
+"""Seconds a step against bandwidth and latency: measured on hosts, and predicted from one line of arithmetic."""
+
+import json
+import os
+import platform
+import statistics
+import time
+
+from tools.cluster import hosts, links
+from tools.cluster.agents import Job, last_words
+
+__all__ = ["BANDWIDTHS", "DELAYS_MS", "SCHEMA", "measure", "predicted_step_s", "rows", "save", "table"]
+
+SCHEMA = "d2lite-cluster/1"
+BANDWIDTHS = (None, 1000, 100, 25)  # Mb/s; None: as fast as the machine copies
+DELAYS_MS = (0, 5)
+_LIMIT_S = 180  # for one job
+
+
+def predicted_step_s(compute_s, n_bytes, num_hosts, bandwidth_bytes_per_s=None, latency_s=0.0, all_reduces=1):
+    """Return the predicted seconds of a step: computing, then sending, then waiting for messages, one after another.
+
+    A ring all-reduce of `n_bytes` sends 2(k-1)/k times as many from each of k hosts, in 2(k-1) messages in turn.
+    `bandwidth_bytes_per_s` None: sending takes no time. `latency_s` is that of one message, one way.
+    """
+    k = num_hosts
+    sending = 2 * (k - 1) / k * n_bytes / bandwidth_bytes_per_s if bandwidth_bytes_per_s else 0.0
+    return compute_s + sending + all_reduces * 2 * (k - 1) * latency_s
+
+
+def measure(num_hosts, mbit=None, delay_ms=0, on_loopback=False, arguments=()):
+    """Run the step-time job on fresh hosts with such links; return its record with the facts of the link.
+
+    Raises RuntimeError with torchrun's last words where the job fails or takes more than three minutes.
+    """
+    make = hosts.loopback(num_hosts) if on_loopback else hosts.namespaces(num_hosts, mbit, delay_ms)
+    with make as cluster:
+        out = cluster.folder / "step_time.json"
+        with Job(cluster, ["book/scripts/step_time.py", "--out", str(out), *arguments]) as job:
+            codes = job.wait(_LIMIT_S)
+            if any(codes) or None in codes:
+                said = [f"host {h.rank} ({codes[h.rank]}): {last_words(job.said(h.rank))}" for h in cluster.hosts]
+                raise RuntimeError(f"{links.link_name(mbit, delay_ms)}: the job failed. {'; '.join(said)}")
+        record = json.loads(out.read_text())
+    return {"mbit": mbit, "delay_ms": delay_ms, "shaped_by": cluster.shaped_by, "where": cluster.where} | record
+
+
+def rows(records):
+    """Return one flat dict a net and record, with the prediction beside what was measured.
+
+    The computing time and the latency of a link as it comes are those of the first record of as many hosts, where the
+    link is not limited; nothing is fitted to the measured steps.
+    """
+    found = []
+    for record in records:
+        k = record["world_size"]
+        base = next(r for r in records if r["world_size"] == k and r["where"] == record["where"])
+        own_latency_s = base["small_all_reduce_s"] / (2 * (k - 1)) - base["delay_ms"] / 1000
+        for name, net in record["nets"].items():
+            compute_s = base["nets"][name]["compute_s"]
+            found.append(
+                {
+                    "net": name,
+                    "hosts": k,
+                    "mbit": record["mbit"],
+                    "delay_ms": record["delay_ms"],
+                    "where": record["where"],
+                    "compute_s": compute_s,
+                    "step_s": statistics.median(net["step_s"]),
+                    "predicted_s": predicted_step_s(
+                        *(compute_s, net["n_bytes"], k, record["mbit"] and record["mbit"] * 1e6 / 8),
+                        own_latency_s + record["delay_ms"] / 1000,
+                        net["all_reduces"],
+                    ),
+                }
+            )
+    return found
+
+
+def table(records):
+    """Return the records as lines of text."""
+    lines = [
+        f"{'net':9} {'hosts':>5}  {'link':28} {'measured s/step':>15} {'predicted':>10} {'measured/predicted':>19}"
+    ]
+    for row in rows(records):
+        ratio = row["step_s"] / row["predicted_s"]
+        link = links.link_name(row["mbit"], row["delay_ms"])
+        lines.append(
+            f"{row['net']:9} {row['hosts']:5}  {link:28} {row['step_s']:15.4f} {row['predicted_s']:10.4f} {ratio:19.2f}"
+        )
+    return "\n".join(lines)
+
+
+def save(path, records, stories):
+    """Write everything as JSON: whole or not at all."""
+    import torch
+
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    about = {
+        "schema": SCHEMA,
+        "measured": time.strftime("%Y-%m-%d"),
+        "machine": f"{cores} CPU cores, {platform.system()} {platform.machine()}, one rank a host, one core a rank",
+        "versions": {"python": platform.python_version(), "torch": torch.__version__},
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        part.write_text(json.dumps(about | {"links": records, "faults": stories}, indent=1) + "\n")
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
