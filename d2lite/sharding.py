@@ -86,23 +86,30 @@ def _run_in_threads(replica, k):
     inherit = _grad_and_autocast()
     num_threads = torch.get_num_threads()
 
+    ended = [threading.Event() for _ in range(k)]
+
     def work(i):
-        torch.set_num_threads(1)
-        with inherit():
-            replica(i)
+        try:
+            torch.set_num_threads(1)
+            with inherit():
+                replica(i)
+        finally:
+            ended[i].set()
 
     threads = [
         threading.Thread(target=contextvars.copy_context().run, args=(work, i), name=f"replica-{i}") for i in range(k)
     ]
+    started = []
     try:
-        for thread in threads:
+        for thread, event in zip(threads, ended, strict=True):
             thread.start()
-        for thread in threads:
-            thread.join()
+            started.append((thread, event))
+        for event in ended:
+            event.wait()
     finally:
-        for thread in threads:  # after an interrupt: a replica ends with its step
-            if thread.ident is not None:
-                thread.join()
+        for thread, event in started:  # after an interrupt: a replica ends with its step
+            event.wait()  # a join that is interrupted may take a running thread for an ended one
+            thread.join()
         torch.set_num_threads(num_threads)
 
 

@@ -1,4 +1,7 @@
+import os
+import signal
 import threading
+import time
 
 import pytest
 import torch
@@ -76,20 +79,20 @@ def test_parallel_apply_names_the_replica_that_failed():
     assert isinstance(caught.value.__cause__, KeyError)
 
 
-def test_parallel_apply_waits_for_the_others_when_interrupted(monkeypatch):
-    done = threading.Event()
-    real_join, interrupted = threading.Thread.join, []
+@pytest.mark.skipif(os.name == "nt", reason="needs signals")
+def test_parallel_apply_waits_for_the_others_when_interrupted():
+    done = []
 
-    def join(self, timeout=None):
-        if not interrupted:
-            interrupted.append(True)
-            raise KeyboardInterrupt
-        real_join(self, timeout)
+    def fn(i):
+        time.sleep(0.5)
+        done.append(i)
 
-    monkeypatch.setattr(threading.Thread, "join", join)
+    timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
     with pytest.raises(KeyboardInterrupt):
-        parallel_apply(lambda: threading.Event().wait(0.2) or done.set(), [(), ()], [CPU] * 2)
-    assert done.is_set()
+        parallel_apply(fn, [(0,), (1,)], [CPU] * 2)
+    timer.join()
+    assert sorted(done) == [0, 1]
     assert not [t for t in threading.enumerate() if t.name.startswith("replica-")]
 
 
