@@ -1,10 +1,13 @@
-"""Copies of the parameters, slices of the minibatch, and one thread a replica."""
+"""Copies of the parameters, slices of the minibatch, and one thread a core."""
 
 import contextvars
 import threading
+from collections import deque
 from contextlib import contextmanager
 
 import torch
+
+from d2lite.devices import num_cores
 
 __all__ = ["one_thread_each", "parallel_apply", "replicate", "split_batch"]
 
@@ -54,8 +57,9 @@ def check_batch(X, y, devices):
 def parallel_apply(fn, inputs, devices):
     """Return [fn(*inputs[i]) for each replica i], computed side by side.
 
-    On the CPU each replica has a thread of its own with one intra-op thread, so that one core stands for one GPU;
-    grad mode and autocast are the caller's, and the caller's thread count comes back afterwards. On GPUs
+    On the CPU each core has a thread with one intra-op thread, so that one core stands for one GPU; more replicas than
+    cores take turns, so a replica must not wait for another. Grad mode and autocast are the caller's, and the
+    caller's thread count comes back afterwards. On GPUs
     the calls are made in turn and return before the GPU has computed. All replicas are waited for; then
     the first one that failed raises RuntimeError with its number and device, the original as its cause.
     """
@@ -82,22 +86,29 @@ def parallel_apply(fn, inputs, devices):
 
 
 def _run_in_threads(replica, k):
-    """Run replica(0) ... replica(k - 1), one thread each, and wait for all, even when interrupted."""
+    """Run replica(0) ... replica(k - 1) in one thread a core, and wait for all, even when interrupted."""
     inherit = _grad_and_autocast()
     num_threads = torch.get_num_threads()
+    num_workers = min(k, num_cores())
+    waiting = deque(range(k))
+    ended = [threading.Event() for _ in range(num_workers)]
 
-    ended = [threading.Event() for _ in range(k)]
-
-    def work(i):
+    def core(j):
         try:
             torch.set_num_threads(1)
-            with inherit():
-                replica(i)
+            while True:
+                try:
+                    i = waiting.popleft()
+                except IndexError:
+                    return
+                with inherit():
+                    contextvars.copy_context().run(replica, i)
         finally:
-            ended[i].set()
+            ended[j].set()
 
     threads = [
-        threading.Thread(target=contextvars.copy_context().run, args=(work, i), name=f"replica-{i}") for i in range(k)
+        threading.Thread(target=contextvars.copy_context().run, args=(core, j), name=f"replicas-on-core-{j}")
+        for j in range(num_workers)
     ]
     started = []
     try:
@@ -107,7 +118,8 @@ def _run_in_threads(replica, k):
         for event in ended:
             event.wait()
     finally:
-        for thread, event in started:  # after an interrupt: a replica ends with its step
+        waiting.clear()  # after an interrupt no further replica starts, and one that runs ends with its step
+        for thread, event in started:
             event.wait()  # a join that is interrupted may take a running thread for an ended one
             thread.join()
         torch.set_num_threads(num_threads)

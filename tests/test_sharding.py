@@ -8,6 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from d2lite import sharding
 from d2lite.devices import try_gpus
 from d2lite.sharding import one_thread_each, parallel_apply, replicate, split_batch
 
@@ -46,7 +47,8 @@ def test_replicas_share_no_storage(k):
     assert all(torch.equal(p, q) for replica in copies for p, q in zip(replica, params, strict=True))
 
 
-def test_parallel_apply_has_a_thread_a_replica_with_one_intra_op_thread():
+def test_parallel_apply_has_a_thread_a_core_with_one_intra_op_thread(monkeypatch):
+    monkeypatch.setattr(sharding, "num_cores", lambda: 3)
     before = torch.get_num_threads()
     meet = threading.Barrier(3, timeout=10)  # passed only if all three run at once
 
@@ -59,6 +61,25 @@ def test_parallel_apply_has_a_thread_a_replica_with_one_intra_op_thread():
     assert [n for _, n, _ in seen] == [1, 1, 1]
     assert len({thread for _, _, thread in seen}) == 3
     assert torch.get_num_threads() == before
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+def test_replicas_take_turns_where_there_are_more_than_cores(monkeypatch, cores):
+    monkeypatch.setattr(sharding, "num_cores", lambda: cores)
+    meet = threading.Barrier(cores, timeout=10)  # passed only if as many as there are cores run at once
+    lock, running, most = threading.Lock(), set(), []
+
+    def fn(i):
+        with lock:
+            running.add(i)
+            most.append(len(running))
+        meet.wait()
+        with lock:
+            running.discard(i)
+        return i
+
+    assert parallel_apply(fn, [(i,) for i in range(6)], [CPU] * 6) == list(range(6))
+    assert max(most) == cores
 
 
 def test_parallel_apply_brings_thread_counts_back_after_an_error():
@@ -80,7 +101,8 @@ def test_parallel_apply_names_the_replica_that_failed():
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs signals")
-def test_parallel_apply_waits_for_the_others_when_interrupted():
+def test_parallel_apply_waits_for_the_others_when_interrupted(monkeypatch):
+    monkeypatch.setattr(sharding, "num_cores", lambda: 2)
     done = []
 
     def fn(i):
@@ -93,7 +115,7 @@ def test_parallel_apply_waits_for_the_others_when_interrupted():
         parallel_apply(fn, [(0,), (1,)], [CPU] * 2)
     timer.join()
     assert sorted(done) == [0, 1]
-    assert not [t for t in threading.enumerate() if t.name.startswith("replica-")]
+    assert not [t for t in threading.enumerate() if t.name.startswith("replicas-")]
 
 
 @pytest.mark.parametrize("grad", [True, False])
