@@ -14,7 +14,7 @@ from d2lite import load_data_fashion_mnist, num_gpus
 
 __all__ = ["main"]
 
-NAMES = ("import", "lenet", "iterator", "animator", "memory", "gpu")
+NAMES = ("import", "lenet", "iterator", "animator", "memory", "ranks", "leaks", "gpu")
 _COLOUR = re.compile("\x1b\\[[0-9;]*m")  # a kernel's tracebacks are coloured
 
 
@@ -66,8 +66,8 @@ def _measure(name, args):
         return importlib.import_module("benchmarks.lenet").rows(num_examples, args.rounds)
     if name == "import":
         return importlib.import_module("benchmarks.imports").rows(2 * args.rounds + 1)
-    if name == "memory":
-        return importlib.import_module("benchmarks.memory").rows()
+    if name in ("memory", "leaks"):
+        return importlib.import_module(f"benchmarks.{name}").rows()
     return importlib.import_module(f"benchmarks.{name}").rows(n=args.rounds)
 
 

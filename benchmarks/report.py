@@ -14,7 +14,15 @@ from d2lite import describe, num_cores, num_gpus, try_gpus
 __all__ = ["RESULTS", "Row", "machine", "rounds", "save", "table"]
 
 RESULTS = Path(__file__).parent / "results"
-_SIGNS = {"ratio": "ratio <=", "speed-up": "speed-up >=", "ours": "ours <", "at least": "ours >="}
+_SIGNS = {
+    "ratio": "ratio <=",
+    "ratio of at least": "ratio >=",
+    "speed-up": "speed-up >=",
+    "ours": "ours <",
+    "worst": "worst <",
+    "at least": "ours >=",
+}
+_WITH_UNIT = ("ours", "worst", "at least")
 
 
 def rounds(contestants, n, warm_up=None):
@@ -38,9 +46,9 @@ def rounds(contestants, n, warm_up=None):
 class Row:
     """One line of the table: what was measured of ours and of the peer, round by round.
 
-    `target` is (kind, bound). Kinds: "ratio", ours over the peer's, at most the bound; "speed-up", the peer's over
-    ours, at least the bound; "ours", the median below the bound; "at least", the median not below it. `holds` is what
-    else must be true. A row that could not be measured says why in `skipped`.
+    `target` is (kind, bound). Kinds: "ratio" and "ratio of at least", ours over the peer's; "speed-up", the peer's over
+    ours, at least the bound; "ours", the median below the bound; "worst", all below it; "at least", the median not
+    below it. `holds` is what else must be true. A row that could not be measured says why in `skipped`.
     """
 
     name: str
@@ -65,11 +73,13 @@ class Row:
         if self.target is None or self.skipped:
             return None
         kind, bound = self.target
-        value = statistics.median(self.ratios if kind in ("ratio", "speed-up") else self.ours)
+        value = statistics.median(self.ours if kind in _WITH_UNIT else self.ratios)
         reached = {
             "ratio": value <= bound,
+            "ratio of at least": value >= bound,
             "speed-up": value >= bound,
             "ours": value < bound,
+            "worst": max(self.ours) < bound,
             "at least": value >= bound,
         }
         return reached[kind] and self.holds
@@ -92,7 +102,7 @@ class Row:
         if self.target is None:
             return "-"
         kind, bound = self.target
-        return f"{_SIGNS[kind]} {bound:g}" + (f" {self.unit}".rstrip() if kind in ("ours", "at least") else "")
+        return f"{_SIGNS[kind]} {bound:g}" + (f" {self.unit}".rstrip() if kind in _WITH_UNIT else "")
 
 
 def _spread(values, unit=""):

@@ -124,7 +124,7 @@ class Training:
             raise Stopped
         if event == "waiting":
             return  # ranks are at work and have nothing to tell
-        self.doing = self.doing if event == "waiting" else event
+        self.doing = event
         if event == "run":
             self._adopt(facts["run"])
         elif event == "minibatch":

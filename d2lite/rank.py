@@ -131,9 +131,15 @@ def _run(job, link):
 
 
 def _tell_parent(link, event, facts):
-    """Pass on what rank 0 tells, so that a panel hears it; a Run would be a copy that stands still."""
-    if dist.get_rank() == 0 and event != "run":
-        link.send("event", (event, facts))
+    """Pass on what rank 0 tells, so that a panel hears it; a Run would be a copy that stands still.
+
+    A point told with `each_rank=True` is passed on from every rank, as a curve of its own.
+    """
+    if facts.pop("each_rank", False):
+        facts["names"] = [f"{name}, rank {dist.get_rank()}" for name in facts["names"]]
+    elif dist.get_rank() != 0 or event == "run":
+        return
+    link.send("event", (event, facts))
 
 
 def _stream(records, link):

@@ -2,14 +2,14 @@
 
 import contextlib
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import time
 from multiprocessing.connection import Connection
-from pathlib import Path
 from socket import socketpair
+
+from d2lite.scratch import remove
 
 __all__ = ["RankProcess", "end_all"]
 
@@ -17,10 +17,10 @@ PING_S = 1.0  # how often a rank that says nothing is asked where it is
 
 
 class RankProcess:
-    """A process that will be `rank`; what it writes past Python goes to a file in `folder`."""
+    """A process that will be `rank`; what it writes past Python goes to a file in the pool's `scratch` folder."""
 
-    def __init__(self, rank, folder):
-        self.rank, self.folder = rank, Path(folder)
+    def __init__(self, rank, scratch):
+        self.rank, self.scratch, self.folder = rank, scratch, scratch[0]
         mine, theirs = socketpair()
         self.connection = Connection(mine.detach())
         with open(self.folder / f"rank-{rank}.txt", "wb") as said:
@@ -113,4 +113,5 @@ def end_all(ranks):
     for rank in ending:
         rank.process.wait()
         rank.connection.close()
-        shutil.rmtree(rank.folder, ignore_errors=True)
+    for scratch in {rank.scratch for rank in ending}:
+        remove(*scratch)

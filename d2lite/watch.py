@@ -50,6 +50,7 @@ def tell(event, **facts):
 
     Events: "run" (run: the record of a run that begins), "minibatch" (epoch, step, steps, dataset), "evaluation",
     "epoch" (epoch, seconds, num_examples), "point" (names, x, y: three lists with one entry a curve).
+    Of what ranks tell, rank 0's is heard, and every rank's point with each_rank=True, as a curve of its own.
     """
     listener = _listener.get()
     if listener is not None:

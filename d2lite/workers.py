@@ -8,7 +8,6 @@ import contextlib
 import os
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import warnings
@@ -21,6 +20,7 @@ from d2lite.checks import positive_int, positive_number
 from d2lite.devices import MAX_REPLICAS, num_cores, num_gpus
 from d2lite.diagnosis import WorkersError, describe_failure
 from d2lite.rank_process import PING_S, RankProcess, end_all
+from d2lite.scratch import make, remove
 from d2lite.watch import Stopped, tell
 
 __all__ = ["Workers", "WorkersError"]
@@ -128,9 +128,14 @@ class Workers:
 
     def _start(self):
         end_all(self._ranks)
-        folder = tempfile.mkdtemp(prefix="d2lite-workers-")
-        for rank in range(self.world_size):
-            self._ranks.append(RankProcess(rank, folder))
+        scratch = folder, _ = make()
+        try:
+            for rank in range(self.world_size):
+                self._ranks.append(RankProcess(rank, scratch))
+        except OSError:
+            if not self._ranks:  # else `end_all` removes it
+                remove(*scratch)
+            raise
         for rank in self._ranks:
             rank.send(
                 {
@@ -138,7 +143,7 @@ class Workers:
                     "world_size": self.world_size,
                     "backend": self.backend,
                     "timeout_s": self.timeout_s,
-                    "folder": folder,
+                    "folder": str(folder),
                     "path": sys.path,
                     "siblings": [other.process.pid for other in self._ranks if other is not rank],
                 }

@@ -11,7 +11,7 @@ import d2lite
 
 PACKAGE = Path(d2lite.__file__).parent
 FLOORS = [
-    {"checks", "watch", "svg", "diagnosis", "faults", "trace", "live"},
+    {"checks", "watch", "svg", "diagnosis", "faults", "trace", "live", "scratch"},
     {"devices", "models", "silhouettes", "download", "splits", "rank", "rank_process"},
     {"meters", "runs", "sharding", "collectives", "data", "workers"},
     {"replicas", "evaluation"},

@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 
 from d2lite import workers as module
+from d2lite.panel import Panel
 from d2lite.watch import Stopped, tell
 from d2lite.workers import Workers, WorkersError
 
@@ -299,3 +300,19 @@ def test_more_ranks_than_cores_warns_and_works(monkeypatch):
 def test_timeout_is_checked():
     with pytest.raises(ValueError, match="timeout_s: expected a finite number above 0, got 0"):
         Workers(1, timeout_s=0)
+
+
+@by_value
+def tell_own_curve(each_rank):
+    tell("point", names=["loss"], x=[1], y=[float(dist.get_rank())], **({"each_rank": True} if each_rank else {}))
+
+
+@pytest.mark.parametrize(
+    ("each_rank", "curves"), [(False, {"loss": 0.0}), (True, {"loss, rank 0": 0.0, "loss, rank 1": 1.0})]
+)
+def test_a_panel_draws_one_curve_a_rank_where_asked(pool, each_rank, curves):
+    panel = Panel(lambda lr: pool.run(tell_own_curve, each_rank), lr=0.1)
+    panel.train.click()
+    panel.wait()
+    assert {name: curve["y"][0] for name, curve in panel.runs[-1].curves.items()} == curves
+    panel.close()

@@ -1,0 +1,95 @@
+"""What is left of ranks: processes, sockets, open files and folders, counted before and after."""
+
+import os
+import signal
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import nbformat
+import psutil
+
+from benchmarks.kernel import running
+from benchmarks.report import Row
+from d2lite.workers import Workers
+
+__all__ = ["count", "rows"]
+
+_IN_THE_KERNEL = """
+import threading, time
+from d2lite.workers import Workers
+workers = Workers(2)
+workers.run(len, "warm up")
+threading.Thread(target=workers.run, args=(time.sleep, 60), daemon=True).start()
+time.sleep(0.2)
+"""
+GONE_S = 5  # what is killed may take a moment
+
+
+def rows(starts=50, interrupts=10, kills=10):
+    """Return the rows of starts, interrupts and kernel kills: how much more there is afterwards than before."""
+    return [
+        _row(f"{starts} starts and closes", _start, starts),
+        _row(f"{interrupts} interrupts of a call", _interrupt, interrupts),
+        _row(f"{kills} kernels killed while their ranks work", _kill_a_kernel, kills),
+    ]
+
+
+def _row(name, action, n):
+    action()  # the first one loads modules and opens what stays open
+    before = count()
+    for _ in range(n):
+        action()
+    deadline = time.monotonic() + GONE_S
+    while (after := count()) != before and time.monotonic() < deadline:
+        time.sleep(0.1)
+    left = sum(max(0, after[kind] - before[kind]) for kind in before)
+    note = ", ".join(f"{kind} {before[kind]} before, {after[kind]} after" for kind in before)
+    return Row(name, "left over", [left], target=("worst", 0.5), note=note)
+
+
+def count():
+    """Return {kind: number} of what ranks could leave behind on this machine."""
+    ranks = zombies = 0
+    for process in psutil.process_iter(["cmdline", "status"]):
+        ranks += "d2lite.rank" in (process.info["cmdline"] or [])
+        zombies += process.info["status"] == psutil.STATUS_ZOMBIE
+    me = psutil.Process()
+    folder, shared = Path(tempfile.gettempdir()), Path("/dev/shm")
+    return {
+        "ranks": ranks,
+        "zombies": zombies,
+        "children": len(me.children(recursive=True)),
+        "sockets": len(me.net_connections("all")),
+        "listening ports": sum(c.status == psutil.CONN_LISTEN for c in psutil.net_connections("tcp")),
+        "open files": me.num_fds(),
+        "threads": me.num_threads(),
+        "folders": len(list(folder.glob("d2lite-*"))),
+        "shared memory": len(list(shared.glob("*"))) if shared.exists() else 0,
+    }
+
+
+def _start():
+    with Workers(2) as workers:
+        workers.run(len, "warm up")
+
+
+def _interrupt():
+    with Workers(2) as workers:
+        workers.run(len, "warm up")
+        timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+        try:
+            workers.run(time.sleep, 60)
+        except KeyboardInterrupt:
+            pass
+        timer.join()
+
+
+def _kill_a_kernel():
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(_IN_THE_KERNEL)])
+    with running(notebook) as client:
+        client.execute_cell(notebook.cells[0], 0)
+        os.kill(client.km.provisioner.pid, signal.SIGKILL)
+        time.sleep(0.5)

@@ -1,0 +1,107 @@
+"""Real ranks: how fast they start, what a notebook costs them, and how soon a fault is told."""
+
+import re
+import subprocess
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+
+from benchmarks.kernel import ROOT, run_cells
+from benchmarks.report import Row, rounds
+from d2lite import num_cores
+from d2lite.faults import FAULTS, diagnose, five_steps
+from d2lite.workers import Workers, WorkersError
+
+__all__ = ["fault_rows", "rows", "speed_rows", "start_rows"]
+
+_CELL = """
+from d2lite.distributed import train_ddp
+from d2lite.workers import Workers
+with Workers({k}) as workers:
+    run = workers.run(train_ddp, {batch_size}, 0.1, {epochs}, {examples})[0]
+print(run.examples_per_s)
+"""
+
+
+def rows(n=3):
+    """Return the rows of starts, speed and faults; `n` rounds of the speed."""
+    return start_rows() + speed_rows(n) + fault_rows()
+
+
+def start_rows(n=10):
+    """Return the rows of the first collective of fresh ranks and of a later call."""
+    cold, warm = [], []
+    for _ in range(n):
+        start = time.perf_counter()
+        with Workers(2) as workers:
+            workers.run(_sum_ranks)
+            cold.append(time.perf_counter() - start)
+            start = time.perf_counter()
+            workers.run(_sum_ranks)
+            warm.append(time.perf_counter() - start)
+    return [
+        Row("2 ranks, from nothing to the first all-reduce", "s", cold, target=("worst", 3)),
+        Row("the same call again", "s", warm, target=("worst", 0.1)),
+    ]
+
+
+def _sum_ranks():
+    total = torch.ones(1)
+    dist.all_reduce(total)
+    return total.item()
+
+
+def speed_rows(n=3, examples=30_000, epochs=2, per_rank=256):
+    """Return the rows of DDP's examples a second: in a notebook against torchrun, and 2 ranks against 1."""
+    speeds = rounds(
+        {
+            "notebook": lambda: _in_a_notebook(2, 2 * per_rank, epochs, examples),
+            "torchrun": lambda: _under_torchrun(2, 2 * per_rank, epochs, examples),
+            "one": lambda: _in_a_notebook(1, per_rank, epochs, examples),
+        },
+        n,
+    )
+    name, unit = f"DDP in a notebook, LeNet, 2 ranks, {per_rank} a rank", "examples/s"
+    enough = num_cores() >= 2
+    return [
+        Row(name, unit, speeds["notebook"], speeds["torchrun"], "torchrun", ("ratio of at least", 0.97)),
+        Row(name, unit, speeds["notebook"], speeds["one"], "1 rank", ("ratio of at least", 1.7) if enough else None),
+    ]
+
+
+def _in_a_notebook(k, batch_size, epochs, examples):
+    return float(run_cells([_CELL.format(k=k, batch_size=batch_size, epochs=epochs, examples=examples)]))
+
+
+def _under_torchrun(k, batch_size, epochs, examples):
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={k}"]
+    command += ["-m", "d2lite.distributed", "--lr", "0.1", f"--batch-size={batch_size}"]
+    command += [f"--num-epochs={epochs}", f"--num-examples={examples}"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=600)
+    return float(re.search(r"([\d,]+) examples/s", done.stdout).group(1).replace(",", ""))
+
+
+def fault_rows(n=10, timeout_s=2):
+    """Return a row a fault: seconds from the call to the message, `n` times, on ranks that are up already."""
+    found = []
+    for fault in FAULTS:
+        waits = fault.startswith(("stop", "skip"))  # nobody ends: it shows at the time-out
+        bound = timeout_s + 2 if waits else 2
+        seconds, wrong = [], 0
+        for _ in range(n):
+            with Workers(2, timeout_s) as workers:
+                workers.run(_sum_ranks)
+                start = time.perf_counter()
+                try:
+                    blamed = "rank 1" in diagnose(workers.run(five_steps, fault))
+                except WorkersError as error:
+                    # a wrong size aborts whichever rank meets it first
+                    blamed = error.rank == 1 or fault.startswith("size")
+                seconds.append(time.perf_counter() - start)
+                wrong += not blamed
+        note = f"time-out {timeout_s:g} s; " if waits else ""
+        note += "the rank at fault was named each time" if not wrong else f"the wrong rank was named {wrong} times"
+        found.append(Row(fault, "s", seconds, target=("worst", bound), holds=not wrong, note=note))
+    return found
