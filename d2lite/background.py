@@ -17,7 +17,7 @@ from contextlib import contextmanager
 
 from d2lite.animator import Animator
 from d2lite.figures import is_accuracy
-from d2lite.runs import Run
+from d2lite.runs import Run, in_rank_order
 from d2lite.watch import Diverged, Stopped, listening
 
 __all__ = ["Lines", "Training", "explain", "printing_to"]
@@ -83,13 +83,16 @@ class Training:
                 curve = self.run.curves.setdefault(name, {"x": [], "y": []})
                 curve["y"].append(y)
                 curve["x"].append(x)
-                if not self._told_run and is_accuracy(name) and len(self.run.curves) == 1:
-                    self.run.accuracies.append(y)
                 if not math.isfinite(y) and self._diverged is None:
                     known = self.steps_done > 0
                     at = self.steps_done if known else len(curve["y"])
                     lr = self.arguments.get("lr") if isinstance(self.arguments.get("lr"), (int, float)) else None
                     self._diverged = Diverged(at, lr, y, self.run, "step" if known else "point", name)
+            if points:
+                self.run.curves = in_rank_order(self.run.curves)
+                first = next(iter(self.run.curves))
+                if not self._told_run and is_accuracy(first):
+                    self.run.accuracies[:] = self.run.curves[first]["y"]
 
     def _work(self):
         try:

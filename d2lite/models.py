@@ -44,7 +44,9 @@ class LeNet(nn.Module):
 
     def __init__(self, seed=0):
         super().__init__()
-        self.params = nn.ParameterList(lenet_params(seed))
+        params = lenet_params(seed)
+        params[0] = params[0].to(memory_format=torch.channels_last)  # the same memory; else DDP warns of its strides
+        self.params = nn.ParameterList(params)
 
     def forward(self, X):
         return lenet(X, list(self.params))

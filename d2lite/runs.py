@@ -3,6 +3,7 @@
 import json
 import math
 import platform
+import re
 import statistics
 from dataclasses import asdict, dataclass, field
 
@@ -12,7 +13,7 @@ from d2lite.checks import positive_int, positive_number
 from d2lite.devices import describe
 from d2lite.watch import Diverged, tell
 
-__all__ = ["Run", "begin"]
+__all__ = ["Run", "begin", "in_rank_order"]
 
 _READ_EVERY = 32  # losses kept on a GPU before they are read; reading waits for the GPU
 
@@ -125,3 +126,13 @@ def begin(devices, train_iter, lr, num_epochs, **settings):
     run = Run(settings, describe(devices), train_iter.dataset, train_iter.num_examples)
     tell("run", run=run)
     return run
+
+
+def in_rank_order(curves):
+    """Return {name: curve} with the curves of ranks in their order, and the others in front."""
+
+    def rank(item):
+        found = re.search(r", rank (\d+)$", item[0])
+        return int(found.group(1)) if found else -1
+
+    return dict(sorted(curves.items(), key=rank))

@@ -222,3 +222,14 @@ def test_diverged_without_a_step_or_a_rate():
         raise Diverged(1, None, math.nan)
 
     assert run_to_end(loop, animated=False).run.status == "diverged at step 1"
+
+
+def test_curves_stand_in_the_order_of_ranks_and_the_first_is_the_accuracy():
+    def fn():
+        for rank, y in [(1, 0.3), (10, 0.1), (0, 0.5), (0, 0.6), (1, 0.4)]:
+            tell("point", names=[f"test accuracy, rank {rank}"], x=[1], y=[y])
+
+    training = Training(fn, {}, animated=False).start()
+    assert training.join(10)
+    assert list(training.run.curves) == [f"test accuracy, rank {rank}" for rank in (0, 1, 10)]
+    assert training.run.accuracies == [0.5, 0.6]

@@ -164,3 +164,9 @@ def test_torchrun_runs_the_same_function():
 def test_without_torchrun_it_says_how_to_start():
     out = subprocess.run([sys.executable, "-m", "d2lite.distributed"], capture_output=True, text=True, timeout=60)
     assert out.returncode == 2 and "expected to be started by torchrun" in out.stderr
+
+
+def test_ddp_warns_of_nothing(capsys):
+    with Workers(2) as fresh:  # torch warns once a process
+        fresh.run(train_ddp, 64, 0.1, 1, 256)
+    assert "Warning" not in capsys.readouterr().out

@@ -314,5 +314,5 @@ def test_a_panel_draws_one_curve_a_rank_where_asked(pool, each_rank, curves):
     panel = Panel(lambda lr: pool.run(tell_own_curve, each_rank), lr=0.1)
     panel.train.click()
     panel.wait()
-    assert {name: curve["y"][0] for name, curve in panel.runs[-1].curves.items()} == curves
+    assert [(name, curve["y"][0]) for name, curve in panel.runs[-1].curves.items()] == list(curves.items())
     panel.close()
