@@ -7,7 +7,7 @@ ROOT_FLAG := $(if $(filter 0,$(shell id -u)),--allow-root)
 export MALLOC_ARENA_MAX ?= 2
 NBVAL := $(BIN)/python -m pytest book --nbval-lax -W default
 
-.PHONY: setup data lab test test-full bench lint clean
+.PHONY: setup data lab test test-full bench horovod cluster lint clean
 
 setup: ## .venv, made or brought up to date; TORCH=cpu or TORCH=cuda decides by hand
 	@$(PYTHON) tools/setup_env.py
@@ -29,10 +29,17 @@ test-full: data ## the same as a learner runs it
 bench: data ## the comparison table
 	$(BIN)/python -m benchmarks $(ARGS)
 
+horovod: setup ## real Horovod, compiled once (minutes), against chapter 6's forty lines and DDP
+	$(BIN)/python tools/build_horovod.py
+	$(BIN)/python tools/compare_horovod.py
+
+cluster: setup ## two and four hosts as network namespaces (root; else loopback): figures of chapter 7
+	$(BIN)/python -m tools.cluster --json benchmarks/results/cluster.json $(ARGS)
+
 lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 
 clean: ## removes .venv and the environments of the benchmarks as well
-	rm -rf .venv .bench build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .bench .horovod build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +
