@@ -6,6 +6,7 @@ In a notebook `Workers(2).run(train_ddp, 256, 0.1)`; from a terminal the same fu
 
 import argparse
 import os
+import sys
 
 import torch
 import torch.distributed as dist
@@ -163,3 +164,5 @@ def main():
 
 if __name__ == "__main__":
     main()
+    sys.stdout.flush()
+    os._exit(0)  # no interpreter shutdown: threads of gloo may still be there, and now and then abort it
