@@ -11,13 +11,24 @@ import d2lite
 
 PACKAGE = Path(d2lite.__file__).parent
 FLOORS = [
-    {"checks", "watch", "svg", "diagnosis", "faults", "trace", "live", "scratch"},
-    {"devices", "models", "silhouettes", "download", "splits", "rank", "rank_process"},
-    {"meters", "runs", "sharding", "collectives", "data", "workers"},
-    {"replicas", "evaluation"},
-    {"data_parallel", "concise", "distributed", "figures", "split_figures", "fault_lab"},
-    {"timelines", "records", "animator"},
-    {"background", "controls", "view", "split_explorer"},
+    {"checks", "watch", "svg", "diagnosis", "faults", "trace", "live", "scratch", "schedules"},
+    {"ring", "roots", "exchange", "costs", "stragglers"},
+    {"devices", "models", "silhouettes", "download", "splits", "rank", "rank_process", "two_level", "presets", "fit"},
+    {"meters", "runs", "sharding", "algorithms", "data", "workers", "workloads"},
+    {"replicas", "evaluation", "collectives", "predict"},
+    {
+        "data_parallel",
+        "concise",
+        "distributed",
+        "figures",
+        "split_figures",
+        "fault_lab",
+        "rank_collectives",
+        "published",
+        "scaling",
+    },
+    {"timelines", "records", "animator", "stepper_figures", "scaling_figures"},
+    {"background", "controls", "view", "split_explorer", "stepper", "scaling_explorer"},
     {"panel"},
     {"__init__", "__main__"},
 ]
