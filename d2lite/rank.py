@@ -10,6 +10,7 @@ import inspect
 import io
 import os
 import queue
+import resource
 import shutil
 import signal
 import sys
@@ -29,6 +30,7 @@ __all__ = ["main"]
 def main():
     """Join the group that the parent describes, then run what it sends until it says to end."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the notebook's interrupt is the parent's to handle
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # an abort in C++ leaves no memory image in the learner's folder
     link = _Link(Connection(int(sys.argv[1])))
     settings = link.connection.recv()
     sys.path[:] = settings["path"]

@@ -221,6 +221,12 @@ def test_two_pools_do_not_meet(pool):
         assert pool.run(add_ranks, 0) == [(0, 3.0), (1, 3.0)]
 
 
+def test_an_abort_leaves_no_core_file(pool):
+    import resource  # not on Windows
+
+    assert pool.run(resource.getrlimit, resource.RLIMIT_CORE) == [(0, 0), (0, 0)]
+
+
 def test_only_loopback_is_listened_on(pool):
     pool.run(add_ranks, 0)
     for pid in pool.run(os.getpid):
