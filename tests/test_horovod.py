@@ -14,10 +14,14 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch.nn.parallel import DistributedDataParallel
 
-from d2lite import LeNet
+from d2lite import LeNet, load_data_fashion_mnist, try_gpus
 from d2lite.workers import Workers, WorkersError
 
 ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT / "tools"))
+import build_horovod  # noqa: E402
+import compare_horovod  # noqa: E402
+
 BOOK = ROOT / "book"
 CELLS = {c.id: c.source for c in nbformat.read(BOOK / "06-horovod.ipynb", as_version=4).cells if c.cell_type == "code"}
 BUILT = (ROOT / ".horovod" / ".d2lite-stamp").exists()
@@ -25,9 +29,9 @@ needs_horovod = pytest.mark.skipif(not BUILT, reason="real Horovod is not built 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="Workers needs Linux or macOS")
 
 
-def run_cells(*names, **given):
+def run_cells(*names):
     """What the chapter's cells define; their functions travel by value, as from a notebook."""
-    namespace = {"__name__": "__main__", "torch": torch, "dist": dist, "F": F, "LeNet": LeNet, **given}
+    namespace = {"__name__": "__main__", "torch": torch, "dist": dist, "F": F, "LeNet": LeNet, "try_gpus": try_gpus}
     namespace["my_device"] = lambda: torch.device("cpu")
     for name in names:
         exec(compile(CELLS[name], f"cell {name}", "exec"), namespace)
@@ -48,6 +52,13 @@ def pool():
 def by_value(fn):
     fn.__module__ = "__main__"
     return fn
+
+
+def defined_in(name, cells, up_to, **given):
+    """What the cell `name` defines before the text `up_to`, on top of `cells`."""
+    namespace = {**vars(cells), **given}
+    exec(compile(CELLS[name].split(up_to)[0], f"cell {name}", "exec"), namespace)
+    return SimpleNamespace(**namespace)
 
 
 def test_allreduce_says_mean_or_sum_and_leaves_its_argument_alone(cells, pool):
@@ -90,7 +101,8 @@ def gradients(cells, wrap, n, batch_norm):
     X = torch.randn(n, 6, generator=generator, dtype=torch.float64)
     y = torch.randint(0, 3, (n,), generator=generator)
     if wrap == "ddp":
-        F.cross_entropy(DistributedDataParallel(net)(X), y).backward()
+        ddp = DistributedDataParallel(net)  # a name for it: without one it is gone before the backward pass
+        F.cross_entropy(ddp(X), y).backward()
     else:
         optimizer = cells.DistributedOptimizer(torch.optim.SGD(net.parameters(), lr=0.1), net.named_parameters())
         F.cross_entropy(net(X), y).backward()
@@ -118,8 +130,7 @@ def train(cells, pool, hvd=None, lr=0.1):
 @pytest.fixture(scope="module")
 def alone(cells):
     """The weights of one process after the twenty steps."""
-    namespace = run_cells("steps", "check-alone")
-    return namespace.alone
+    return run_cells("steps", "check-alone").alone
 
 
 @pytest.fixture(scope="module")
@@ -145,19 +156,38 @@ def test_without_the_broadcast_ranks_stay_as_far_apart_as_they_started(cells, po
 
 
 def test_averaging_the_parameter_is_silent_and_wrong(cells, pool, alone):
-    source = CELLS["wrong-mean"].split("weights =")[0]
-    namespace = dict(vars(cells))
-    exec(compile(source, "cell wrong-mean", "exec"), namespace)
-    weights = train(cells, pool, namespace["wrong"])
+    weights = train(cells, pool, defined_in("wrong-mean", cells, "weights =").wrong)
     assert distance(*weights) > 1e-4 and distance(weights[0], alone) > 1e-4
     assert distance(*weights) < 1  # near enough to hide
 
 
 def test_another_order_gives_wrong_sums(cells, pool):
-    source = CELLS["other-order"].split("\n\n\n")[0]
-    namespace = dict(vars(cells))
-    exec(compile(source, "cell other-order", "exec"), namespace)
-    assert pool.run(namespace["in_another_order"]) == [{"a": 21.0, "b": 12.0}, {"a": 12.0, "b": 21.0}]
+    there = defined_in("other-order", cells, "print(")
+    assert pool.run(there.in_another_order) == [{"a": 21.0, "b": 12.0}, {"a": 12.0, "b": 21.0}]
+
+
+def test_all_reduces_start_from_the_last_layer_on_and_before_backward_returns(cells, pool):
+    there = defined_in("order", cells, 'print("')
+    for lines in pool.run(there.write_diary):
+        layers = [int(line.split()[0].removeprefix("params.")) // 2 for line in lines[:-1]]
+        assert layers == [3, 3, 2, 2, 1, 1, 0, 0]
+        assert lines[-1].startswith("backward() returns; 8 all-reduces")
+
+
+def test_the_whole_training_on_two_ranks_is_that_of_one_process(cells, pool):
+    there = defined_in("on-rank", cells, "no such text", num_examples=320)
+    runs = pool.run(there.train_on_rank, cells.hvd, 64, 0.1, 1)
+    train_iter, _ = load_data_fashion_mnist(128, 320, seed=0)
+    net, losses = LeNet(seed=0), []
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for X, y in train_iter:
+        optimizer.zero_grad()
+        losses.append(F.cross_entropy(net(X), y))
+        losses[-1].backward()
+        optimizer.step()
+    assert runs[0].losses == runs[1].losses and runs[0].accuracies == runs[1].accuracies
+    assert runs[0].losses == pytest.approx([loss.item() for loss in losses], rel=1e-4)
+    assert runs[0].settings["batch_size"] == 128
 
 
 def test_a_second_backward_before_the_step_is_named(cells, pool):
@@ -197,10 +227,6 @@ def test_real_horovod_gives_the_same_weights(ours, alone, tmp_path):
     assert distance(real, ours[0]) < 1e-9 and distance(real, alone) < 1e-9
 
 
-sys.path.insert(0, str(ROOT / "tools"))
-import build_horovod  # noqa: E402
-
-
 def test_what_the_build_lacks_is_said_in_one_line(monkeypatch, tmp_path):
     with pytest.raises(build_horovod.SetupError, match="no C.. compiler or no make.*apt install build-essential"):
         build_horovod.check_compiler(which=lambda name: None)
@@ -218,3 +244,64 @@ def test_another_source_than_expected_is_not_patched_blindly(tmp_path):
     assert "set(Pytorch_CUDA FALSE)" in (tmp_path / "cmake/Modules/FindPytorch.cmake").read_text()
     with pytest.raises(build_horovod.SetupError, match="CMakeLists.txt lacks"):
         build_horovod.patch(tmp_path, 20)
+
+
+def test_a_failing_step_ends_in_one_line_and_leaves_its_output(tmp_path, capsys):
+    def step(code):
+        with open(tmp_path / "build.log", "w") as log:
+            build_horovod.step([sys.executable, "-c", code], "compiling", log)
+
+    with pytest.raises(build_horovod.SetupError, match="^compiling failed, see above and .*build.log$"):
+        step("print('error: no such header'); raise SystemExit(2)")
+    assert "no such header" in capsys.readouterr().out and "no such header" in (tmp_path / "build.log").read_text()
+    with pytest.raises(build_horovod.SetupError, match="pip cannot reach its package index"):
+        step("print('NewConnectionError: refused'); raise SystemExit(1)")
+    step("print('fine')")
+
+
+@pytest.fixture
+def half_built(monkeypatch, tmp_path):
+    """A root whose build creates its environment and then fails at the first step; the commands that were begun."""
+    begun = []
+
+    def venv(command, check):
+        (tmp_path / ".horovod").mkdir(exist_ok=True)
+        (tmp_path / ".horovod" / ".d2lite-stamp").unlink(missing_ok=True)  # as venv --clear does
+
+    def step(command, *rest):
+        begun.append(command)
+        raise build_horovod.SetupError("stands for any failure")
+
+    monkeypatch.setattr(build_horovod, "check_compiler", lambda: None)
+    monkeypatch.setattr(build_horovod, "step", step)
+    monkeypatch.setattr(build_horovod.subprocess, "run", venv)
+    return tmp_path, begun
+
+
+def test_a_finished_build_is_kept_and_an_unfinished_or_outdated_one_is_made_again(half_built, monkeypatch):
+    root, begun = half_built
+    for times in (1, 2):
+        with pytest.raises(build_horovod.SetupError):
+            build_horovod.build(root, say=lambda line: None)
+        assert len(begun) == times
+    stamp = root / ".horovod" / ".d2lite-stamp"
+    stamp.write_text(build_horovod.fingerprint(root, build_horovod.version("torch")))
+    build_horovod.build(root)
+    assert len(begun) == 2
+    monkeypatch.setattr(build_horovod, "version", lambda name: "2.99.0")
+    with pytest.raises(build_horovod.SetupError):
+        build_horovod.build(root, say=lambda line: None)
+    assert len(begun) == 3 and not stamp.exists()
+
+
+def test_main_tells_a_failure_in_one_line(monkeypatch, capsys):
+    def fail():
+        raise build_horovod.SetupError("no compiler: get one")
+
+    monkeypatch.setattr(build_horovod, "build", fail)
+    assert build_horovod.main() == 1
+    assert capsys.readouterr().err == "d2lite horovod: no compiler: get one\n"
+
+
+def test_the_comparison_runs_cells_that_the_chapter_has():
+    assert [name for name in CELLS if name in compare_horovod.CELLS] == compare_horovod.CELLS

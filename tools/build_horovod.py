@@ -12,6 +12,7 @@ import subprocess
 import sys
 import sysconfig
 import time
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from setup_env import SetupError, diagnose, run
@@ -78,18 +79,27 @@ def patch(source, standard):
         (source / name).write_text(text.replace(old, new.replace("{standard}", str(standard))), encoding="utf-8")
 
 
+def fingerprint(root, torch_version):
+    """What the stamp holds: another torch, Python, place or recipe means another build."""
+    parts = [HOROVOD, torch_version, sys.version, *TOOLS, str(PATCHES), str(SETTINGS), str(root)]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
 def build(root=ROOT, say=print):
     """Make root/.horovod, unless its stamp says that it is there for this torch and this Python."""
-    import torch
-
     env, started = root / ".horovod", time.time()
     python, stamp, source = env / "bin" / "python", env / ".d2lite-stamp", env / "source"
-    parts = [HOROVOD, torch.__version__, sys.version, *TOOLS, str(PATCHES), str(SETTINGS), str(root)]
-    key = hashlib.sha256("\n".join(parts).encode()).hexdigest()
+    try:
+        torch_version = version("torch")
+    except PackageNotFoundError:
+        raise SetupError(
+            "there is no torch: run make setup first, then .venv/bin/python tools/build_horovod.py"
+        ) from None
+    key = fingerprint(root, torch_version)
     if stamp.exists() and stamp.read_text() == key:
         return
     check_compiler()
-    say(f"{HOROVOD} for torch {torch.__version__}: a few minutes of compiling, once")
+    say(f"{HOROVOD} for torch {torch_version}: a few minutes of compiling, once")
     subprocess.run([sys.executable, "-m", "venv", "--clear", str(env)], check=True)
     (env / ".gitignore").write_text("*\n")
     variables = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
@@ -108,6 +118,8 @@ def build(root=ROOT, say=print):
         archive = next(source.glob("*.tar.gz"))
         shutil.unpack_archive(archive, source)
         source /= archive.name[: -len(".tar.gz")]
+        import torch
+
         patch(source, 20 if "C++ Version: 202002" in torch.__config__.show() else 17)
         # a wheel that pip keeps would come back for another torch
         step([*pip, "install", *alone, "--no-cache-dir", "-v", source], "compiling Horovod", log, variables)
