@@ -76,6 +76,7 @@ def _start():
 
 
 def _interrupt():
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts what runs behind it with SIGINT ignored
     with Workers(2) as workers:
         workers.run(len, "warm up")
         timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))

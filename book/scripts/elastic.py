@@ -8,6 +8,7 @@ import argparse
 import datetime
 import json
 import os
+import sys
 import time
 from pathlib import Path
 
@@ -55,6 +56,8 @@ def main():
         raise
     log("finished", accuracy=run.accuracy, losses=len(run.losses))
     dist.destroy_process_group()
+    sys.stdout.flush()
+    os._exit(0)  # no interpreter shutdown: a thread of gloo that lets go of a tensor then aborts the process
 
 
 if __name__ == "__main__":

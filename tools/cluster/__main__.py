@@ -1,8 +1,10 @@
 """`make cluster`, `python -m tools.cluster`: step times against bandwidth and latency, then faults; two tables."""
 
 import argparse
+import shlex
 import signal
 import sys
+import time
 from pathlib import Path
 
 from tools.cluster import faults, hosts, links, speed
@@ -15,23 +17,21 @@ RESULT = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "clust
 def main(argv=None):
     """Measure, print the tables, write the JSON; return 0, or 1 if something could not be measured."""
     args = _parse(argv)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that hosts are removed then, too
     why_not = "--loopback was given" if args.loopback else hosts.why_no_namespaces()
     if why_not:
         print(f"No network namespaces: {why_not}. Two torchrun agents on loopback instead; its links cannot be shaped.")
     elif not hosts.has_netem():
         print("This kernel lacks netem: tbf limits the bandwidth, and a delay line of our own delays packets.")
+    facts = speed.machine()
+    measurements = _links(args, why_not) if "speed" in args.what else []
+    cuttable = [fault for fault in args.faults if not (why_not and fault == "cut the link")]
+    injections = cuttable if "faults" in args.what else []
     records, stories, broken = [], [], []
     try:
-        if "speed" in args.what:
-            for num_hosts, mbit, delay_ms in _links(args, why_not):
-                _try(broken, records, lambda n=num_hosts, m=mbit, d=delay_ms: speed.measure(n, m, d, bool(why_not)))
-        if "faults" in args.what:
-            for fault in args.faults:
-                if why_not and fault == "cut the link":
-                    continue
-                with hosts.loopback(2) if why_not else hosts.namespaces(2) as cluster:
-                    _try(broken, stories, lambda f=fault, c=cluster: faults.inject(c, f, args.timeout_s))
+        for link in measurements:
+            _try(broken, records, f"{link[0]} hosts, {links.link_name(*link[1:])}", speed.measure, *link, bool(why_not))
+        for fault in injections:
+            _try(broken, stories, fault, _inject, fault, args.timeout_s, why_not)
     except KeyboardInterrupt:
         print("\ninterrupted; the hosts are removed", file=sys.stderr)
         return 130
@@ -39,9 +39,13 @@ def main(argv=None):
         print(f"\n{speed.table(records)}\n")
     if stories:
         print(f"\n{faults.table(stories)}\n")
-    if args.json:
-        speed.save(args.json, records, stories)
-        print(args.json)
+    if args.json and (why_not or broken):
+        reason = "links that are not shaped tell little" if why_not else "something could not be measured"
+        print(f"{args.json} is left as it is: {reason}.")
+    elif args.json:
+        command = shlex.join(["python", "-m", "tools.cluster", *(sys.argv[1:] if argv is None else argv)])
+        speed.save(args.json, command, facts, records, stories)
+        print(f"{args.json} is written.")
     return int(bool(broken))
 
 
@@ -58,15 +62,20 @@ def _links(args, why_not):
     return sorted(dict.fromkeys(plain + asked), key=lambda link: link[0])
 
 
-def _try(broken, found, job):
+def _inject(fault, timeout_s, why_not):
+    with hosts.loopback(2) if why_not else hosts.namespaces(2) as cluster:
+        return faults.inject(cluster, fault, timeout_s)
+
+
+def _try(broken, found, name, job, *args):
+    began = time.monotonic()
     try:
-        found.append(job())
-        told = found[-1]
-        about = told.get("fault") or f"{told['world_size']} hosts, {links.link_name(told['mbit'], told['delay_ms'])}"
-        print(f"done: {about}", file=sys.stderr, flush=True)
+        found.append(job(*args))
+        outcome = "done"
     except (RuntimeError, TimeoutError) as error:
         broken.append(error)
-        print(f"failed: {error}", file=sys.stderr, flush=True)
+        outcome = f"failed: {error}"
+    print(f"{time.monotonic() - began:5.0f} s  {name}: {outcome}", file=sys.stderr, flush=True)
 
 
 def _parse(argv):
@@ -101,4 +110,5 @@ def _bandwidth(text):
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that hosts are removed then, too
     sys.exit(main())

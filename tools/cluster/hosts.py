@@ -6,14 +6,14 @@ import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from d2lite import scratch
 from tools.cluster import links
 from tools.cluster.processes import end, running
 
-__all__ = ["Cluster", "Host", "has_netem", "loopback", "namespaces", "sweep", "why_no_namespaces"]
+__all__ = ["Cluster", "Host", "free_port", "has_netem", "loopback", "namespaces", "sweep", "why_no_namespaces"]
 
 ROOT = Path(__file__).resolve().parents[2]
 _LIMIT_S = 20  # for one command of iproute2
@@ -51,44 +51,41 @@ class Cluster:
 def namespaces(num_hosts, mbit=None, delay_ms=0):
     """Make `num_hosts` hosts whose links carry `mbit` and delay each packet by `delay_ms`; remove them at the end."""
     sweep()
-    pid, netem, line = os.getpid(), has_netem(), None
+    netem = has_netem()
     by_line = bool(delay_ms) and not netem
-    spaces = [links.name(pid, rank) for rank in range(num_hosts)]
-    switch = links.name(pid, "switch")
-    with _folder() as folder:
-        try:
-            if by_line:
-                for space in spaces:
-                    _run(["ip", "netns", "add", space])
-                line = _delay_line(delay_ms, spaces)
-                commands = [c for rank, space in enumerate(spaces) for c in links.plug(space, rank)]
-            else:
-                commands = links.switch(switch)
-                commands += [c for rank, space in enumerate(spaces) for c in links.cable(space, rank, switch)]
-            for command in commands:
-                _run(command)
-            shapes = [links.shape(space, mbit, 0 if by_line else delay_ms, netem) for space in spaces]
-            for command in filter(None, shapes):
-                _run(command)
-            kinds = [c[c.index("root") + 1] for c in shapes[:1] if c] + (["a delay line"] if by_line else [])
-            hosts = [
-                Host(rank, links.address(rank), links.INTERFACE, ["ip", "netns", "exec", space], space)
-                for rank, space in enumerate(spaces)
-            ]
-            where = f"{num_hosts} network namespaces on one machine"
-            yield Cluster(hosts, where, folder, " and ".join(kinds) or "nothing", "" if by_line else switch)
-        finally:
-            if line is not None:
-                end([line.pid])
-                line.wait()
-                line.stdout.close()
-            for space in [*spaces, switch]:
-                _remove(space)
+    spaces = [links.name(os.getpid(), rank) for rank in range(num_hosts)]
+    switch = links.name(os.getpid(), "switch")
+    with _folder() as folder, contextlib.ExitStack() as undo:
+        for space in [*spaces, switch]:
+            undo.callback(_remove, space)
+        if by_line:
+            for space in spaces:
+                _run(["ip", "netns", "add", space])
+            undo.callback(_end_line, _delay_line(delay_ms, spaces))
+            commands = [command for rank, space in enumerate(spaces) for command in links.plug(space, rank)]
+        else:
+            commands = links.switch(switch)
+            commands += [command for rank, space in enumerate(spaces) for command in links.cable(space, rank, switch)]
+        shapes = [links.shape(space, mbit, 0 if by_line else delay_ms, netem) for space in spaces]
+        for command in [*commands, *filter(None, shapes)]:
+            _run(command)
+        kinds = [c[c.index("root") + 1] for c in shapes[:1] if c] + (["a delay line"] if by_line else [])
+        hosts = [
+            Host(rank, links.address(rank), links.INTERFACE, ["ip", "netns", "exec", space], space)
+            for rank, space in enumerate(spaces)
+        ]
+        where = f"{num_hosts} network namespaces on one machine"
+        yield Cluster(hosts, where, folder, " and ".join(kinds) or "nothing", "" if by_line else switch)
 
 
 @contextlib.contextmanager
 def loopback(num_hosts):
-    """Make `num_hosts` hosts that are one and the same: each torchrun listens on and talks to 127.0.0.1."""
+    """Make `num_hosts` hosts that are one and the same: each torchrun listens on and talks to 127.0.0.1.
+
+    Raises OSError on Windows.
+    """
+    if os.name == "nt":
+        raise OSError("These hosts need Linux or macOS: on Windows use WSL 2, or open the chapter on Binder.")
     interface = "lo0" if sys.platform == "darwin" else "lo"
     with _folder() as folder:
         hosts = [Host(rank, "127.0.0.1", interface) for rank in range(num_hosts)]
@@ -157,19 +154,24 @@ def _delay_line(delay_ms, spaces):
     command = [sys.executable, "-m", "tools.cluster.delay", str(delay_ms), *spaces]
     line = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
     if line.stdout.readline() != "ready\n":  # it has ended, and said why on its standard error
-        line.wait(_LIMIT_S)
-        line.stdout.close()
+        _end_line(line)
         raise RuntimeError("the delay line could not open its devices: is /dev/net/tun there?")
     return line
 
 
+def _end_line(line):
+    end([line.pid])
+    line.wait()
+    line.stdout.close()
+
+
 @contextlib.contextmanager
 def _folder():
-    path = Path(tempfile.mkdtemp(prefix="d2lite-cluster-"))
+    path, lock = scratch.make()
     try:
         yield path
     finally:
-        shutil.rmtree(path, ignore_errors=True)
+        scratch.remove(path, lock)
 
 
 def _run(command):

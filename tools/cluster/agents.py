@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import subprocess
 import sys
 import time
@@ -12,6 +13,14 @@ from tools.cluster.processes import end, tree
 __all__ = ["Job", "command", "environment", "last_words"]
 
 PORT = 29500  # inside namespaces, where nobody else can listen
+_ERROR = re.compile(r"^(\[rank\d+\]: )?[\w.]*(Error|Exception)\b|Signal \d+ \(\w+\) received")
+# Linux: an agent whose starter is killed is told to end, and ends its workers; it keeps its process id.
+_LEASH = """
+import ctypes, os, signal, sys
+ctypes.CDLL(None).prctl(1, int(signal.SIGTERM))  # PR_SET_PDEATHSIG
+if os.getppid() == int(sys.argv[1]):
+    os.execvp(sys.argv[2], sys.argv[2:])
+"""
 
 
 def command(host, endpoint, nnodes, args, job="job1", is_host=None, max_restarts=0, join_timeout_s=60, ranks=1):
@@ -24,7 +33,6 @@ def command(host, endpoint, nnodes, args, job="job1", is_host=None, max_restarts
     conf = {
         "is_host": int(serves),
         "join_timeout": join_timeout_s,
-        "timeout": join_timeout_s,
         "read_timeout": join_timeout_s,
         "last_call_timeout": 2,
         "keep_alive_interval": 2,
@@ -48,17 +56,23 @@ def command(host, endpoint, nnodes, args, job="job1", is_host=None, max_restarts
 def environment(host, folder, interface=None):
     """Return a host's environment: one core a rank, gloo on its interface, temporary files in `folder`.
 
-    GPUs are hidden: the hosts share one machine, and each would take the first.
+    GPUs are hidden: the hosts share one machine, and each would take the first. The workers do not share the store of
+    the agents: after a restart they would find their predecessors' addresses in it (pytorch issue 135712).
     """
     mine = {
         "GLOO_SOCKET_IFNAME": interface or host.interface,
         "OMP_NUM_THREADS": "1",
         "CUDA_VISIBLE_DEVICES": "",
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
         "TMPDIR": str(folder),
         "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
         "PYTHONUNBUFFERED": "1",
     }
     return {k: v for k, v in os.environ.items() if not k.startswith(("MASTER_", "TORCHELASTIC_"))} | mine
+
+
+def _leashed(words):
+    return [sys.executable, "-c", _LEASH, str(os.getpid()), *words] if sys.platform == "linux" else words
 
 
 class Job:
@@ -75,7 +89,7 @@ class Job:
         settings = {"nnodes": str(len(cluster.hosts)), "args": args} | settings
         try:
             for host, own in zip(cluster.hosts, each or [{}] * len(cluster.hosts), strict=True):
-                words = command(host, self.endpoint, **(settings | own))
+                words = _leashed(command(host, self.endpoint, **(settings | own)))
                 with open(self._said(host.rank), "wb") as said:
                     self.agents.append(
                         subprocess.Popen(
@@ -134,7 +148,7 @@ class Job:
 
 
 def last_words(text, most=1):
-    """Return the last `most` lines of what a host said that name an error, without time stamps and repetitions."""
+    """Return the last `most` lines in which a host names an error or a signal, without repetitions; else its last."""
     lines = [line.strip() for line in text.splitlines()]
-    errors = [line for line in lines if "Error" in line and not line.startswith(("File", "raise", "^", "^^^"))]
+    errors = [line for line in lines if _ERROR.search(line)]
     return list(dict.fromkeys(errors))[-most:] or [line for line in lines if line][-most:]

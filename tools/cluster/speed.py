@@ -2,14 +2,13 @@
 
 import json
 import os
-import platform
 import statistics
-import time
 
+from benchmarks import report
 from tools.cluster import hosts, links
 from tools.cluster.agents import Job, last_words
 
-__all__ = ["BANDWIDTHS", "DELAYS_MS", "SCHEMA", "measure", "predicted_step_s", "rows", "save", "table"]
+__all__ = ["BANDWIDTHS", "DELAYS_MS", "SCHEMA", "machine", "measure", "predicted_step_s", "rows", "save", "table"]
 
 SCHEMA = "d2lite-cluster/1"
 BANDWIDTHS = (None, 1000, 100, 25)  # Mb/s; None: as fast as the machine copies
@@ -39,7 +38,7 @@ def measure(num_hosts, mbit=None, delay_ms=0, on_loopback=False, arguments=()):
         with Job(cluster, ["book/scripts/step_time.py", "--out", str(out), *arguments]) as job:
             codes = job.wait(_LIMIT_S)
             if any(codes) or None in codes:
-                said = [f"host {h.rank} ({codes[h.rank]}): {last_words(job.said(h.rank))}" for h in cluster.hosts]
+                said = [f"host {h.rank} ({codes[h.rank]}): {last_words(job.said(h.rank), 2)}" for h in cluster.hosts]
                 raise RuntimeError(f"{links.link_name(mbit, delay_ms)}: the job failed. {'; '.join(said)}")
         record = json.loads(out.read_text())
     return {"mbit": mbit, "delay_ms": delay_ms, "shaped_by": cluster.shaped_by, "where": cluster.where} | record
@@ -48,8 +47,8 @@ def measure(num_hosts, mbit=None, delay_ms=0, on_loopback=False, arguments=()):
 def rows(records):
     """Return one flat dict a net and record, with the prediction beside what was measured.
 
-    The computing time and the latency of a link as it comes are those of the first record of as many hosts, where the
-    link is not limited; nothing is fitted to the measured steps.
+    The computing time is the record's own, taken without communication. The latency of a link as it comes is that of
+    the first record of as many hosts, where the link is not limited. Nothing is fitted to the measured steps.
     """
     found = []
     for record in records:
@@ -57,7 +56,6 @@ def rows(records):
         base = next(r for r in records if r["world_size"] == k and r["where"] == record["where"])
         own_latency_s = base["small_all_reduce_s"] / (2 * (k - 1)) - base["delay_ms"] / 1000
         for name, net in record["nets"].items():
-            compute_s = base["nets"][name]["compute_s"]
             found.append(
                 {
                     "net": name,
@@ -65,10 +63,10 @@ def rows(records):
                     "mbit": record["mbit"],
                     "delay_ms": record["delay_ms"],
                     "where": record["where"],
-                    "compute_s": compute_s,
+                    "compute_s": net["compute_s"],
                     "step_s": statistics.median(net["step_s"]),
                     "predicted_s": predicted_step_s(
-                        *(compute_s, net["n_bytes"], k, record["mbit"] and record["mbit"] * 1e6 / 8),
+                        *(net["compute_s"], net["n_bytes"], k, record["mbit"] and record["mbit"] * 1e6 / 8),
                         own_latency_s + record["delay_ms"] / 1000,
                         net["all_reduces"],
                     ),
@@ -91,21 +89,21 @@ def table(records):
     return "\n".join(lines)
 
 
-def save(path, records, stories):
-    """Write everything as JSON: whole or not at all."""
-    import torch
-
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    about = {
-        "schema": SCHEMA,
-        "measured": time.strftime("%Y-%m-%d"),
-        "machine": f"{cores} CPU cores, {platform.system()} {platform.machine()}, one rank a host, one core a rank",
-        "versions": {"python": platform.python_version(), "torch": torch.__version__},
-    }
+def save(path, command, facts, records, stories):
+    """Write everything as JSON: whole or not at all. `facts` are `machine`'s, taken before the first job."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        part.write_text(json.dumps(about | {"links": records, "faults": stories}, indent=1) + "\n")
+        kept = {"schema": SCHEMA, "command": command, "machine": facts, "links": records, "faults": stories}
+        part.write_text(json.dumps(kept, indent=1) + "\n")
         os.replace(part, path)
     finally:
         part.unlink(missing_ok=True)
+
+
+def machine():
+    """Return the facts of this machine that the figures depend on; no name of it, no path."""
+    facts = report.machine()
+    return {
+        name: facts[name] for name in ("date", "processor", "cores", "load before", "python", "torch") if name in facts
+    }

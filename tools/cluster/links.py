@@ -8,7 +8,7 @@ __all__ = ["INTERFACE", "NETWORK", "address", "cable", "link_name", "name", "plu
 
 INTERFACE = "eth0"
 NETWORK = "10.77.0.0/24"
-_BURST = 64 * 1024  # bytes that may leave at once: one large segment
+_BURST_S, _BURST = 0.002, 16 * 1024  # what may leave at once: this long's worth, at least so many bytes
 _QUEUE_S = 0.4  # what a port may hold back before it drops
 
 
@@ -67,7 +67,8 @@ def shape(space, mbit, delay_ms, netem):
         rate = ["rate", f"{mbit:g}mbit"] if mbit else []
         return [*on, "netem", "limit", "10000", *(["delay", f"{delay_ms:g}ms"] if delay_ms else []), *rate]
     if mbit:
-        return [*on, "tbf", "rate", f"{mbit:g}mbit", "burst", str(_BURST), "latency", f"{_QUEUE_S * 1000:.0f}ms"]
+        burst = max(_BURST, int(mbit * 1e6 / 8 * _BURST_S))
+        return [*on, "tbf", "rate", f"{mbit:g}mbit", "burst", str(burst), "latency", f"{_QUEUE_S * 1000:.0f}ms"]
     return None
 
 

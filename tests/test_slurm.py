@@ -48,7 +48,11 @@ def fake(folder, name, text):
 def submit(path, folder, **extra):
     """Run the script as Slurm would on two machines; return the lines that a torchrun of paper has printed."""
     fake(folder, "scontrol", 'echo "node03"; echo "node04"')
-    fake(folder, "torchrun", 'echo "OMP=$OMP_NUM_THREADS IF=$NCCL_SOCKET_IFNAME" "$@"')
+    fake(
+        folder,
+        "torchrun",
+        'echo "OMP=$OMP_NUM_THREADS IF=$NCCL_SOCKET_IFNAME OWN=$TORCH_DISABLE_SHARE_RDZV_TCP_STORE" "$@"',
+    )
     fake(
         folder,
         "srun",
@@ -76,7 +80,7 @@ def test_what_each_machine_starts(path, tmp_path, gpus, ranks):
     assert len(said) == 2
     for i, line in enumerate(said):
         words = line.split()
-        assert words[:2] == [f"OMP={16 // ranks}", "IF=eth0"]
+        assert words[:3] == [f"OMP={16 // ranks}", "IF=eth0", "OWN=1"]
         assert {"--nnodes=2", f"--nproc-per-node={ranks}", "--rdzv-backend=c10d", "--rdzv-id=41234"} <= set(words)
         assert "--rdzv-endpoint=node03:21234" in words and f"--local-addr=node0{3 + i}" in words
         assert f"--rdzv-conf=is_host={1 - i},join_timeout=300" in words
