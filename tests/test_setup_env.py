@@ -441,4 +441,4 @@ def test_ci_run_is_a_sound_script():
     script = ROOT / ".ci" / "run"
     assert os.access(script, os.X_OK)
     subprocess.run(["bash", "-n", str(script)], check=True)
-    assert script.read_text().rstrip().endswith("make lint\nmake test")
+    assert script.read_text().rstrip().endswith("make lint\nmake test\nmake horovod")

@@ -7,6 +7,7 @@ names all that was put in, so that the next call returns at once and another tor
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -65,7 +66,9 @@ def step(command, what, log, env=None):
     if status != 0:
         line = diagnose(output)
         if line is None:
-            print("\n".join(output.splitlines()[-15:]))
+            lines = output.splitlines()
+            errors = [line for line in lines if re.search(r"\berror: |CMake Error", line)]
+            print("\n".join(errors[:10] or lines[-15:]))  # pip's own words after the compiler's are many
             line = f"{what} failed, see above and {log.name}"
         raise SetupError(line)
 
@@ -99,11 +102,11 @@ def build(root=ROOT, say=print):
     if stamp.exists() and stamp.read_text() == key:
         return
     check_compiler()
-    say(f"{HOROVOD} for torch {torch_version}: a few minutes of compiling, once")
+    say(f"{HOROVOD} for torch {torch_version}: several minutes of compiling, once")
     subprocess.run([sys.executable, "-m", "venv", "--clear", str(env)], check=True)
     (env / ".gitignore").write_text("*\n")
     variables = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
-    variables |= SETTINGS | {"MAKEFLAGS": f"-j{os.cpu_count()}", "PIP_USER": "0"}
+    variables |= SETTINGS | {"MAKEFLAGS": f"-j{min(8, os.cpu_count() or 1)}", "PIP_USER": "0"}
     variables["PATH"] = f"{env / 'bin'}{os.pathsep}{os.environ['PATH']}"
     pip = [python, "-m", "pip", "--no-input", "--retries=3", "--disable-pip-version-check"]
     alone = ["--no-build-isolation", "--no-deps"]
