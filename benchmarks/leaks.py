@@ -53,7 +53,7 @@ def count():
     """Return {kind: number} of what ranks could leave behind on this machine."""
     ranks = zombies = 0
     for process in psutil.process_iter(["cmdline", "status"]):
-        ranks += "d2lite.rank" in (process.info["cmdline"] or [])
+        ranks += any("rank_agent" in word for word in process.info["cmdline"] or [])
         zombies += process.info["status"] == psutil.STATUS_ZOMBIE
     me = psutil.Process()
     folder, shared = Path(tempfile.gettempdir()), Path("/dev/shm")

@@ -148,6 +148,11 @@ def _download_once(cache):
 @functools.lru_cache(maxsize=2)
 def _read(folder, names):
     """Return ((train images, labels), (test images, labels)) as uint8 [n, 1, 28, 28] and int64 [n]."""
+    about = [(str(folder / name), (folder / name).stat().st_size, (folder / name).stat().st_mtime_ns) for name in names]
+    return _kept("fashion-mnist.pt", repr(about), lambda: _unpacked(folder, names))
+
+
+def _unpacked(folder, names):
     arrays = [download.read_idx(folder / name) for name in names]
     images = [torch.from_numpy(a).unsqueeze(1) for a in arrays[0::2]]
     labels = [torch.from_numpy(a.astype("int64")) for a in arrays[1::2]]
@@ -162,21 +167,38 @@ def _read(folder, names):
 
 @functools.lru_cache(maxsize=4)
 def _drawn(n, seed):
-    """Return images, labels of the drawn set, from the cache on disk where it is there."""
-    path = download.cache_folder() / f"silhouettes-{silhouettes.VERSION}-{n}-{seed}.pt"
-    try:
-        return tuple(torch.load(path, weights_only=True))
-    except Exception:  # not there, or cut short: draw it
-        drawn = silhouettes.draw(n, seed)
+    """Return images, labels of the drawn set."""
+    return _kept(f"silhouettes-{silhouettes.VERSION}-{n}-{seed}.pt", "drawn", lambda: silhouettes.draw(n, seed))
+
+
+def _kept(name, about, make):
+    """Return make()'s tensors from a file in the cache; all processes that map it share its memory.
+
+    The file is made anew where it is missing, damaged, or was made of something else than `about` says.
+    """
+    path = download.cache_folder() / name
+    if kept := _mapped(path, about):
+        return kept
+    made = make()
     part = path.with_suffix(f".{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        torch.save(list(drawn), part)
-        os.replace(part, path)
-    except (OSError, RuntimeError):  # a full disk or a read-only home: drawing again costs a second
-        with contextlib.suppress(OSError):
+        torch.save({"about": about, "tensors": made}, part)
+        if not _mapped(path, about):  # else another rank was faster: one file for all
+            os.replace(part, path)
+    except (OSError, RuntimeError):  # a full disk or a read-only home: it costs a second each time
+        return made
+    finally:
+        with contextlib.suppress(OSError):  # renamed, or never made
             part.unlink()
-    return drawn
+    return _mapped(path, about) or made
+
+
+def _mapped(path, about):
+    """Return the tensors of a file of `_kept`, or None if it is not there, cut short, or about something else."""
+    with contextlib.suppress(Exception):  # a damaged file can raise nearly anything
+        kept = torch.load(path, weights_only=True, mmap=True)
+        return kept["tensors"] if kept["about"] == about else None
 
 
 def main():

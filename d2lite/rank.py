@@ -1,4 +1,4 @@
-"""One rank: the process at the other end of a pipe of `Workers`, run as `python -m d2lite.rank`.
+"""One rank: the process at the other end of a pipe of `Workers`, forked or started by `d2lite.rank_agent`.
 
 The main thread computes; a second one listens to the parent, so that a rank that waits in a collective can still say
 where it is, and ends at once when its parent is gone. Nothing is read but what comes through the inherited pipe.
@@ -11,7 +11,6 @@ import io
 import os
 import queue
 import resource
-import shutil
 import signal
 import sys
 import threading
@@ -27,15 +26,16 @@ from d2lite.watch import listening
 __all__ = ["main"]
 
 
-def main():
-    """Join the group that the parent describes, then run what it sends until it says to end."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the notebook's interrupt is the parent's to handle
+def main(pipe):
+    """Join the group that the notebook describes through `pipe`, then run what it sends until it says to end."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the notebook's interrupt is the notebook's to handle
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # an abort in C++ leaves no memory image in the learner's folder
-    link = _Link(Connection(int(sys.argv[1])))
+    link = _Link(Connection(pipe))
     settings = link.connection.recv()
     sys.path[:] = settings["path"]
     jobs = queue.SimpleQueue()
-    threading.Thread(target=_listen, args=(link, jobs, settings), name="listener", daemon=True).start()
+    threading.Thread(target=_listen, args=(link, jobs), name="listener", daemon=True).start()
     try:
         _join(settings)
     except Exception as error:
@@ -93,8 +93,8 @@ def _join(settings):
     )
 
 
-def _listen(link, jobs, settings):
-    """Hand jobs to the main thread and answer "where are you"; when the parent is gone, leave nothing behind."""
+def _listen(link, jobs):
+    """Hand jobs to the main thread and answer "where are you"; leave when the notebook is gone."""
     try:
         while True:
             kind, payload = link.connection.recv()
@@ -103,10 +103,6 @@ def _listen(link, jobs, settings):
             else:
                 jobs.put(payload)
     except (EOFError, OSError):
-        shutil.rmtree(settings["folder"], ignore_errors=True)
-        for sibling in settings["siblings"]:  # one may be stopped, or deep in C++
-            with contextlib.suppress(OSError):
-                os.kill(sibling, signal.SIGKILL)
         os._exit(1)
 
 
@@ -160,4 +156,4 @@ def report(error):
 
 
 if __name__ == "__main__":
-    main()
+    main(int(sys.argv[1]))

@@ -1,38 +1,90 @@
-"""The parent's side of one rank: its process, its pipe, and what is known of it."""
+"""The notebook's side of its ranks: their parent (`d2lite.rank_agent`), their pipes, and what is known of each."""
 
 import contextlib
 import os
-import signal
 import subprocess
 import sys
 import time
 from multiprocessing.connection import Connection
+from pathlib import Path
 from socket import socketpair
 
-from d2lite.scratch import remove
+from d2lite.devices import num_gpus
+from d2lite.scratch import make, remove
 
-__all__ = ["RankProcess", "end_all"]
+__all__ = ["Agent", "RankProcess", "end_all"]
 
+AGENT = Path(__file__).with_name("rank_agent.py")
+START = "fork" if sys.platform == "linux" else "spawn"
 PING_S = 1.0  # how often a rank that says nothing is asked where it is
+END_S = 5.0  # to kill a rank and wait for it takes milliseconds
+
+
+class Agent:
+    """The process that starts `world_size` ranks, tells how they ended, and ends them; with the pool's folder.
+
+    `connections` are the pipes to the ranks. Raises OSError where no process or folder can be made.
+    """
+
+    def __init__(self, world_size):
+        self.scratch = self.folder, _ = make()
+        self.exitcodes = {}
+        pairs = [socketpair() for _ in range(world_size + 1)]
+        theirs = [their.fileno() for _, their in pairs]
+        try:
+            with open(self.folder / "agent.txt", "wb") as said:
+                self.process = subprocess.Popen(
+                    [sys.executable, AGENT, START, str(num_gpus()), str(theirs[0]), self.folder, *map(str, theirs[1:])],
+                    stdin=subprocess.DEVNULL,
+                    stdout=said,
+                    stderr=said,
+                    pass_fds=theirs,
+                    env=_environment(),
+                )
+        except OSError:
+            for mine, _ in pairs:
+                mine.close()
+            remove(*self.scratch)
+            raise
+        finally:
+            for _, their in pairs:
+                their.close()
+        self.control, *self.connections = [Connection(mine.detach()) for mine, _ in pairs]
+
+    def exitcode(self, rank, limit_s=0.0):
+        """Return how a rank ended, or None if it has not within `limit_s`; all ranks end when the agent does."""
+        deadline = time.monotonic() + limit_s
+        while rank not in self.exitcodes:
+            try:
+                if not self.control.poll(max(0.0, deadline - time.monotonic())):
+                    return None
+                self.exitcodes.update([self.control.recv()])
+            except (EOFError, OSError):
+                return self.process.wait(END_S)
+        return self.exitcodes[rank]
+
+    def kill(self):
+        """End all ranks at once."""
+        self.process.terminate()
+
+    def end(self):
+        """End all ranks, wait for them, close the pipes and remove the folder."""
+        self.kill()
+        try:
+            self.process.wait(END_S)
+        except subprocess.TimeoutExpired:  # it is stopped: it must not be waited for
+            self.process.kill()
+            self.process.wait()
+        for connection in (self.control, *self.connections):
+            connection.close()
+        remove(*self.scratch)
 
 
 class RankProcess:
-    """A process that will be `rank`; what it writes past Python goes to a file in the pool's `scratch` folder."""
+    """One rank, seen from the notebook."""
 
-    def __init__(self, rank, scratch):
-        self.rank, self.scratch, self.folder = rank, scratch, scratch[0]
-        mine, theirs = socketpair()
-        self.connection = Connection(mine.detach())
-        with open(self.folder / f"rank-{rank}.txt", "wb") as said:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "d2lite.rank", str(theirs.fileno())],
-                stdin=subprocess.DEVNULL,
-                stdout=said,
-                stderr=said,
-                pass_fds=[theirs.fileno()],
-                env=_environment(),
-            )
-        theirs.close()
+    def __init__(self, rank, agent):
+        self.rank, self.agent, self.connection = rank, agent, agent.connections[rank]
         self.begin()
 
     def begin(self):
@@ -41,15 +93,11 @@ class RankProcess:
         self.heard = self.asked = time.monotonic()
 
     def alive(self):
-        return self.process.poll() is None
+        return self.agent.exitcode(self.rank) is None
 
     def send(self, message):
         with contextlib.suppress(OSError):  # a dead rank is found out when it is read
             self.connection.send(message)
-
-    def kill(self):
-        with contextlib.suppress(OSError):
-            self.process.send_signal(signal.SIGKILL)
 
     def ask(self):
         """Ask where the rank is; its listening thread answers even from within a collective."""
@@ -61,8 +109,7 @@ class RankProcess:
         try:
             kind, value = self.connection.recv()
         except (EOFError, OSError):
-            exitcode = self.process.wait(5)
-            self.report = {"state": "died", "exitcode": exitcode, "said": self.said()}
+            self.report = {"state": "died", "exitcode": self.agent.exitcode(self.rank, END_S), "said": self.said()}
             return "died", None
         self.heard = time.monotonic()
         if kind == "error":
@@ -88,8 +135,10 @@ class RankProcess:
 
     def said(self):
         """What the process wrote past Python: C++ aborts, the interpreter's last words."""
-        with contextlib.suppress(OSError):
-            return (self.folder / f"rank-{self.rank}.txt").read_text(errors="replace")[-4000:]
+        for name in (f"rank-{self.rank}.txt", "agent.txt"):  # the agent's, if there never was a rank
+            with contextlib.suppress(OSError):
+                if text := (self.agent.folder / name).read_text(errors="replace"):
+                    return text[-4000:]
         return ""
 
 
@@ -105,13 +154,8 @@ def _environment():
 
 
 def end_all(ranks):
-    """Kill what is left of `ranks`, wait for it, close the pipes, remove the folder, and empty the list."""
-    ending = list(ranks)
+    """End `ranks`, remove what they left behind, and empty the list."""
+    agents = {rank.agent for rank in ranks}
     ranks.clear()
-    for rank in ending:
-        rank.kill()
-    for rank in ending:
-        rank.process.wait()
-        rank.connection.close()
-    for scratch in {rank.scratch for rank in ending}:
-        remove(*scratch)
+    for agent in agents:
+        agent.end()

@@ -6,7 +6,6 @@ torch.distributed opens on loopback. Functions travel by value (cloudpickle), so
 
 import contextlib
 import os
-import subprocess
 import sys
 import threading
 import time
@@ -19,13 +18,13 @@ import cloudpickle
 from d2lite.checks import positive_int, positive_number
 from d2lite.devices import MAX_REPLICAS, num_cores, num_gpus
 from d2lite.diagnosis import WorkersError, describe_failure
-from d2lite.rank_process import PING_S, RankProcess, end_all
-from d2lite.scratch import make, remove
+from d2lite.rank_process import PING_S, Agent, RankProcess, end_all
 from d2lite.watch import Stopped, tell
 
 __all__ = ["Workers", "WorkersError"]
 
 START_S = 60  # a rank that has not joined its group by then never will
+LEAVE_S = 1.0  # to leave the group in an orderly way
 GRACE_S = 0.4  # after a first failure, how long the others may take to report theirs
 
 
@@ -89,17 +88,16 @@ class Workers:
     def stop(self):
         """End the ranks at once, whatever they do; a call that waits for them in another thread raises Stopped."""
         self._stopping = True
-        for rank in list(self._ranks):
-            rank.kill()
+        for agent in {rank.agent for rank in list(self._ranks)}:
+            agent.kill()
 
     def close(self):
         """End the ranks and remove what they left behind; may be called twice."""
         for rank in self._ranks:
             rank.send(("job", None))
-        deadline = time.monotonic() + 1.0
+        deadline = time.monotonic() + LEAVE_S
         for rank in self._ranks:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                rank.process.wait(max(0.0, deadline - time.monotonic()))
+            rank.agent.exitcode(rank.rank, max(0.0, deadline - time.monotonic()))
         self._finalize()
         self._finalize = weakref.finalize(self, end_all, self._ranks)
 
@@ -128,14 +126,8 @@ class Workers:
 
     def _start(self):
         end_all(self._ranks)
-        scratch = folder, _ = make()
-        try:
-            for rank in range(self.world_size):
-                self._ranks.append(RankProcess(rank, scratch))
-        except OSError:
-            if not self._ranks:  # else `end_all` removes it
-                remove(*scratch)
-            raise
+        agent = Agent(self.world_size)
+        self._ranks.extend(RankProcess(rank, agent) for rank in range(self.world_size))
         for rank in self._ranks:
             rank.send(
                 {
@@ -143,9 +135,8 @@ class Workers:
                     "world_size": self.world_size,
                     "backend": self.backend,
                     "timeout_s": self.timeout_s,
-                    "folder": str(folder),
+                    "folder": str(agent.folder),
                     "path": sys.path,
-                    "siblings": [other.process.pid for other in self._ranks if other is not rank],
                 }
             )
         for _ in self._listen("ready", START_S):

@@ -25,7 +25,7 @@ def idx(array):
 
 def write_fashion_mnist(folder, n=12, n_test=2, pack=gzip.compress, suffix=".gz"):
     """Write four small files in the format of Fashion-MNIST; image i is filled with i."""
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     for prefix, count in (("train", n), ("t10k", n_test)):
         images = torch.arange(count).view(-1, 1, 1).expand(count, 28, 28)
         (folder / f"{prefix}-images-idx3-ubyte{suffix}").write_bytes(pack(idx(images)))
@@ -45,10 +45,32 @@ def test_drawn_set_without_network_says_so_once(no_copy, capsys):
 def test_drawn_set_comes_from_the_cache_and_survives_a_damaged_one(no_copy):
     first, _ = load_data_fashion_mnist(100, num_examples=600)
     for path in download.cache_folder().iterdir():
-        path.write_bytes(path.read_bytes()[:1000])
+        begin = path.read_bytes()[:1000]
+        path.unlink()  # what is cut short while it is mapped kills who reads it: a file of its own
+        path.write_bytes(begin)
     data._drawn.cache_clear()
     again, _ = load_data_fashion_mnist(100, num_examples=600)
     assert torch.equal(first.images, again.images)
+
+
+def test_unpacked_files_are_kept_and_mapped_and_made_anew_when_the_files_change(no_copy, monkeypatch, tmp_path):
+    monkeypatch.setenv("D2LITE_DATA", str(tmp_path))
+    write_fashion_mnist(tmp_path)
+    first, _ = load_data_fashion_mnist(4, num_examples=12)
+    kept = download.cache_folder() / "fashion-mnist.pt"
+    assert [path.name for path in download.cache_folder().iterdir()] == [kept.name]
+    first.images[0] = 7  # a copy of the page, this process's own
+    inode = kept.stat().st_ino
+    data._read.cache_clear()
+    again, _ = load_data_fashion_mnist(4, num_examples=12)
+    assert kept.stat().st_ino == inode and int(again.images[0].max()) == 0
+    write_fashion_mnist(tmp_path, 24)
+    data._read.cache_clear()
+    changed, _ = load_data_fashion_mnist(4, num_examples=24)
+    assert changed.num_examples == 24 and int(changed.images[23].max()) == 23 and kept.stat().st_ino != inode
+    monkeypatch.setattr(download, "read_idx", lambda path: pytest.fail("read again"))
+    data._read.cache_clear()
+    assert load_data_fashion_mnist(4, num_examples=24)[0].num_examples == 24
 
 
 def test_drawn_set_without_a_cache_to_write(no_copy, monkeypatch, tmp_path):

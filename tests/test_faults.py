@@ -36,7 +36,7 @@ def lab():
     yield lab
     lab.close()
     assert threading.active_count() == before
-    assert not [p for p in psutil.Process().children() if "d2lite.rank" in " ".join(p.cmdline())]
+    assert not [p for p in psutil.Process().children() if "rank_agent" in " ".join(p.cmdline())]
 
 
 EXPECTED = {

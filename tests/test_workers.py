@@ -16,6 +16,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from d2lite import rank_process
 from d2lite import workers as module
 from d2lite.panel import Panel
 from d2lite.watch import Stopped, tell
@@ -24,10 +25,16 @@ from d2lite.workers import Workers, WorkersError
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="Workers needs Linux or macOS")
 
 
+def is_rank(process):
+    """A forked rank has the command line of its parent, the agent."""
+    command = " ".join(process.cmdline())
+    return "rank_agent" in command or "d2lite.rank" in command
+
+
 def ours():
     """What a pool could leave behind: child processes, open files, folders."""
     me = psutil.Process()
-    children = [p.pid for p in me.children(recursive=True) if "d2lite.rank" in " ".join(p.cmdline())]
+    children = [p.pid for p in me.children(recursive=True) if is_rank(p)]
     return children, me.num_fds(), sorted(Path(tempfile.gettempdir()).glob("d2lite-workers-*"))
 
 
@@ -258,15 +265,21 @@ def test_nothing_is_left_behind_after_close():
     assert not multiprocessing.active_children()
 
 
-@pytest.mark.parametrize("state", ["idle", "computing", "stopped"])
-def test_nothing_is_left_behind_when_the_parent_is_killed(state):
+@pytest.mark.parametrize(
+    ("state", "start"), [("idle", "fork"), ("computing", "fork"), ("stopped", "fork"), ("stopped", "spawn")]
+)
+def test_nothing_is_left_behind_when_the_parent_is_killed(state, start):
     code = f"""
         import os, signal, sys, time
+        from d2lite import rank_process
         from d2lite.workers import Workers
+        rank_process.START = {start!r}
         pool = Workers(2)
-        print(*pool.run(os.getpid), pool._ranks[0].folder, flush=True)
+        agent = pool.run(os.getpid) and pool._ranks[0].agent
+        pids = [agent.process.pid, *pool.run(os.getpid)]
+        print(*pids, agent.folder, flush=True)
         if {state!r} == "stopped":
-            os.kill(pool._ranks[0].process.pid, signal.SIGSTOP)
+            os.kill(pids[1], signal.SIGSTOP)
         if {state!r} == "computing":
             pool.run(time.sleep, 600)
         time.sleep(600)
@@ -281,6 +294,80 @@ def test_nothing_is_left_behind_when_the_parent_is_killed(state):
     while any(psutil.pid_exists(int(pid)) for pid in pids) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not any(psutil.pid_exists(int(pid)) for pid in pids) and not Path(folder).exists()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="ranks are forked on Linux only")
+def test_forked_ranks_share_the_memory_of_what_was_imported(pool):
+    def private_mb():
+        lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
+        return sum(int(line.split()[1]) for line in lines if line.startswith("Private")) / 1024
+
+    assert max(pool.run(by_value(private_mb))) < 100  # an import of PyTorch is 290 MB (CUDA build)
+
+
+def test_forked_ranks_draw_numbers_of_their_own(pool):
+    def draw():
+        import random
+
+        import numpy as np
+
+        return random.random(), np.random.rand(), torch.initial_seed()
+
+    mine, other = pool.run(by_value(draw))
+    assert mine[0] != other[0] and mine[1] != other[1] and mine[2] == other[2]
+
+
+def test_ranks_that_are_not_forked_do_the_same(monkeypatch):
+    monkeypatch.setattr(rank_process, "START", "spawn")
+    before = ours()
+    with Workers(2, timeout_s=5) as fresh:
+        assert fresh.run(add_ranks, 10) == [(0, 13.0), (1, 13.0)]
+        with pytest.raises(WorkersError, match=r"rank 1 died \(SIGKILL\)"):
+            fresh.run(by_value(kill))
+        assert fresh.run(add_ranks, 10) == [(0, 13.0), (1, 13.0)]
+    assert ours() == before
+
+
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGTERM])
+def test_an_agent_that_is_killed_takes_its_ranks_along(sent):
+    with Workers(2, timeout_s=5) as fresh:
+        pids = fresh.run(os.getpid)
+        agent = fresh._ranks[0].agent
+        threading.Timer(0.5, os.kill, (agent.process.pid, sent)).start()
+        with pytest.raises(WorkersError, match=r"rank \d died \(SIGKILL\)"):
+            fresh.run(by_value(sleep))
+        assert not any(psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie" for pid in pids)
+        assert fresh.run(add_ranks, 0)[0] == (0, 3.0)
+
+
+def test_an_agent_that_is_stopped_is_not_waited_for(monkeypatch):
+    monkeypatch.setattr(rank_process, "END_S", 0.5)
+    before = ours()
+    fresh = Workers(1)
+    fresh.run(add_ranks, 0)
+    os.kill(fresh._ranks[0].agent.process.pid, signal.SIGSTOP)
+    fresh.close()
+    until = time.monotonic() + 5
+    while ours() != before and time.monotonic() < until:
+        time.sleep(0.05)
+    assert ours() == before
+
+
+def test_a_machine_without_room_for_another_process_says_so(monkeypatch):
+    before = ours()
+
+    def full(*args, **more):
+        raise BlockingIOError("Resource temporarily unavailable")
+
+    fresh = Workers(1)
+    with monkeypatch.context() as patch:
+        patch.setattr(rank_process.subprocess, "Popen", full)
+        with pytest.raises(BlockingIOError):
+            fresh.run(add_ranks, 0)
+    assert ours() == before
+    assert fresh.run(add_ranks, 0) == [(0, 1.0)]
+    fresh.close()
+    assert ours() == before
 
 
 @pytest.mark.parametrize("size", [0, -1, 65])

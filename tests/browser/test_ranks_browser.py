@@ -25,11 +25,11 @@ panel
 
 
 def ranks(lab):
-    """The rank processes below a server."""
+    """The agents of ranks, and the ranks, below a server: a fork has the command line of its parent."""
     found = []
     for process in psutil.Process(lab.pid).children(recursive=True):
         try:
-            if "d2lite.rank" in process.cmdline():
+            if any("rank_agent" in word for word in process.cmdline()):
                 found.append(process)
         except psutil.NoSuchProcess:
             pass
@@ -44,7 +44,7 @@ def test_the_panel_trains_on_real_ranks_and_stop_ends_them(lab, page):
     until(lambda: len(rows(page)) == 2 and "finished" in rows(page)[1], 90)
     (curve,) = points(page)
     assert curve["x"] == [1, 2, 3] and curve["y"][-1] > 0.3  # ten classes: 0.1 is chance
-    assert len(ranks(lab)) == 2
+    assert len(ranks(lab)) == 3  # the agent and its two ranks
     press(page, "Train")
     until(lambda: len(rows(page)) == 3 and "running" in rows(page)[2], 30)
     until(lambda: len(points(page)) == 2 and points(page)[1]["x"], 60)

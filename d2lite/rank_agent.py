@@ -1,0 +1,119 @@
+"""The parent of a pool's ranks: it starts them, says how they ended, and ends them when the notebook is gone.
+
+On Linux it imports PyTorch once and forks itself: the ranks share the memory of all that was imported. That is safe
+only because it computes nothing, and so has no second thread, whose locks a fork would leave locked for ever.
+Elsewhere (macOS has libraries that no fork survives) each rank is an interpreter of its own. It is started by its
+path: as a module it would import PyTorch first.
+"""
+
+import contextlib
+import gc
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import traceback
+from multiprocessing.connection import Connection
+
+__all__ = ["main"]
+
+SIGNALS = {signal.SIGTERM, signal.SIGCHLD}
+THREADS = "/proc/self/task"  # one entry a thread
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+
+def main(how, num_gpus, control, folder, pipes):
+    """Start a rank at each of `pipes`, and send (rank, exit code) through `control` for each that ends.
+
+    `how` is "fork" or "spawn", `num_gpus` the machine's, `folder` the pool's; the others are inherited descriptors.
+    SIGTERM, or the end of `control`, ends all ranks.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the notebook's interrupt is the notebook's to handle
+    control = Connection(control)
+    if how == "fork":
+        _import(num_gpus)
+    start = _fork if how == "fork" and len(os.listdir(THREADS)) == 1 else _spawn
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # until now SIGTERM just ends us; now `sigwait` takes it
+    ranks = {start(rank, control, folder, pipes): rank for rank in range(len(pipes))}
+    for pipe in pipes:
+        os.close(pipe)  # a rank's end must be its alone, or the notebook would not see it close
+    threading.Thread(target=_until_the_notebook_is_gone, args=(control, folder), daemon=True).start()
+    while ranks:
+        if signal.sigwait(SIGNALS) == signal.SIGTERM:
+            for pid in ranks:
+                os.kill(pid, signal.SIGKILL)
+        while ranks and (ended := os.waitpid(-1, os.WNOHANG))[0]:
+            with contextlib.suppress(OSError):  # the notebook may be gone
+                control.send((ranks.pop(ended[0]), os.waitstatus_to_exitcode(ended[1])))
+
+
+def _import(num_gpus):
+    """Load what ranks need, and nothing that computes."""
+    gc.disable()  # faster, and no page is written to later for the collector's sake
+    if not num_gpus:
+        sys.modules["triton"] = None  # a compiler for GPUs: 90 MB that no rank would use
+    import torch
+
+    import d2lite.rank  # noqa: F401
+
+    torch.optim.SGD([torch.zeros(1)])  # the first optimizer loads a good deal more
+    gc.freeze()
+
+
+def _fork(rank, control, folder, pipes):
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        _become(rank, control, folder, pipes)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(1)  # never back into the agent's own code
+
+
+def _become(rank, control, folder, pipes):
+    """Be that rank, in a fork of the agent."""
+    import ctypes
+
+    from d2lite.rank import main as rank_main
+
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # the agent's end is its ranks' end
+    gc.enable()
+    control.close()
+    for other in pipes:
+        if other != pipes[rank]:
+            os.close(other)
+    with _said(folder, rank) as said:
+        os.dup2(said.fileno(), 1)
+        os.dup2(said.fileno(), 2)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed()  # else all ranks would draw the same numbers
+    rank_main(pipes[rank])
+
+
+def _spawn(rank, control, folder, pipes):
+    command = [sys.executable, "-m", "d2lite.rank", str(pipes[rank])]
+    with _said(folder, rank) as said:
+        return subprocess.Popen(command, stdout=said, stderr=said, pass_fds=[pipes[rank]]).pid
+
+
+def _said(folder, rank):
+    """The file for what a rank writes past Python."""
+    return open(os.path.join(folder, f"rank-{rank}.txt"), "wb")
+
+
+def _until_the_notebook_is_gone(control, folder):
+    with contextlib.suppress(EOFError, OSError):
+        control.recv()
+    shutil.rmtree(folder, ignore_errors=True)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    sys.path[:] = [path for path in sys.path if path != os.path.dirname(__file__)]  # its modules are d2lite's
+    how, num_gpus, control, folder, *pipes = sys.argv[1:]
+    main(how, int(num_gpus), int(control), folder, [int(pipe) for pipe in pipes])
+    os._exit(0)  # nothing is left to do, and the interpreter would take its time
