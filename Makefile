@@ -6,6 +6,9 @@ ROOT_FLAG := $(if $(filter 0,$(shell id -u)),--allow-root)
 # glibc: threads share two heaps; a heap a thread keeps what replicas have freed (chapter 2: 1.2 GB instead of 0.85)
 export MALLOC_ARENA_MAX ?= 2
 NBVAL := $(BIN)/python -m pytest book --nbval-lax -W default
+# two files, or two notebooks, at a time; one process would wait most of its time for others
+JOBS ?= 2
+PARALLEL := -n $(JOBS) --dist loadfile
 
 .PHONY: setup data lab test test-full bench horovod cluster lint clean
 
@@ -19,8 +22,8 @@ lab: data ## JupyterLab on the book; make lab ARGS=--no-browser passes arguments
 	$(BIN)/jupyter lab book --ip=127.0.0.1 $(ROOT_FLAG) $(ARGS)
 
 test: data ## everything, with few examples and epochs
-	D2LITE_QUICK=1 $(BIN)/python -m pytest tests $(ARGS)
-	D2LITE_QUICK=1 $(NBVAL) --nbval-cell-timeout=120
+	D2LITE_QUICK=1 $(BIN)/python -m pytest tests $(PARALLEL) $(ARGS)
+	D2LITE_QUICK=1 $(NBVAL) $(PARALLEL) --nbval-cell-timeout=120
 
 test-full: data ## the same as a learner runs it
 	$(BIN)/python -m pytest tests $(ARGS)

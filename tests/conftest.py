@@ -1,6 +1,7 @@
 """What all tests share: the seeds of hypothesis, and a place for the data."""
 
 import os
+import tempfile
 
 import pytest
 import torch
@@ -23,6 +24,19 @@ def drawn_data(tmp_path_factory):
             del os.environ[name]
         else:
             os.environ[name] = value
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_temporary_folder(tmp_path_factory):
+    """Tests that count what is left behind in the temporary folder must not see what other processes have there."""
+    saved = os.environ.get("TMPDIR")
+    os.environ["TMPDIR"] = tempfile.tempdir = str(tmp_path_factory.mktemp("tmp"))
+    yield
+    tempfile.tempdir = None
+    if saved is None:
+        del os.environ["TMPDIR"]
+    else:
+        os.environ["TMPDIR"] = saved
 
 
 @pytest.fixture

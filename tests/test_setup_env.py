@@ -419,7 +419,7 @@ def test_requirements_hold_one_pair_for_each_python_and_an_upper_bound_for_the_r
 
 def test_what_the_package_declares_is_what_is_installed():
     text = (ROOT / "pyproject.toml").read_text()
-    declared = re.findall(r'"([a-z]+)>=[\d.]+"', text.split("[tool.")[0].split("[project]")[1])
+    declared = re.findall(r'"([a-z-]+)>=[\d.]+"', text.split("[tool.")[0].split("[project]")[1])
     assert set(declared) == {requirement.name for requirement in requirements()}
     assert '"-e ."' not in text
     assert "-e ." in (ROOT / "requirements.txt").read_text().splitlines()
