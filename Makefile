@@ -36,8 +36,9 @@ horovod: setup ## real Horovod, compiled once (minutes), against chapter 6's for
 	$(BIN)/python tools/build_horovod.py
 	$(BIN)/python tools/compare_horovod.py
 
-cluster: setup ## two and four hosts as network namespaces (root; else loopback): figures of chapter 7
+cluster: setup ## two and four hosts as network namespaces (root; else loopback): figures of chapters 7 and 4
 	$(BIN)/python -m tools.cluster --json benchmarks/results/cluster.json $(ARGS)
+	$(BIN)/python -m tools.cluster.rings --json benchmarks/results/rings.json
 
 lint: setup
 	$(BIN)/ruff format --check .

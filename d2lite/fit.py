@@ -10,6 +10,7 @@ import torch.distributed as dist
 
 from d2lite.checks import positive_int
 from d2lite.costs import Device, Link, all_reduce_seconds
+from d2lite.devices import synchronize
 
 __all__ = ["SIZES", "Fit", "fit_device", "fit_link", "time_all_reduces"]
 
@@ -43,15 +44,18 @@ def time_all_reduces(sizes=SIZES, repeats=15):
     Each is the first quartile of `repeats`: other programs can only make it slower. As in a training, other data went
     through the caches before. Runs inside a rank: `Workers(2).run(time_all_reduces)[0]` is for `fit_link`.
     """
-    measurements, other = [], torch.zeros(CACHE_N_BYTES // 4)
+    device = torch.device("cuda") if dist.get_backend() == "nccl" else torch.device("cpu")
+    measurements, other = [], torch.zeros(CACHE_N_BYTES // 4, device=device)
     for n_bytes in sizes:
-        tensor = torch.zeros(max(1, n_bytes // 4))
+        tensor = torch.zeros(max(1, n_bytes // 4), device=device)
         seconds = []
         for i in range(repeats + 2):  # the first two warm up
             other.add_(1.0)
             dist.barrier()
+            synchronize([device])
             start = time.perf_counter()
             dist.all_reduce(tensor)
+            synchronize([device])
             if i >= 2:
                 seconds.append(time.perf_counter() - start)
         measurements.append((tensor.numel() * tensor.element_size(), statistics.quantiles(seconds, n=4)[0]))

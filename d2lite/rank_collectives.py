@@ -35,9 +35,9 @@ def _exchange(moves, chunks, rank, op=None):
     """This rank's part in the moves of one step: send and receive at the same time, then write what has come."""
     moves = [move for move in moves if chunks[move.chunk].numel()]
     came = [(move, torch.empty_like(chunks[move.chunk])) for move in moves if move.dst == rank]
-    waiting = [dist.isend(chunks[move.chunk], move.dst, tag=move.chunk) for move in moves if move.src == rank]
-    waiting += [dist.irecv(what, move.src, tag=move.chunk) for move, what in came]
-    for work in waiting:
+    sends = [dist.P2POp(dist.isend, chunks[m.chunk], m.dst, tag=m.chunk) for m in moves if m.src == rank]
+    receives = [dist.P2POp(dist.irecv, what, move.src, tag=move.chunk) for move, what in came]
+    for work in dist.batch_isend_irecv(sends + receives) if sends or receives else ():  # NCCL wants them together
         work.wait()
     for move, what in came:
         WRITE[op](chunks[move.chunk], what)

@@ -1,10 +1,10 @@
-"""Pictures of how a training scales, pure: every number in them is an Outcome of scaling.py, and predicted."""
+"""Pictures of how a training scales, pure; what is predicted in them says so."""
 
 import plotly.graph_objects as go
 
-from d2lite.figures import GREY, PALETTE, layout
+from d2lite.figures import GREY, PALETTE, layout, style
 
-__all__ = ["PARTS", "efficiency_figure", "step_figure"]
+__all__ = ["PARTS", "efficiency_figure", "predicted_and_measured", "step_figure"]
 
 HEIGHT = 330
 COLOURS = (GREY, PALETTE[2], PALETTE[1], PALETTE[3])
@@ -71,3 +71,28 @@ def step_figure(one, many):
 
 def _part(step, part):
     return dict(zip(PARTS, (step.overhead_s, step.compute_s, step.exposed_s, step.wait_s), strict=True))[part]
+
+
+def predicted_and_measured(predicted, measured, title):
+    """Return a figure of the times of a step over the minibatch, a colour for each number of ranks.
+
+    Both are {(minibatch, ranks): seconds}; predicted ones are a dashed line, measured ones marks.
+    """
+    figure = go.Figure(layout=layout("examples of a minibatch, all ranks together", "milliseconds of a step", title))
+    for i, k in enumerate(sorted({k for _, k in {**predicted, **measured}})):
+        colour, _, symbol = style(i)
+        ranks = f"{k} rank" + ("s" if k > 1 else "")
+        for what, times in (("predicted", predicted), ("measured", measured)):
+            points = sorted((size, 1e3 * seconds) for (size, n), seconds in times.items() if n == k)
+            figure.add_scatter(
+                name=f"{ranks}, {what}",
+                x=[size for size, _ in points],
+                y=[ms for _, ms in points],
+                mode="lines" if what == "predicted" and len(points) > 1 else "markers",
+                line={"color": colour, "dash": "dash", "width": 2},
+                marker={"color": colour, "size": 10, "symbol": symbol + ("-open" if what == "predicted" else "")},
+                hovertemplate=f"%{{x}} examples, {ranks}: %{{y:.1f}} ms<br>{what}<extra></extra>",
+                cliponaxis=False,
+            )
+    figure.update_yaxes(rangemode="tozero")
+    return figure.update_xaxes(rangemode="tozero")

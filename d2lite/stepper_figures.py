@@ -183,7 +183,7 @@ def _axes(trace, step):
     devices = plain | gap | {"range": [k - 0.5, -0.5], "tickvals": list(range(k))}
     return {
         "xaxis": plain
-        | {"domain": [0, 0.66], "range": [-0.05, num_chunks], "ticks": ""}
+        | {"domain": [0, 0.65], "range": [-0.05, num_chunks], "ticks": ""}
         | {"tickvals": [c + _CELL / 2 for c in range(0, num_chunks, every)], "tickangle": 0}
         | {"ticktext": [str(c) for c in range(0, num_chunks, every)]}
         | {"title": small | {"text": "chunk; in a cell: contributions of how many devices"}},

@@ -12,7 +12,7 @@ import nbformat
 import pytest
 
 from tools.cluster import __main__ as cli
-from tools.cluster import agents, delay, faults, hosts, links, speed
+from tools.cluster import agents, delay, faults, hosts, links, rings, speed
 from tools.cluster.hosts import Host
 
 ROOT = Path(__file__).parent.parent
@@ -42,19 +42,20 @@ def test_the_environment_names_the_interface_and_leaves_the_old_meeting_out(monk
 @pytest.mark.parametrize(
     ("mbit", "delay_ms", "netem", "expected"),
     [
-        (None, 0, True, None),
-        (None, 0, False, None),
-        (100, 5, True, "netem limit 10000 delay 5ms rate 100mbit"),
-        (None, 0.1, True, "netem limit 10000 delay 0.1ms"),
-        (25, 0, True, "netem limit 10000 rate 25mbit"),
-        (25, 5, False, "tbf rate 25mbit burst 16384 latency 400ms"),
-        (1000, 0, False, "tbf rate 1000mbit burst 250000 latency 400ms"),
-        (None, 5, False, None),
+        (None, 0, True, []),
+        (None, 0, False, []),
+        (100, 5, True, ["netem limit 10000 delay 5ms rate 100mbit"]),
+        (None, 0.1, True, ["netem limit 10000 delay 0.1ms"]),
+        (25, 0, True, ["netem limit 10000 rate 25mbit"]),
+        (25, 5, False, ["tbf rate 25mbit burst 65536 latency 400ms"]),
+        (1000, 0, False, ["tbf rate 1000mbit burst 1250000 latency 400ms"]),
+        (None, 5, False, []),
     ],
 )
 def test_a_link_is_shaped(mbit, delay_ms, netem, expected):
-    words = links.shape("s", mbit, delay_ms, netem)
-    assert words is None if expected is None else " ".join(words) == f"tc -n s qdisc replace dev eth0 root {expected}"
+    commands = [" ".join(words) for words in links.shape("s", mbit, delay_ms, netem)]
+    assert commands == [f"tc -n s qdisc replace dev eth0 root {words}" for words in expected]
+    assert all("port1" in words for words in links.shape("s", 25, 0, netem, links.port(1)))
 
 
 def test_links_have_names():
@@ -203,3 +204,39 @@ def test_without_namespaces_it_says_why_and_takes_loopback(monkeypatch, capsys):
     assert cli.main(["speed"]) == 0
     out = capsys.readouterr().out
     assert "No network namespaces: " in out and "loopback" in out and "LeNet" in out
+
+
+def ring_record(per_host=1, **seconds):
+    """A job of four ranks that sum a million bytes over cables of 8 Mb/s: a second for a million bytes."""
+    return {
+        **{"hosts": 4 // per_host, "per_host": per_host, "world_size": 4, "mbit": 8, "delay_ms": 0, "n_bytes": 1e6},
+        **{"small_s": 0.001, "message_s": 0.002, "seconds": seconds},
+    }
+
+
+def test_all_reduces_are_predicted_from_single_messages():
+    naive, ring = rings.rows([ring_record(naive=[6.5, 6.2, 99.0], ring=[2.6])])
+    assert naive["measured_s"] == 6.5 and naive["predicted_s"] == pytest.approx(6 * 1.001)
+    assert ring["predicted_s"] == pytest.approx(6 * (0.001 + 0.25))
+    assert ring["measured_factor"] == 2.5 and ring["predicted_factor"] == pytest.approx(6.006 / 1.506)
+    (_, two) = rings.rows([ring_record(2, naive=[4.2], **{"two-level": [1.1]})])
+    inside = 2 * (0.001 + 0.5e6 / 1e9)  # two ranks of a host, a million bytes in a millisecond
+    assert two["predicted_s"] == pytest.approx(inside + 2 * (0.001 + 0.5))
+
+
+def test_the_table_of_rings_has_a_line_for_each():
+    lines = rings.table([ring_record(naive=[6.5], ring=[2.6])]).splitlines()
+    assert len(lines) == 3 and "8 Mb/s" in lines[1] and lines[2].split()[-2:] == ["2.50", "3.99"]
+
+
+def test_rings_without_namespaces_say_so(monkeypatch, capsys):
+    monkeypatch.setattr(hosts, "why_no_namespaces", lambda: "this is a test")
+    assert rings.main([]) == 1
+    assert "No network namespaces: this is a test." in capsys.readouterr().out
+
+
+def test_kept_rings_are_of_this_schema():
+    kept = json.loads((ROOT / "benchmarks/results/rings.json").read_text())
+    assert kept["schema"] == rings.SCHEMA and kept["command"].startswith("python -m tools.cluster.rings")
+    for row in rings.rows(kept["records"]):
+        assert row["measured_s"] > 0.85 * row["predicted_s"], row  # nothing is faster than its cables

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.cluster import agents, faults, hosts, links, processes, speed
+from tools.cluster import agents, faults, hosts, links, processes, rings, speed
 
 ROOT = Path(__file__).parent.parent
 SHORT = ["-m", "d2lite.distributed", "--num-examples", "256", "--num-epochs", "1"]
@@ -156,6 +156,14 @@ def test_hosts_in_namespaces_train():
     net = found["nets"]["MLP"]
     assert "2 network namespaces" in found["where"] and found["small_all_reduce_s"] >= 0.01
     assert min(net["step_s"]) > 0.7 * speed.predicted_step_s(0, net["n_bytes"], 2, 200e6 / 8)
+
+
+@namespaces_only
+def test_algorithms_on_hosts_give_the_right_sum_in_no_less_than_their_cables_need():
+    found = rings.measure(2, 2, 100, arguments=["--repeats=1", "--algorithms", "naive", "two-level"])
+    naive, two_level = rings.rows([found])
+    assert found["hosts"] == 2 and found["world_size"] == 4 and found["shaped_by"] != "nothing"
+    assert naive["measured_s"] > 0.8 * naive["predicted_s"] and two_level["measured_factor"] > 1
 
 
 @namespaces_only

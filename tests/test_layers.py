@@ -12,9 +12,10 @@ import d2lite
 PACKAGE = Path(d2lite.__file__).parent
 FLOORS = [
     {"checks", "watch", "svg", "diagnosis", "faults", "trace", "live", "scratch", "schedules"},
-    {"ring", "roots", "exchange", "costs", "stragglers"},
-    {"devices", "models", "silhouettes", "download", "splits", "rank", "rank_process", "two_level", "presets", "fit"},
-    {"meters", "runs", "sharding", "algorithms", "data", "workers", "workloads"},
+    {"ring", "roots", "exchange", "costs", "stragglers", "critical_path"},
+    {"devices", "models", "silhouettes", "download", "splits", "rank", "two_level", "presets"},
+    {"rank_agent", "rank_process", "fit"},
+    {"meters", "runs", "sharding", "algorithms", "data", "workers", "workloads", "step_times"},
     {"replicas", "evaluation", "collectives", "predict"},
     {
         "data_parallel",
@@ -27,7 +28,7 @@ FLOORS = [
         "published",
         "scaling",
     },
-    {"timelines", "records", "animator", "stepper_figures", "scaling_figures"},
+    {"timelines", "recorded_steps", "this_machine", "records", "animator", "stepper_figures", "scaling_figures"},
     {"background", "controls", "view", "split_explorer", "stepper", "scaling_explorer"},
     {"panel"},
     {"__init__", "__main__"},

@@ -9,7 +9,7 @@ from d2lite.live import close_all  # noqa: E402
 from d2lite.presets import DEVICES, LINKS, find_device, find_link  # noqa: E402
 from d2lite.scaling import Setup, outcome, outcomes, sentence  # noqa: E402
 from d2lite.scaling_explorer import ScalingExplorer  # noqa: E402
-from d2lite.scaling_figures import PARTS, efficiency_figure, step_figure  # noqa: E402
+from d2lite.scaling_figures import PARTS, efficiency_figure, predicted_and_measured, step_figure  # noqa: E402
 
 LENET = Setup("LeNet", 256, is_global=True)
 
@@ -102,3 +102,18 @@ def test_figures_say_predicted():
         assert all("predicted" in trace.hovertemplate for trace in figure.data)
     notes = [note.text for note in step_figure(found[1], found[8]).layout.annotations]
     assert notes == [f"{1e3 * found[k].step.seconds:.3g} ms" for k in (1, 8)]
+
+
+def test_predicted_and_measured_stand_on_the_same_axes():
+    predicted = {(64, 1): 0.02, (128, 1): 0.04, (64, 2): 0.015}
+    measured = {(64, 1): 0.021, (64, 2): 0.016}
+    figure = predicted_and_measured(predicted, measured, "LeNet")
+    shown = {trace.name: dict(zip(trace.x, trace.y, strict=True)) for trace in figure.data}
+    assert shown == {
+        "1 rank, predicted": {64: 20.0, 128: 40.0},
+        "1 rank, measured": {64: 21.0},
+        "2 ranks, predicted": {64: 15.0},
+        "2 ranks, measured": {64: 16.0},
+    }
+    assert {trace.mode for trace in figure.data if "measured" in trace.name} == {"markers"}
+    assert figure.data[0].line.dash == "dash" and figure.layout.title.text == "LeNet"

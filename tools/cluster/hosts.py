@@ -66,10 +66,13 @@ def namespaces(num_hosts, mbit=None, delay_ms=0):
         else:
             commands = links.switch(switch)
             commands += [command for rank, space in enumerate(spaces) for command in links.cable(space, rank, switch)]
-        shapes = [links.shape(space, mbit, 0 if by_line else delay_ms, netem) for space in spaces]
-        for command in [*commands, *filter(None, shapes)]:
+        shapes = [c for space in spaces for c in links.shape(space, mbit, 0 if by_line else delay_ms, netem)]
+        if not by_line:  # a cable has the same bandwidth in both directions
+            both = [links.shape(switch, mbit, 0, netem, links.port(rank)) for rank in range(num_hosts)]
+            shapes += [command for commands_of_one in both for command in commands_of_one]
+        for command in [*commands, *shapes]:
             _run(command)
-        kinds = [c[c.index("root") + 1] for c in shapes[:1] if c] + (["a delay line"] if by_line else [])
+        kinds = [c[c.index("root") + 1] for c in shapes if "root" in c][:1] + (["a delay line"] if by_line else [])
         hosts = [
             Host(rank, links.address(rank), links.INTERFACE, ["ip", "netns", "exec", space], space)
             for rank, space in enumerate(spaces)

@@ -4,11 +4,13 @@ A host is a network namespace with one interface, `eth0`, at 10.77.0.<rank + 1>;
 (a bridge) that joins them. Nothing has a route out of 10.77.0.0/24.
 """
 
-__all__ = ["INTERFACE", "NETWORK", "address", "cable", "link_name", "name", "plug", "pull", "shape", "switch"]
+__all__ = ["INTERFACE", "NETWORK", "address", "cable", "link_name", "name", "plug", "port", "pull", "shape", "switch"]
 
 INTERFACE = "eth0"
 NETWORK = "10.77.0.0/24"
-_BURST_S, _BURST = 0.002, 16 * 1024  # what may leave at once: this long's worth, at least so many bytes
+# What may leave at once: this long's worth, at least so many bytes. With 2 ms and 16 KiB two hosts that sent to each
+# other reached two thirds of the bandwidth: answers (ACKs) queued behind data.
+_BURST_S, _BURST = 0.01, 64 * 1024
 _QUEUE_S = 0.4  # what a port may hold back before it drops
 
 
@@ -33,13 +35,18 @@ def switch(space):
 
 def cable(space, rank, switch_space):
     """Return the commands that make a host's namespace and a cable (veth) from it to the switch."""
-    port = f"port{rank}"
+    peer = ["peer", "name", port(rank), "netns", switch_space]
     return [
         ["ip", "netns", "add", space],
-        ["ip", "link", "add", INTERFACE, "netns", space, "type", "veth", "peer", "name", port, "netns", switch_space],
-        ["ip", "-n", switch_space, "link", "set", port, "master", "br0", "up"],
+        ["ip", "link", "add", INTERFACE, "netns", space, "type", "veth", *peer],
+        ["ip", "-n", switch_space, "link", "set", port(rank), "master", "br0", "up"],
         *plug(space, rank),
     ]
+
+
+def port(rank):
+    """Return the name of the switch's port to a host."""
+    return f"port{rank}"
 
 
 def plug(space, rank):
@@ -53,23 +60,23 @@ def plug(space, rank):
 
 def pull(switch_space, rank):
     """Return the command that pulls a host's cable at the switch: the port has no light any more."""
-    return ["ip", "-n", switch_space, "link", "set", f"port{rank}", "down"]
+    return ["ip", "-n", switch_space, "link", "set", port(rank), "down"]
 
 
-def shape(space, mbit, delay_ms, netem):
-    """Return the command that limits what a host sends, or None for a link as it comes.
+def shape(space, mbit, delay_ms, netem, device=INTERFACE):
+    """Return the commands that limit what a device sends: a host's interface, or the switch's port to a host.
 
     `mbit` is the bandwidth in megabits a second (None: not limited), `delay_ms` the one-way delay. netem does both;
     without it (`netem` False) tbf limits the bandwidth, and a delay is the delay line's (`tools.cluster.delay`).
     """
-    on = ["tc", "-n", space, "qdisc", "replace", "dev", INTERFACE, "root"]
+    on = ["tc", "-n", space, "qdisc", "replace", "dev", device, "root"]
     if netem and (mbit or delay_ms):
         rate = ["rate", f"{mbit:g}mbit"] if mbit else []
-        return [*on, "netem", "limit", "10000", *(["delay", f"{delay_ms:g}ms"] if delay_ms else []), *rate]
+        return [[*on, "netem", "limit", "10000", *(["delay", f"{delay_ms:g}ms"] if delay_ms else []), *rate]]
     if mbit:
         burst = max(_BURST, int(mbit * 1e6 / 8 * _BURST_S))
-        return [*on, "tbf", "rate", f"{mbit:g}mbit", "burst", str(burst), "latency", f"{_QUEUE_S * 1000:.0f}ms"]
-    return None
+        return [[*on, "tbf", "rate", f"{mbit:g}mbit", "burst", str(burst), "latency", f"{_QUEUE_S * 1000:.0f}ms"]]
+    return []
 
 
 def link_name(mbit, delay_ms):

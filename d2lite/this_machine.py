@@ -1,0 +1,121 @@
+"""The learner's own machine in the cost model: calibrate it, predict a step of DDP, measure the same step."""
+
+import ctypes
+import statistics
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch.nn.parallel import DistributedDataParallel
+
+from d2lite.costs import Device, Link
+from d2lite.data_parallel import sgd
+from d2lite.distributed import my_device
+from d2lite.fit import fit_device, fit_link, time_all_reduces
+from d2lite.meters import Timer
+from d2lite.predict import predict_step
+
+__all__ = ["Calibration", "calibrate", "keep_memory", "measured_seconds", "predicted_step", "time_steps"]
+
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD of glibc's malloc.h
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """`k` ranks of this machine: how fast each computes while all of them do, and the link between them (None: k = 1).
+
+    `overlap` is whether sending goes on beside computing: on GPUs, not where the cores that compute also send.
+    """
+
+    k: int
+    device: Device
+    link: Link | None
+    overlap: bool
+
+
+def keep_memory():
+    """Let this process keep memory that it frees; return whether it could be asked to (Linux with glibc).
+
+    Otherwise large tensors are given back to the system in each step, which must clear their pages when they are asked
+    for again: for some sizes of the minibatch a third of the step, for others nothing.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError, TypeError):  # another C library
+        return False
+    return bool(mallopt(_MMAP_THRESHOLD, 2**25) and mallopt(_TRIM_THRESHOLD, 2**30))
+
+
+def time_steps(make_net, batch_size, num_steps=15, sends=True):
+    """Return the times of `num_steps` steps of this rank, each with `batch_size` random images; runs inside a rank.
+
+    Without `sends` DistributedDataParallel does all its work but the all-reduce: each rank goes on with its own
+    gradients. It warms up with three steps, in which DDP also sorts its buckets.
+    """
+    keep_memory()
+    device = my_device()
+    net = DistributedDataParallel(make_net().to(device))
+    if not sends:
+        net.register_comm_hook(None, _keep_own)
+    params = list(net.parameters())
+    X, y = torch.rand(batch_size, 1, 28, 28, device=device), torch.randint(10, (batch_size,), device=device)
+    timer = Timer([device])
+    for _ in range(num_steps + 3):
+        timer.start()
+        F.cross_entropy(net(X), y).backward()
+        sgd(params, 0.01, 1)  # DDP has averaged
+        net.zero_grad()
+        timer.stop()
+    return timer.times[3:]
+
+
+def _keep_own(state, bucket):
+    own = torch.futures.Future()
+    own.set_result(bucket.buffer())
+    return own
+
+
+def measured_seconds(workers, make_net, batch_size, num_steps=15, sends=True):
+    """Return the time of a step with a minibatch of `batch_size`, all ranks together: that of the slowest rank.
+
+    It is the first quartile of the steps: other programs can only make one slower.
+    """
+    times = workers.run(time_steps, make_net, batch_size // workers.world_size, num_steps, sends)
+    return statistics.quantiles([max(step) for step in zip(*times, strict=True)], n=4)[0]
+
+
+def calibrate(workers, make_net, workload, batch_sizes, num_steps=15):
+    """Return the Calibration of a pool of ranks: from steps that send nothing, and all-reduces that compute nothing.
+
+    `batch_sizes` are those of all ranks together. All-reduces are measured from 1 KiB to twice the gradients' bytes, at
+    least 16 MiB: beyond the caches sending is slower, so that one line does not fit all lengths. Raises ValueError if,
+    three times in a row, the times do not grow with the work.
+    """
+    k, link = workers.world_size, None
+    if k > 1:
+        longest = max(2 * workload.total_n_bytes, 2**24)
+        sizes = [1024, 4096, *(longest // 2**i for i in range(8))]
+        link = _fitted(lambda: fit_link(workers.run(time_all_reduces, sizes)[0], k).link)
+
+    def fit():
+        times = [measured_seconds(workers, make_net, size, num_steps, sends=False) for size in batch_sizes]
+        shards = [size // k for size in batch_sizes]
+        return fit_device(zip(shards, times, strict=True), workload.flops, f"one of {k}, on this machine")
+
+    return Calibration(k, _fitted(fit), link, overlap=workers.backend == "nccl")
+
+
+def _fitted(fit):
+    """What `fit` returns; where other programs disturbed it so much that no line fits, it measures again, twice."""
+    for _ in range(2):
+        try:
+            return fit()
+        except ValueError:
+            pass
+    return fit()
+
+
+def predicted_step(calibration, workload, batch_size):
+    """Return the predicted Step of the calibrated ranks with a minibatch of `batch_size` together."""
+    k = calibration.k
+    return predict_step(workload, batch_size / k, k, calibration.device, calibration.link, overlap=calibration.overlap)

@@ -1,0 +1,63 @@
+"""The Scaling explorer in JupyterLab: what stands on the page is what the model says."""
+
+import json
+
+import pytest
+from notebook import errors, open_notebook, run_all, until, write
+
+from d2lite.scaling import Setup, outcome, sentence
+
+CELL = """
+from d2lite.scaling_explorer import ScalingExplorer
+explorer = ScalingExplorer(k=8, network="LeNet", batch_size=256, is_global=True)
+explorer
+"""
+BARS = """() => JSON.stringify([...document.querySelectorAll('.d2lite-scaling .js-plotly-plot')].map(
+    plot => plot._fullData.map(t => ({type: t.type, name: t.name, x: Array.from(t.x), y: Array.from(t.y)}))))"""
+WORDS = ".d2lite-scaling .widget-html-content"
+
+
+def parts(step):
+    """The parts of a step, in milliseconds, in the order of the bars."""
+    return [1e3 * seconds for seconds in (step.overhead_s, step.compute_s, step.exposed_s, step.wait_s)]
+
+
+def plain(text):
+    return text.replace("<b>", "").replace("</b>", "")
+
+
+def shows(page, setup, k):
+    """Whether the sentence, the mark and the bars on the page are those of `outcome(setup, k)`."""
+    many = outcome(setup, k)
+    if page.locator(WORDS).last.inner_text().strip() != plain(sentence(setup, k)):
+        return False
+    efficiency, step = json.loads(page.evaluate(BARS))
+    mark = next(trace for trace in efficiency if trace["x"] == [k])
+    expected = list(zip(parts(outcome(setup, 1).step), parts(many.step), strict=True))
+    return mark["y"] == [pytest.approx(many.efficiency)] and all(
+        bar["x"] == pytest.approx(list(pair)) for bar, pair in zip(step, expected, strict=True)
+    )
+
+
+def slide(page, name, key, times):
+    """Move a slider by the keyboard."""
+    handle = page.locator(f'.d2lite-scaling .widget-hslider:has(.widget-label:text-is("{name}")) .noUi-handle')
+    handle.focus()
+    for _ in range(times):
+        handle.press(key)
+
+
+def test_the_explorer_shows_what_the_model_says(lab, page):
+    write(lab.folder / "explorer.ipynb", CELL)
+    open_notebook(page, lab, "explorer.ipynb")
+    run_all(page)
+    page.wait_for_selector(".d2lite-scaling .js-plotly-plot .main-svg")
+    setup = Setup("LeNet", 256, is_global=True)
+    until(lambda: shows(page, setup, 8), 20)
+    slide(page, "GPUs", "ArrowRight", 2)  # 8 -> 12 -> 16
+    until(lambda: shows(page, setup, 16), 20)
+    slide(page, "minibatch", "ArrowRight", 3)  # 256 -> 2,048
+    until(lambda: shows(page, Setup("LeNet", 2048, is_global=True), 16), 20)
+    page.locator(".d2lite-scaling .widget-dropdown:has-text('it is that') select").select_option(label="of each GPU")
+    until(lambda: shows(page, Setup("LeNet", 2048), 16), 20)
+    assert errors(page) == [] and page.errors == []

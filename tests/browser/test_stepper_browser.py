@@ -1,0 +1,114 @@
+"""The stepper in JupyterLab: what the page shows at a step is what the Trace says, for each of the controls."""
+
+import json
+
+import pytest
+from notebook import errors, open_notebook, run_all, until, write
+
+from d2lite.splits import label
+from d2lite.stepper import record
+from d2lite.stepper_figures import MORE, SOME, WHOLE
+
+STEPPER = 'from d2lite.stepper import Stepper\nstepper = Stepper("ring", 4)\nstepper'
+FIGURE = """() => {
+    const plot = document.querySelector('.js-plotly-plot');
+    const texts = (where) => [...plot.querySelectorAll(where)].map(e => e.textContent);
+    const [cells, added, kept, bars] = plot._fullData;
+    const arrows = (t) => Array.from(t.x).map((x, i) => [x, t.y[i], t.y[i + 1]]).filter((a, i) => i % 3 == 0);
+    return JSON.stringify({
+        title: texts('.gtitle').join(''),
+        held: texts('.heatmap-label').filter(t => t !== ''),
+        z: Array.from(cells.z).map(row => Array.from(row).filter(n => n != null)),
+        added: arrows(added), kept: arrows(kept),
+        heads: plot.querySelectorAll('.scatterlayer .trace .points path').length,
+        sent: Array.from(bars.x), labels: texts('.y2tick text').filter(t => t !== ''),
+    });
+}"""
+
+COLOURS = """async () => {  // [number, [red, green, blue]]: the pixel under each number of the drawn picture
+    const image = document.querySelector('.js-plotly-plot .hm image'), picture = new Image();
+    picture.src = image.href.baseVal;
+    await picture.decode();
+    const canvas = document.createElement('canvas'), box = image.getBoundingClientRect();
+    [canvas.width, canvas.height] = [picture.width, picture.height];
+    const pen = canvas.getContext('2d');
+    pen.drawImage(picture, 0, 0);
+    return [...document.querySelectorAll('.heatmap-label')].filter(e => e.textContent).map(e => {
+        const here = e.getBoundingClientRect();
+        const x = (here.left + here.width / 2 - box.left) / box.width * picture.width;
+        const y = (here.top + here.height / 2 - box.top) / box.height * picture.height;
+        return [Number(e.textContent), [...pen.getImageData(x, y, 1, 1).data].slice(0, 3)];
+    });
+}"""
+
+
+def shown(page):
+    return json.loads(page.evaluate(FIGURE))
+
+
+def control(page, name):
+    return page.locator(f'.widget-inline-hbox:has(.widget-label:text-is("{name}"))').first
+
+
+def move(page, name, key, times):
+    """Move a slider by the keyboard."""
+    handle = control(page, name).locator(".noUi-handle")
+    handle.focus()
+    for _ in range(times):
+        handle.press(key)
+
+
+def colour(n, trace):
+    """What a cell with n of all contributions should look like: blue, the darker the more; green when whole."""
+    if n == trace.world_size:
+        return [int(WHOLE[i : i + 2], 16) for i in (1, 3, 5)]
+    return [round(a + n / trace.world_size * (b - a)) for a, b in zip(SOME, MORE, strict=True)]
+
+
+def assert_shows(page, trace, step):
+    """Wait for the picture of a step, and compare all that stands in it with the Trace."""
+    title = f"{trace.algorithm} all-reduce on {trace.world_size} devices, step {step} of {len(trace.steps)}"
+    until(lambda: shown(page)["title"] == title, 15)
+    now, sends = shown(page), trace.steps[step - 1] if step else []
+    held = [[len(chunk) for chunk in row] for row in trace.replay()[step]]
+    assert now["z"] == held
+    assert sorted(now["held"]) == sorted(str(n) for row in held for n in row)  # in the cells, for the eye
+    for n, pixel in page.evaluate(COLOURS):
+        assert pixel == colour(n, trace), (step, n, pixel)
+    for adds, name in ((True, "added"), (False, "kept")):
+        arrows = sorted((src, dst, int(x)) for x, src, dst in now[name])
+        assert arrows == sorted((s.src, s.dst, s.chunk) for s in sends if s.adds == adds)
+    assert now["heads"] == 2 * len(sends)  # a dot and a head each
+    assert now["sent"] == trace.sent_n_bytes(step)
+    assert now["labels"] == [label(n_bytes) for n_bytes in trace.sent_n_bytes(step)]
+
+
+@pytest.fixture
+def stepper(lab, page):
+    write(lab.folder / "stepper.ipynb", STEPPER)
+    open_notebook(page, lab, "stepper.ipynb")
+    run_all(page)
+    page.wait_for_selector(".js-plotly-plot .main-svg")
+    return page
+
+
+def test_arrows_colours_and_bytes_are_the_trace_s(stepper):
+    trace = record("all_reduce", "ring", 4)
+    assert_shows(stepper, trace, 0)
+    for step in (1, 2, 3, 4):
+        move(stepper, "step", "ArrowRight", 1)
+        assert_shows(stepper, trace, step)
+    move(stepper, "step", "End", 1)
+    assert_shows(stepper, trace, 6)
+
+    control(stepper, "algorithm").locator("select").select_option(label="tree")
+    trace = record("all_reduce", "tree", 4)
+    assert_shows(stepper, trace, 0)
+    move(stepper, "devices", "ArrowRight", 1)
+    trace = record("all_reduce", "tree", 5)
+    assert_shows(stepper, trace, 0)
+    stepper.locator(".jupyter-widgets.widget-play button").first.click()  # plays to the end by itself
+    assert_shows(stepper, trace, len(trace.steps))
+    told = stepper.locator(".widget-html-content").last.inner_text()
+    assert told.startswith("tree: 6 steps; the busiest device sends 1.01 MB")
+    assert errors(stepper) == [] and stepper.errors == []
