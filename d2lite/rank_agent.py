@@ -33,7 +33,7 @@ def main(how, num_gpus, control, folder, pipes):
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the notebook's interrupt is the notebook's to handle
     control = Connection(control)
     if how == "fork":
-        _import(num_gpus)
+        _import(num_gpus, len(pipes))
     start = _fork if how == "fork" and len(os.listdir(THREADS)) == 1 else _spawn
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # until now SIGTERM just ends us; now `sigwait` takes it
     ranks = {start(rank, control, folder, pipes): rank for rank in range(len(pipes))}
@@ -49,7 +49,7 @@ def main(how, num_gpus, control, folder, pipes):
                 control.send((ranks.pop(ended[0]), os.waitstatus_to_exitcode(ended[1])))
 
 
-def _import(num_gpus):
+def _import(num_gpus, world_size):
     """Load what ranks need, and nothing that computes."""
     gc.disable()  # faster, and no page is written to later for the collector's sake
     if not num_gpus:
@@ -57,8 +57,10 @@ def _import(num_gpus):
     import torch
 
     import d2lite.rank  # noqa: F401
+    from d2lite.devices import num_cores
 
-    torch.optim.SGD([torch.zeros(1)])  # the first optimizer loads a good deal more
+    if world_size > num_cores():  # the first optimizer loads as much again; ranks with a core each do it side by side
+        torch.optim.SGD([torch.zeros(1)])
     gc.freeze()
 
 
