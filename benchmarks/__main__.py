@@ -14,7 +14,19 @@ from d2lite import load_data_fashion_mnist, num_gpus
 
 __all__ = ["main"]
 
-NAMES = ("import", "lenet", "iterator", "animator", "memory", "ranks", "leaks", "prediction", "published", "gpu")
+NAMES = (
+    "import",
+    "lenet",
+    "iterator",
+    "animator",
+    "memory",
+    "starts",
+    "ranks",
+    "leaks",
+    "prediction",
+    "published",
+    "gpu",
+)
 _COLOUR = re.compile("\x1b\\[[0-9;]*m")  # a kernel's tracebacks are coloured
 
 
@@ -66,7 +78,7 @@ def _measure(name, args):
         return importlib.import_module("benchmarks.lenet").rows(num_examples, args.rounds)
     if name == "import":
         return importlib.import_module("benchmarks.imports").rows(2 * args.rounds + 1)
-    if name in ("memory", "leaks", "published"):
+    if name in ("memory", "starts", "leaks", "published"):
         return importlib.import_module(f"benchmarks.{name}").rows()
     return importlib.import_module(f"benchmarks.{name}").rows(n=args.rounds)
 

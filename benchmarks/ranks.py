@@ -1,20 +1,18 @@
-"""Real ranks: how fast they start, what a notebook costs them, and how soon a fault is told."""
+"""Real ranks: what a notebook costs them, and how soon a fault is told."""
 
 import re
 import subprocess
 import sys
 import time
 
-import torch
-import torch.distributed as dist
-
 from benchmarks.kernel import ROOT, run_cells
 from benchmarks.report import Row, rounds
+from benchmarks.starts import sum_ranks
 from d2lite import num_cores
 from d2lite.faults import FAULTS, diagnose, five_steps
 from d2lite.workers import Workers, WorkersError
 
-__all__ = ["fault_rows", "rows", "speed_rows", "start_rows"]
+__all__ = ["fault_rows", "rows", "speed_rows"]
 
 _CELL = """
 from d2lite.distributed import train_ddp
@@ -26,31 +24,8 @@ print(run.examples_per_s)
 
 
 def rows(n=3):
-    """Return the rows of starts, speed and faults; `n` rounds of the speed."""
-    return start_rows() + speed_rows(n) + fault_rows()
-
-
-def start_rows(n=10):
-    """Return the rows of the first collective of fresh ranks and of a later call."""
-    cold, warm = [], []
-    for _ in range(n):
-        start = time.perf_counter()
-        with Workers(2) as workers:
-            workers.run(_sum_ranks)
-            cold.append(time.perf_counter() - start)
-            start = time.perf_counter()
-            workers.run(_sum_ranks)
-            warm.append(time.perf_counter() - start)
-    return [
-        Row("2 ranks, from nothing to the first all-reduce", "s", cold, target=("worst", 3)),
-        Row("the same call again", "s", warm, target=("worst", 0.1)),
-    ]
-
-
-def _sum_ranks():
-    total = torch.ones(1)
-    dist.all_reduce(total)
-    return total.item()
+    """Return the rows of speed and faults; `n` rounds of the speed."""
+    return speed_rows(n) + fault_rows()
 
 
 def speed_rows(n=3, examples=30_000, epochs=2, per_rank=256):
@@ -92,7 +67,7 @@ def fault_rows(n=10, timeout_s=2):
         seconds, wrong = [], 0
         for _ in range(n):
             with Workers(2, timeout_s) as workers:
-                workers.run(_sum_ranks)
+                workers.run(sum_ranks)
                 start = time.perf_counter()
                 try:
                     blamed = "rank 1" in diagnose(workers.run(five_steps, fault))
