@@ -10,7 +10,7 @@ NBVAL := $(BIN)/python -m pytest book --nbval-lax -W default
 JOBS ?= 2
 PARALLEL := -n $(JOBS) --dist loadfile
 
-.PHONY: setup data lab test test-full bench horovod cluster lint clean
+.PHONY: setup data lab test test-full bench horovod cluster rings lint clean
 
 setup: ## .venv, made or brought up to date; TORCH=cpu or TORCH=cuda decides by hand
 	@$(PYTHON) tools/setup_env.py
@@ -36,9 +36,11 @@ horovod: setup ## real Horovod, compiled once (minutes), against chapter 6's for
 	$(BIN)/python tools/build_horovod.py
 	$(BIN)/python tools/compare_horovod.py
 
-cluster: setup ## two and four hosts as network namespaces (root; else loopback): figures of chapters 7 and 4
+cluster: setup ## two and four hosts as network namespaces (root; else loopback): figures of chapter 7
 	$(BIN)/python -m tools.cluster --json benchmarks/results/cluster.json $(ARGS)
-	$(BIN)/python -m tools.cluster.rings --json benchmarks/results/rings.json
+
+rings: setup ## all-reduce algorithms on such hosts (root): figures of chapter 4
+	$(BIN)/python -m tools.cluster.rings --json benchmarks/results/rings.json $(ARGS)
 
 lint: setup
 	$(BIN)/ruff format --check .

@@ -24,6 +24,7 @@ from d2lite.watch import tell
 __all__ = [
     "ddp_step",
     "evaluate_accuracy_ranks",
+    "leave",
     "load_checkpoint",
     "my_device",
     "my_shard",
@@ -162,7 +163,17 @@ def main():
         dist.destroy_process_group()
 
 
+def leave():
+    """End a process of torchrun whose work is done: leave the process group, if there is one still, and exit with 0.
+
+    The interpreter is not shut down: a thread of gloo that still holds a tensor would now and then abort it.
+    """
+    if dist.is_initialized():
+        dist.destroy_process_group()
+    sys.stdout.flush()
+    os._exit(0)
+
+
 if __name__ == "__main__":
     main()
-    sys.stdout.flush()
-    os._exit(0)  # no interpreter shutdown: threads of gloo may still be there, and now and then abort it
+    leave()

@@ -1,6 +1,5 @@
 """What all tests share: the seeds of hypothesis, and a place for the data."""
 
-import os
 import tempfile
 
 import pytest
@@ -15,28 +14,20 @@ settings.load_profile("d2lite")
 @pytest.fixture(scope="session", autouse=True)
 def drawn_data(tmp_path_factory):
     """Unit tests never touch the network or the user's cache: the drawn data set unless D2LITE_DATA is given."""
-    saved = {name: os.environ.get(name) for name in ("XDG_CACHE_HOME", "D2LITE_OFFLINE")}
-    os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
-    os.environ["D2LITE_OFFLINE"] = "1"
-    yield
-    for name, value in saved.items():
-        if value is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = value
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("D2LITE_OFFLINE", "1")
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)
 def own_temporary_folder(tmp_path_factory):
     """Tests that count what is left behind in the temporary folder must not see what other processes have there."""
-    saved = os.environ.get("TMPDIR")
-    os.environ["TMPDIR"] = tempfile.tempdir = str(tmp_path_factory.mktemp("tmp"))
-    yield
-    tempfile.tempdir = None
-    if saved is None:
-        del os.environ["TMPDIR"]
-    else:
-        os.environ["TMPDIR"] = saved
+    folder = str(tmp_path_factory.mktemp("tmp"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", folder)
+        patch.setattr(tempfile, "tempdir", folder)
+        yield
 
 
 @pytest.fixture

@@ -6,13 +6,12 @@
 import argparse
 import datetime
 import json
-import os
-import sys
 import time
 
 import torch
 import torch.distributed as dist
 
+from d2lite.distributed import leave
 from d2lite.rank_collectives import all_reduce_on_ranks
 
 __all__ = ["ALGORITHMS", "seconds"]
@@ -75,9 +74,7 @@ def main():
     if dist.get_rank() == 0:
         with open(args.out, "w") as file:
             json.dump(record, file)
-    dist.destroy_process_group()
-    sys.stdout.flush()
-    os._exit(0)  # no interpreter shutdown: a thread of gloo that lets go of a tensor then aborts the process
+    leave()
 
 
 if __name__ == "__main__":

@@ -8,14 +8,13 @@ import argparse
 import datetime
 import json
 import os
-import sys
 import time
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
 
-from d2lite.distributed import train_ddp
+from d2lite.distributed import leave, train_ddp
 from d2lite.watch import listening
 
 __all__ = ["main"]
@@ -55,9 +54,7 @@ def main():
         log("error", type=type(error).__name__, message=str(error).splitlines()[0])
         raise
     log("finished", accuracy=run.accuracy, losses=len(run.losses))
-    dist.destroy_process_group()
-    sys.stdout.flush()
-    os._exit(0)  # no interpreter shutdown: a thread of gloo that lets go of a tensor then aborts the process
+    leave()
 
 
 if __name__ == "__main__":

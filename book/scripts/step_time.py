@@ -8,9 +8,7 @@ import argparse
 import contextlib
 import datetime
 import json
-import os
 import statistics
-import sys
 import time
 
 import torch
@@ -20,7 +18,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from d2lite import LeNet, load_data_fashion_mnist
-from d2lite.distributed import my_shard, train_ddp
+from d2lite.distributed import leave, my_shard, train_ddp
 
 __all__ = ["NETS", "mlp"]
 
@@ -100,9 +98,7 @@ def main():
     if dist.get_rank() == 0:
         with open(args.out, "w") as file:
             json.dump(record, file)
-    dist.destroy_process_group()
-    sys.stdout.flush()
-    os._exit(0)  # no interpreter shutdown: a thread of gloo that lets go of a tensor then aborts the process
+    leave()
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """`python -m tools.cluster.rings`: all-reduce algorithms on hosts with a slow cable, measured and predicted."""
 
 import argparse
-import json
 import shlex
 import signal
 import statistics
@@ -10,7 +9,6 @@ from pathlib import Path
 
 from d2lite.costs import Cluster, Link, all_reduce_seconds
 from tools.cluster import hosts, links, speed
-from tools.cluster.agents import Job, last_words
 
 __all__ = ["LAYOUTS", "SCHEMA", "main", "measure", "rows", "table"]
 
@@ -25,15 +23,9 @@ def measure(num_hosts, per_host, mbit=None, delay_ms=0, arguments=()):
 
     Raises RuntimeError with torchrun's last words where the job fails or takes more than four minutes.
     """
+    arguments, about = [f"--per-host={per_host}", *arguments], links.link_name(mbit, delay_ms)
     with hosts.namespaces(num_hosts, mbit, delay_ms) as cluster:
-        out = cluster.folder / "all_reduce_time.json"
-        args = ["book/scripts/all_reduce_time.py", "--out", str(out), f"--per-host={per_host}", *arguments]
-        with Job(cluster, args, ranks=per_host) as job:
-            codes = job.wait(_LIMIT_S)
-            if any(codes) or None in codes:
-                said = [f"host {h.rank} ({codes[h.rank]}): {last_words(job.said(h.rank), 2)}" for h in cluster.hosts]
-                raise RuntimeError(f"{links.link_name(mbit, delay_ms)}: the job failed. {'; '.join(said)}")
-        record = json.loads(out.read_text())
+        record = speed.run_script(cluster, "all_reduce_time", arguments, _LIMIT_S, about, ranks=per_host)
     return {"hosts": num_hosts, "mbit": mbit, "delay_ms": delay_ms, "shaped_by": cluster.shaped_by} | record
 
 
@@ -97,8 +89,7 @@ def main(argv=None):
     print(table(records))
     if args.json:
         command = shlex.join(["python", "-m", "tools.cluster.rings", *(sys.argv[1:] if argv is None else argv)])
-        kept = {"schema": SCHEMA, "command": command, "machine": facts, "records": records}
-        args.json.write_text(json.dumps(kept, indent=1) + "\n")
+        speed.write(args.json, {"schema": SCHEMA, "command": command, "machine": facts, "records": records})
         print(f"{args.json} is written.")
     return 0
 

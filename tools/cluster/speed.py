@@ -8,7 +8,19 @@ from benchmarks import report
 from tools.cluster import hosts, links
 from tools.cluster.agents import Job, last_words
 
-__all__ = ["BANDWIDTHS", "DELAYS_MS", "SCHEMA", "machine", "measure", "predicted_step_s", "rows", "save", "table"]
+__all__ = [
+    "BANDWIDTHS",
+    "DELAYS_MS",
+    "SCHEMA",
+    "machine",
+    "measure",
+    "predicted_step_s",
+    "rows",
+    "run_script",
+    "save",
+    "table",
+    "write",
+]
 
 SCHEMA = "d2lite-cluster/1"
 BANDWIDTHS = (None, 1000, 100, 25)  # Mb/s; None: as fast as the machine copies
@@ -34,14 +46,23 @@ def measure(num_hosts, mbit=None, delay_ms=0, on_loopback=False, arguments=()):
     """
     make = hosts.loopback(num_hosts) if on_loopback else hosts.namespaces(num_hosts, mbit, delay_ms)
     with make as cluster:
-        out = cluster.folder / "step_time.json"
-        with Job(cluster, ["book/scripts/step_time.py", "--out", str(out), *arguments]) as job:
-            codes = job.wait(_LIMIT_S)
-            if any(codes) or None in codes:
-                said = [f"host {h.rank} ({codes[h.rank]}): {last_words(job.said(h.rank), 2)}" for h in cluster.hosts]
-                raise RuntimeError(f"{links.link_name(mbit, delay_ms)}: the job failed. {'; '.join(said)}")
-        record = json.loads(out.read_text())
+        record = run_script(cluster, "step_time", arguments, _LIMIT_S, links.link_name(mbit, delay_ms))
     return {"mbit": mbit, "delay_ms": delay_ms, "shaped_by": cluster.shaped_by, "where": cluster.where} | record
+
+
+def run_script(cluster, name, arguments, limit_s, about, ranks=1):
+    """Run book/scripts/<name>.py on the hosts of a cluster, `ranks` on each; return what it has written with --out.
+
+    Raises RuntimeError, which begins with `about` and ends with torchrun's last words, where the job fails or takes
+    more than `limit_s` seconds.
+    """
+    out = cluster.folder / f"{name}.json"
+    with Job(cluster, [f"book/scripts/{name}.py", "--out", str(out), *arguments], ranks=ranks) as job:
+        codes = job.wait(limit_s)
+        if any(codes) or None in codes:
+            said = [f"host {h.rank} ({codes[h.rank]}): {last_words(job.said(h.rank), 2)}" for h in cluster.hosts]
+            raise RuntimeError(f"{about}: the job failed. {'; '.join(said)}")
+    return json.loads(out.read_text())
 
 
 def rows(records):
@@ -90,11 +111,15 @@ def table(records):
 
 
 def save(path, command, facts, records, stories):
-    """Write everything as JSON: whole or not at all. `facts` are `machine`'s, taken before the first job."""
+    """Keep everything as JSON. `facts` are `machine`'s, taken before the first job."""
+    write(path, {"schema": SCHEMA, "command": command, "machine": facts, "links": records, "faults": stories})
+
+
+def write(path, kept):
+    """Write a JSON file: whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        kept = {"schema": SCHEMA, "command": command, "machine": facts, "links": records, "faults": stories}
         part.write_text(json.dumps(kept, indent=1) + "\n")
         os.replace(part, path)
     finally:
