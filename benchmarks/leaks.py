@@ -1,6 +1,7 @@
 """What is left of ranks: processes, sockets, open files and folders, counted before and after."""
 
 import os
+import re
 import signal
 import tempfile
 import threading
@@ -14,7 +15,7 @@ from benchmarks.kernel import running
 from benchmarks.report import Row
 from d2lite.workers import Workers
 
-__all__ = ["count", "rows"]
+__all__ = ["count", "of_a_pool", "rows"]
 
 _IN_THE_KERNEL = """
 import threading, time
@@ -49,11 +50,16 @@ def _row(name, action, n):
     return Row(name, "left over", [left], target=("worst", 0.5), note=note)
 
 
+def of_a_pool(command):
+    """Say whether a process with this command line (words, or None) is a rank, its agent or what that became."""
+    return any(re.search(r"d2lite[./]rank", word) for word in command or [])
+
+
 def count():
     """Return {kind: number} of what ranks could leave behind on this machine."""
     ranks = zombies = 0
     for process in psutil.process_iter(["cmdline", "status"]):
-        ranks += any("rank_agent" in word for word in process.info["cmdline"] or [])
+        ranks += of_a_pool(process.info["cmdline"])
         zombies += process.info["status"] == psutil.STATUS_ZOMBIE
     me = psutil.Process()
     folder, shared = Path(tempfile.gettempdir()), Path("/dev/shm")

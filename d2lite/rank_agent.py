@@ -1,4 +1,4 @@
-"""The parent of a pool's ranks: it starts them, says how they ended, and ends them when the notebook is gone.
+"""The parent of a pool's ranks: it starts them, and then becomes the program that watches them.
 
 On Linux it imports PyTorch once and forks itself: the ranks share the memory of all that was imported. That is safe
 only because it computes nothing, and so has no second thread, whose locks a fork would leave locked for ever.
@@ -6,61 +6,48 @@ Elsewhere (macOS has libraries that no fork survives) each rank is an interprete
 path: as a module it would import PyTorch first.
 """
 
-import contextlib
 import gc
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import threading
 import traceback
-from multiprocessing.connection import Connection
 
 __all__ = ["main"]
 
+WATCH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "rank_watch.py")
 SIGNALS = {signal.SIGTERM, signal.SIGCHLD}
 THREADS = "/proc/self/task"  # one entry a thread
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
+GPU_ONLY = ("triton", "cuda.bindings")  # compiler and driver: 100 MB that no rank would use on CPUs
 
 
 def main(how, num_gpus, control, folder, pipes):
-    """Start a rank at each of `pipes`, and send (rank, exit code) through `control` for each that ends.
+    """Start a rank at each of `pipes`, and become `d2lite.rank_watch`.
 
     `how` is "fork" or "spawn", `num_gpus` the machine's, `folder` the pool's; the others are inherited descriptors.
-    SIGTERM, or the end of `control`, ends all ranks.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the notebook's interrupt is the notebook's to handle
-    control = Connection(control)
     if how == "fork":
-        _import(num_gpus, len(pipes))
+        _import(num_gpus)
     start = _fork if how == "fork" and len(os.listdir(THREADS)) == 1 else _spawn
-    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # until now SIGTERM just ends us; now `sigwait` takes it
-    ranks = {start(rank, control, folder, pipes): rank for rank in range(len(pipes))}
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # until now SIGTERM just ends us; the watcher waits for both
+    pids = [start(rank, control, folder, pipes) for rank in range(len(pipes))]
     for pipe in pipes:
         os.close(pipe)  # a rank's end must be its alone, or the notebook would not see it close
-    threading.Thread(target=_until_the_notebook_is_gone, args=(control, folder), daemon=True).start()
-    while ranks:
-        if signal.sigwait(SIGNALS) == signal.SIGTERM:
-            for pid in ranks:
-                os.kill(pid, signal.SIGKILL)
-        while ranks and (ended := os.waitpid(-1, os.WNOHANG))[0]:
-            with contextlib.suppress(OSError):  # the notebook may be gone
-                control.send((ranks.pop(ended[0]), os.waitstatus_to_exitcode(ended[1])))
+    os.execv(sys.executable, [sys.executable, "-I", "-S", WATCH, str(control), folder, *map(str, pids)])
 
 
-def _import(num_gpus, world_size):
+def _import(num_gpus):
     """Load what ranks need, and nothing that computes."""
     gc.disable()  # faster, and no page is written to later for the collector's sake
     if not num_gpus:
-        sys.modules["triton"] = None  # a compiler for GPUs: 90 MB that no rank would use
+        sys.modules.update(dict.fromkeys(GPU_ONLY))
     import torch
 
     import d2lite.rank  # noqa: F401
-    from d2lite.devices import num_cores
 
-    if world_size > num_cores():  # the first optimizer loads as much again; ranks with a core each do it side by side
-        torch.optim.SGD([torch.zeros(1)])
+    torch.optim.SGD([torch.zeros(1)])  # the first optimizer loads half as much again
     gc.freeze()
 
 
@@ -84,7 +71,7 @@ def _become(rank, control, folder, pipes):
 
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # the agent's end is its ranks' end
     gc.enable()
-    control.close()
+    os.close(control)
     for other in pipes:
         if other != pipes[rank]:
             os.close(other)
@@ -107,15 +94,7 @@ def _said(folder, rank):
     return open(os.path.join(folder, f"rank-{rank}.txt"), "wb")
 
 
-def _until_the_notebook_is_gone(control, folder):
-    with contextlib.suppress(EOFError, OSError):
-        control.recv()
-    shutil.rmtree(folder, ignore_errors=True)
-    os.kill(os.getpid(), signal.SIGTERM)
-
-
 if __name__ == "__main__":
     sys.path[:] = [path for path in sys.path if path != os.path.dirname(__file__)]  # its modules are d2lite's
     how, num_gpus, control, folder, *pipes = sys.argv[1:]
     main(how, int(num_gpus), int(control), folder, [int(pipe) for pipe in pipes])
-    os._exit(0)  # nothing is left to do, and the interpreter would take its time

@@ -5,6 +5,7 @@ import threading
 import psutil
 import pytest
 
+from benchmarks.leaks import of_a_pool
 from d2lite.fault_lab import FaultLab
 from d2lite.faults import FAULTS, SLOW_S, diagnose
 
@@ -36,7 +37,7 @@ def lab():
     yield lab
     lab.close()
     assert threading.active_count() == before
-    assert not [p for p in psutil.Process().children() if "rank_agent" in " ".join(p.cmdline())]
+    assert not [p for p in psutil.Process().children() if of_a_pool(p.cmdline())]
 
 
 EXPECTED = {

@@ -14,7 +14,7 @@ FLOORS = [
     {"checks", "watch", "svg", "diagnosis", "faults", "trace", "live", "scratch", "schedules"},
     {"ring", "roots", "exchange", "costs", "stragglers", "critical_path"},
     {"devices", "models", "silhouettes", "download", "splits", "rank", "two_level", "presets"},
-    {"rank_agent", "rank_process", "fit"},
+    {"rank_agent", "rank_watch", "rank_process", "fit"},
     {"meters", "runs", "sharding", "algorithms", "data", "workers", "workloads", "step_times"},
     {"replicas", "evaluation", "collectives", "predict"},
     {

@@ -16,6 +16,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from benchmarks.leaks import of_a_pool
 from d2lite import rank_process
 from d2lite import workers as module
 from d2lite.panel import Panel
@@ -25,16 +26,10 @@ from d2lite.workers import Workers, WorkersError
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="Workers needs Linux or macOS")
 
 
-def is_rank(process):
-    """A forked rank has the command line of its parent, the agent."""
-    command = " ".join(process.cmdline())
-    return "rank_agent" in command or "d2lite.rank" in command
-
-
 def ours():
     """What a pool could leave behind: child processes, open files, folders."""
     me = psutil.Process()
-    children = [p.pid for p in me.children(recursive=True) if is_rank(p)]
+    children = [p.pid for p in me.children(recursive=True) if of_a_pool(p.cmdline())]
     return children, me.num_fds(), sorted(Path(tempfile.gettempdir()).glob("d2lite-workers-*"))
 
 
@@ -303,6 +298,11 @@ def test_forked_ranks_share_the_memory_of_what_was_imported(pool):
         return sum(int(line.split()[1]) for line in lines if line.startswith("Private")) / 1024
 
     assert max(pool.run(by_value(private_mb))) < 100  # an import of PyTorch is 290 MB (CUDA build)
+
+
+def test_the_agent_keeps_nothing_of_what_it_imported(pool):
+    pool.run(os.getpid)
+    assert psutil.Process(pool._ranks[0].agent.process.pid).memory_info().rss < 60e6  # with PyTorch: 500 MB
 
 
 def test_forked_ranks_draw_numbers_of_their_own(pool):

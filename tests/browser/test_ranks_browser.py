@@ -3,6 +3,7 @@
 import psutil
 from notebook import errors, open_notebook, points, press, rows, run_all, until, write
 
+from benchmarks.leaks import of_a_pool
 from d2lite.faults import FAULTS
 
 DDP = """
@@ -25,11 +26,11 @@ panel
 
 
 def ranks(lab):
-    """The agents of ranks, and the ranks, below a server: a fork has the command line of its parent."""
+    """The ranks below a server, and what watches them."""
     found = []
     for process in psutil.Process(lab.pid).children(recursive=True):
         try:
-            if any("rank_agent" in word for word in process.cmdline()):
+            if of_a_pool(process.cmdline()):
                 found.append(process)
         except psutil.NoSuchProcess:
             pass
