@@ -89,6 +89,7 @@ def _controls(widgets, setup, k, price):
     sizes, gpus = sorted({*BATCH_SIZES, setup.batch_size}), sorted({*GPUS, k})
     text = dict(continuous_update=False)
     number = text | dict(min=0.0, max=1e6)
+    overhead_ms = round(1e3 * setup.overhead_s, 3)
     return {
         "network": widgets.Dropdown(options=_networks(), value=setup.network, **wide("network")),
         "batch_size": widgets.SelectionSlider(options=sizes, value=setup.batch_size, **wide("minibatch")),
@@ -100,7 +101,7 @@ def _controls(widgets, setup, k, price):
         "across": widgets.Dropdown(**named(LINKS, setup.across), **wide("link across hosts")),
         "algorithm": widgets.Dropdown(options=ALGORITHMS, value=setup.algorithm, **wide("all-reduce")),
         "overlap": widgets.Checkbox(value=setup.overlap, **wide("overlap backward")),
-        "overhead_ms": widgets.BoundedFloatText(value=1e3 * setup.overhead_s, **wide("overhead, ms"), **number),
+        "overhead_ms": widgets.BoundedFloatText(value=overhead_ms, **wide("overhead, ms"), **number),
         "spread": widgets.BoundedFloatText(value=100 * setup.spread, **wide("GPU spread, %"), **number),
         "price": widgets.BoundedFloatText(value=price, **wide("GPU-hour's price"), **number),
     }

@@ -34,13 +34,13 @@ def efficiency_figure(outcomes, k):
         mode="markers+text",
         marker={"color": PALETTE[0], "size": 13, "symbol": "diamond", "line": {"color": GREY, "width": 1}},
         text=[f"{here.efficiency:.0%}" if here else ""],
-        textposition="bottom left" if k > 1 else "bottom right",
+        textposition="top right" if k <= 1000 else "top left",  # the curve falls, so there is room above it
         hovertemplate=hover,
         showlegend=False,
         cliponaxis=False,
     )
     figure.update_xaxes(type="log", range=[-0.05, 4.05], tickvals=[1, 10, 100, 1000, 10_000], tickformat=",d")
-    figure.update_yaxes(range=[0, 1.04], tickformat=".0%")
+    figure.update_yaxes(range=[0, 1.12], tickvals=[0, 0.2, 0.4, 0.6, 0.8, 1], tickformat=".0%")
     return figure.update_layout(margin={"b": 50, "t": 40})
 
 
