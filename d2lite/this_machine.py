@@ -1,22 +1,25 @@
 """The learner's own machine in the cost model: calibrate it, predict a step of DDP, measure the same step."""
 
 import ctypes
+import itertools
 import statistics
 from dataclasses import dataclass
 
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from torch.nn.parallel import DistributedDataParallel
 
-from d2lite.costs import Device, Link
+from d2lite.costs import Device, Link, all_reduce_seconds
 from d2lite.data_parallel import sgd
 from d2lite.distributed import my_device
 from d2lite.fit import fit_device, fit_link, time_all_reduces
 from d2lite.meters import Timer
-from d2lite.predict import predict_step
+from d2lite.predict import buckets, predict_step
 
 __all__ = ["Calibration", "calibrate", "keep_memory", "measured_seconds", "predicted_step", "time_steps"]
 
+OTHER_LENGTHS = (0.5, 2.0)  # of what is sent in a calibration, beside what is predicted: 1
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD of glibc's malloc.h
 
 
@@ -46,17 +49,18 @@ def keep_memory():
     return bool(mallopt(_MMAP_THRESHOLD, 2**25) and mallopt(_TRIM_THRESHOLD, 2**30))
 
 
-def time_steps(make_net, batch_size, num_steps=15, sends=True):
+def time_steps(make_net, batch_size, num_steps=15, length=None):
     """Return the times of `num_steps` steps of this rank, each with `batch_size` random images; runs inside a rank.
 
-    Without `sends` DistributedDataParallel does all its work but the all-reduce: each rank goes on with its own
-    gradients. It warms up with three steps, in which DDP also sorts its buckets.
+    With `length` DistributedDataParallel does all its work, but what the ranks sum are other tensors, `length` times as
+    long as the gradients, and each goes on with its own. It warms up with three steps, in which DDP also sorts its
+    buckets.
     """
     keep_memory()
     device = my_device()
     net = DistributedDataParallel(make_net().to(device))
-    if not sends:
-        net.register_comm_hook(None, _keep_own)
+    if length is not None:
+        net.register_comm_hook(None, _others(length))
     params = list(net.parameters())
     X, y = torch.rand(batch_size, 1, 28, 28, device=device), torch.randint(10, (batch_size,), device=device)
     timer = Timer([device])
@@ -69,25 +73,35 @@ def time_steps(make_net, batch_size, num_steps=15, sends=True):
     return timer.times[3:]
 
 
-def _keep_own(state, bucket):
-    own = torch.futures.Future()
-    own.set_result(bucket.buffer())
-    return own
+def _others(length):
+    """Return the hook of DDP that sums another tensor than each bucket."""
+    tensors = {}
+
+    def hook(state, bucket):
+        own = bucket.buffer()
+        n = max(1, round(length * own.numel()))
+        if n not in tensors:
+            tensors[n] = torch.zeros(n, device=own.device)
+        return dist.all_reduce(tensors[n], async_op=True).get_future().then(lambda _: own)
+
+    return hook
 
 
-def measured_seconds(workers, make_net, batch_size, num_steps=15, sends=True):
+def measured_seconds(workers, make_net, batch_size, num_steps=15, length=None):
     """Return the time of a step with a minibatch of `batch_size`, all ranks together: that of the slowest rank.
 
     It is the first quartile of the steps: other programs can only make one slower.
     """
-    times = workers.run(time_steps, make_net, batch_size // workers.world_size, num_steps, sends)
+    times = workers.run(time_steps, make_net, batch_size // workers.world_size, num_steps, length)
     return statistics.quantiles([max(step) for step in zip(*times, strict=True)], n=4)[0]
 
 
 def calibrate(workers, make_net, workload, batch_sizes, num_steps=15):
-    """Return the Calibration of a pool of ranks: from steps that send nothing, and all-reduces that compute nothing.
+    """Return the Calibration of a pool of ranks: from all-reduces that compute nothing, and from steps.
 
-    `batch_sizes` are those of all ranks together. All-reduces are measured from 1 KiB to twice the gradients' bytes, at
+    `batch_sizes` are those of all ranks together. In each step the ranks send tensors of OTHER_LENGTHS; what the link
+    takes for these is taken off. What else it costs to meet in a training (ranks wait, and must be woken up) is
+    overhead of the device. All-reduces are measured from 1 KiB to twice the gradients' bytes, at
     least 16 MiB: beyond the caches sending is slower, so that one line does not fit all lengths. Raises ValueError if,
     three times in a row, the times do not grow with the work.
     """
@@ -98,11 +112,19 @@ def calibrate(workers, make_net, workload, batch_sizes, num_steps=15):
         link = _fitted(lambda: fit_link(workers.run(time_all_reduces, sizes)[0], k).link)
 
     def fit():
-        times = [measured_seconds(workers, make_net, size, num_steps, sends=False) for size in batch_sizes]
-        shards = [size // k for size in batch_sizes]
-        return fit_device(zip(shards, times, strict=True), workload.flops, f"one of {k}, on this machine")
+        points = []
+        for size, length in itertools.product(batch_sizes, OTHER_LENGTHS):
+            step_s = measured_seconds(workers, make_net, size, num_steps, length)
+            points.append((size // k, step_s - _sending_seconds(workload, k, link, length)))
+        return fit_device(points, workload.flops, f"one of {k}, on this machine")
 
     return Calibration(k, _fitted(fit), link, overlap=workers.backend == "nccl")
+
+
+def _sending_seconds(workload, k, link, length):
+    """What a link takes to sum tensors `length` times as long as the gradients over k ranks, bucket by bucket."""
+    sent = [length * sum(workload.n_bytes[i] for i in bucket) for bucket in buckets(workload.n_bytes)]
+    return sum(all_reduce_seconds("ring", k, n_bytes, link) for n_bytes in sent) if k > 1 else 0.0
 
 
 def _fitted(fit):

@@ -23,9 +23,10 @@ class Ranks:
 
     def run(self, fn, *args):
         if fn is time_steps:
-            _, batch_size, num_steps, sends = args
-            self.sent.append(sends)
-            slow = [self.overhead_s + self.s_per_example * batch_size] * num_steps
+            _, batch_size, num_steps, length = args
+            self.sent.append(length)
+            sending_s = 2 * self.link.seconds((length or 1.0) * LENET.total_n_bytes / 2) if self.link else 0.0
+            slow = [self.overhead_s + self.s_per_example * batch_size + sending_s] * num_steps
             return [slow, *([[0.5 * s for s in slow]] * (self.world_size - 1))]
         return [[(n, 2 * self.link.seconds(n / 2)) for n in args[0]]] * self.world_size
 
@@ -39,7 +40,7 @@ def test_what_is_put_in_comes_out():
     assert math.isclose(LENET.flops / found.device.flops_per_s, 0.001, rel_tol=1e-6)
     assert math.isclose(found.link.latency_s, 1e-4, rel_tol=1e-6)
     assert math.isclose(found.link.bandwidth_bytes_per_s, 1e9, rel_tol=1e-6)
-    assert not any(ranks.sent)  # no step that sends is part of a calibration
+    assert set(ranks.sent) == {0.5, 2.0}  # no step that sends what is predicted is part of a calibration
     expected = 0.004 + 0.001 * 50 + 2 * link.seconds(LENET.total_n_bytes / 2)
     assert math.isclose(predicted_step(found, LENET, 100).seconds, expected, rel_tol=1e-6)
 
@@ -59,7 +60,7 @@ def test_a_step_is_as_long_as_that_of_the_slowest_rank():
     assert math.isclose(measured_seconds(Ranks(2), LeNet, 40, 5), 0.004 + 0.001 * 20)
 
 
-def weights_after(sends):
+def weights_after(length):
     """Train on random examples, others on each rank; return a weight."""
     made = []
 
@@ -68,16 +69,16 @@ def weights_after(sends):
         return made[-1]
 
     torch.manual_seed(torch.distributed.get_rank())
-    times = time_steps(make_net, 4, 3, sends)
+    times = time_steps(make_net, 4, 3, length)
     return times, made[0].params[0].sum().item()
 
 
-@pytest.mark.parametrize("sends", (True, False))
-def test_real_steps_with_and_without_sending(sends):
+@pytest.mark.parametrize("length", (None, 0.5, 2.0))
+def test_real_steps_that_sum_gradients_or_other_tensors(length):
     with Workers(2, timeout_s=30) as workers:
-        (times, one), (_, other) = workers.run(weights_after, sends)
+        (times, one), (_, other) = workers.run(weights_after, length)
     assert len(times) == 3 and all(seconds > 0 for seconds in times)
-    assert (one == other) is sends
+    assert (one == other) is (length is None)
 
 
 class Disturbed(Ranks):
@@ -89,7 +90,7 @@ class Disturbed(Ranks):
 
     def run(self, fn, *args):
         self.calls += 1
-        return [[1.0 / self.calls] * args[2]] if self.calls <= 3 * self.times else super().run(fn, *args)
+        return [[1.0 / self.calls] * args[2]] if self.calls <= 6 * self.times else super().run(fn, *args)
 
 
 def test_a_disturbed_calibration_is_repeated_but_not_for_ever():
