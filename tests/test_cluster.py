@@ -125,7 +125,7 @@ def test_the_story_of_a_fault():
     assert nobody["noticed_by"] is None and nobody["resumed_s"] is None and nobody["lost_steps"] == 5
     assert nobody["end"] == "over; 10 of 40 steps are in the checkpoint (host 1: still waiting)"
     text = faults.table([{"fault": "kill a host"} | told, {"fault": "cut the link"} | nobody])
-    assert "1 rank " in text and "–" in text and len(text.splitlines()) == 3
+    assert "| 1 rank " in text and "| –" in text and "still waiting) |" in text and len(text.splitlines()) == 4
 
 
 def test_what_an_agent_writes_is_read():

@@ -167,13 +167,12 @@ def _short(message):
     )
 
 
-def table(stories, width=64):
-    """Return the stories as lines of text: one fault a row."""
-    rows = [list(COLUMNS.values())]
-    for told in stories:
-        rows.append([_cell(name, told[name])[:width] for name in COLUMNS])
-    widths = [max(len(row[i]) for row in rows) for i in range(len(COLUMNS))]
-    return "\n".join("  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows)
+def table(stories, width=80):
+    """Return the stories as a table in Markdown, aligned for terminals: one fault a row."""
+    rows = [[_cell(name, told[name])[:width] for name in COLUMNS] for told in stories]
+    widths = [max(len(row[i]) for row in [list(COLUMNS.values()), *rows]) for i in range(len(COLUMNS))]
+    rows = [list(COLUMNS.values()), ["-" * w for w in widths], *rows]
+    return "\n".join(f"| {' | '.join(map(str.ljust, row, widths))} |" for row in rows)
 
 
 def _cell(name, value):
