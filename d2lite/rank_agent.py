@@ -29,7 +29,7 @@ def main(how, num_gpus, control, folder, pipes):
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the notebook's interrupt is the notebook's to handle
     if how == "fork":
-        _import(num_gpus)
+        _import(num_gpus, len(pipes))
     start = _fork if how == "fork" and len(os.listdir(THREADS)) == 1 else _spawn
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # until now SIGTERM just ends us; the watcher waits for both
     pids = [start(rank, control, folder, pipes) for rank in range(len(pipes))]
@@ -38,7 +38,7 @@ def main(how, num_gpus, control, folder, pipes):
     os.execv(sys.executable, [sys.executable, "-I", "-S", WATCH, str(control), folder, *map(str, pids)])
 
 
-def _import(num_gpus):
+def _import(num_gpus, world_size):
     """Load what ranks need, and nothing that computes."""
     gc.disable()  # faster, and no page is written to later for the collector's sake
     if not num_gpus:
@@ -47,7 +47,10 @@ def _import(num_gpus):
 
     import d2lite.rank  # noqa: F401
 
-    torch.optim.SGD([torch.zeros(1)])  # the first optimizer loads half as much again
+    from d2lite.devices import num_cores
+
+    if world_size > num_cores():  # the first optimizer loads as much again; ranks with a core each do it side by side
+        torch.optim.SGD([torch.zeros(1)])
     gc.freeze()
 
 
