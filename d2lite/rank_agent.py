@@ -46,7 +46,6 @@ def _import(num_gpus, world_size):
     import torch
 
     import d2lite.rank  # noqa: F401
-
     from d2lite.devices import num_cores
 
     if world_size > num_cores():  # the first optimizer loads as much again; ranks with a core each do it side by side
