@@ -46,7 +46,9 @@ def timeline(events, title="one step, measured", explain=False):
     lanes = list(dict.fromkeys(lane for label, step in steps.items() for lane in _lanes(label, step)))
     figure.update_yaxes(categoryorder="array", categoryarray=lanes[::-1], type="category", automargin=True)
     figure.update_layout(uniformtext={"mode": "hide", "minsize": 9})  # no name is better than one too small to read
-    return figure.update_layout(barmode="overlay", bargap=0.2, height=150 + 55 * len(lanes), margin_b=90)
+    # the names of the lanes are long: title and legend begin at the left edge, where there is room for them
+    figure.update_layout(title={"xref": "container", "x": 0.01}, legend={"xref": "container", "maxheight": 100})
+    return figure.update_layout(barmode="overlay", bargap=0.2, height=160 + 55 * len(lanes), margin_b=100)
 
 
 def _bars(label, events, explain):
