@@ -1,7 +1,7 @@
 """Predicted against measured: the step of 1, 2 and 4 ranks on this machine. Alone: `python -m benchmarks.prediction`.
 
-A round calibrates (all-reduces without training, steps that send nothing, at other batch sizes), predicts, then trains
-with DistributedDataParallel in fresh processes. No measured step is part of what it is compared with.
+A round calibrates (all-reduces without training, steps that send other tensors, at other batch sizes), predicts, then
+trains with DistributedDataParallel in fresh processes. No measured step is part of what it is compared with.
 """
 
 import statistics

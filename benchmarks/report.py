@@ -11,7 +11,7 @@ from pathlib import Path
 
 from d2lite import describe, num_cores, num_gpus, try_gpus
 
-__all__ = ["RESULTS", "Row", "machine", "rounds", "save", "table"]
+__all__ = ["RESULTS", "Row", "machine", "markdown_row", "rounds", "save", "table"]
 
 RESULTS = Path(__file__).parent / "results"
 _SIGNS = {
@@ -149,15 +149,16 @@ def table(facts, rows):
     lines = [
         " · ".join(f"{name} {value}" for name, value in facts.items()),
         "",
-        _line(head),
-        _line(["---"] * len(head)),
+        markdown_row(head),
+        markdown_row(["---"] * len(head)),
     ]
-    lines += [_line(row.cells()) for row in rows]
+    lines += [markdown_row(row.cells()) for row in rows]
     lines += ["", "Medians, in brackets the smallest and the largest; a ratio is taken in each round."]
     return "\n".join(lines)
 
 
-def _line(cells):
+def markdown_row(cells):
+    """Return one line of a table in Markdown."""
     return "| " + " | ".join(cells) + " |"
 
 

@@ -10,6 +10,7 @@ from d2lite.trace import Event
 __all__ = [
     "DDP_BUCKETS",
     "Step",
+    "bucket_sums",
     "buckets",
     "crossover_batch_size",
     "gpu_hours",
@@ -58,8 +59,8 @@ def buckets(n_bytes, caps=DDP_BUCKETS):
 
 
 @cache
-def _bucket_sums(workload, caps):
-    """For each bucket: the share of the backward pass that is done when it is ready, and its bytes."""
+def bucket_sums(workload, caps=DDP_BUCKETS):
+    """Return for each bucket the share of the backward pass (0..1) that is done when it is ready, and its bytes."""
     found, done = [], 0
     for bucket in buckets(workload.n_bytes, caps):
         done += sum(workload.macs[i] for i in bucket)
@@ -81,7 +82,7 @@ def predict_step(
     compute_end = device.overhead_s + arithmetic_s
     events = [Event(0, "forward", "forward", 0.0, forward_end)]
     ready = sent = forward_end
-    for i, (share, n_bytes) in enumerate(_bucket_sums(workload, caps)):
+    for i, (share, n_bytes) in enumerate(bucket_sums(workload, caps)):
         start, ready = ready, forward_end + (compute_end - forward_end) * share
         events.append(Event(0, "backward", f"backward {i}", start, ready))
         if k > 1:

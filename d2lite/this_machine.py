@@ -15,11 +15,11 @@ from d2lite.data_parallel import sgd
 from d2lite.distributed import my_device
 from d2lite.fit import fit_device, fit_link, time_all_reduces
 from d2lite.meters import Timer
-from d2lite.predict import buckets, predict_step
+from d2lite.predict import bucket_sums, predict_step
 
 __all__ = ["Calibration", "calibrate", "keep_memory", "measured_seconds", "predicted_step", "time_steps"]
 
-OTHER_LENGTHS = (0.5, 2.0)  # of what is sent in a calibration, beside what is predicted: 1
+OTHER_LENGTHS = (0.5, 2.0)  # of what is sent in a calibration, in lengths of the gradients, which are predicted
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD of glibc's malloc.h
 
 
@@ -101,9 +101,9 @@ def calibrate(workers, make_net, workload, batch_sizes, num_steps=15):
 
     `batch_sizes` are those of all ranks together. In each step the ranks send tensors of OTHER_LENGTHS; what the link
     takes for these is taken off. What else it costs to meet in a training (ranks wait, and must be woken up) is
-    overhead of the device. All-reduces are measured from 1 KiB to twice the gradients' bytes, at
-    least 16 MiB: beyond the caches sending is slower, so that one line does not fit all lengths. Raises ValueError if,
-    three times in a row, the times do not grow with the work.
+    overhead of the device. All-reduces are measured from 1 KiB to twice the gradients' bytes, at least 16 MiB: beyond
+    the caches sending is slower, so that one line does not fit all lengths. Raises ValueError if, three times in a row,
+    the times do not grow with the work.
     """
     k, link = workers.world_size, None
     if k > 1:
@@ -123,8 +123,7 @@ def calibrate(workers, make_net, workload, batch_sizes, num_steps=15):
 
 def _sending_seconds(workload, k, link, length):
     """What a link takes to sum tensors `length` times as long as the gradients over k ranks, bucket by bucket."""
-    sent = [length * sum(workload.n_bytes[i] for i in bucket) for bucket in buckets(workload.n_bytes)]
-    return sum(all_reduce_seconds("ring", k, n_bytes, link) for n_bytes in sent) if k > 1 else 0.0
+    return sum(all_reduce_seconds("ring", k, length * n_bytes, link) for _, n_bytes in bucket_sums(workload))
 
 
 def _fitted(fit):

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import time
 
+from benchmarks.report import markdown_row
 from tools.cluster.agents import Job
 from tools.cluster.processes import end, tree
 
@@ -169,10 +170,10 @@ def _short(message):
 
 def table(stories, width=80):
     """Return the stories as a table in Markdown, aligned for terminals: one fault a row."""
+    head = list(COLUMNS.values())
     rows = [[_cell(name, told[name])[:width] for name in COLUMNS] for told in stories]
-    widths = [max(len(row[i]) for row in [list(COLUMNS.values()), *rows]) for i in range(len(COLUMNS))]
-    rows = [list(COLUMNS.values()), ["-" * w for w in widths], *rows]
-    return "\n".join(f"| {' | '.join(map(str.ljust, row, widths))} |" for row in rows)
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    return "\n".join(markdown_row(map(str.ljust, row, widths)) for row in [head, ["-" * w for w in widths], *rows])
 
 
 def _cell(name, value):
