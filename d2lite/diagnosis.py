@@ -99,7 +99,7 @@ def _at(report):
     frames = report.get("frames") or []
     mine = [f for f in frames if not any(part in f[0] for part in OURS)] or frames
     if not mine:
-        return "was between two calls"
+        return "had not begun this call yet"
     file, number, name = mine[-1]
     return f"was in {name}, {place(file)} line {number}: {linecache.getline(file, number).strip()}"
 

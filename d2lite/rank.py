@@ -107,9 +107,11 @@ def _listen(link, jobs):
 
 
 def _where():
-    """Return the frames of the main thread as (file, line, function), outermost first."""
+    """Return the main thread's frames within a call as (file, line, function), outermost first; [] between calls."""
     frame = sys._current_frames()[threading.main_thread().ident]
-    return [(f.filename, f.lineno, f.name) for f in traceback.extract_stack(frame)]
+    frames = [(f.filename, f.lineno, f.name) for f in traceback.extract_stack(frame)]
+    begins = [i for i, (file, _, name) in enumerate(frames) if (file, name) == (_run.__code__.co_filename, "_run")]
+    return frames[begins[0] :] if begins else []
 
 
 def _run(job, link):

@@ -17,8 +17,10 @@ import torch
 import torch.distributed as dist
 
 from benchmarks.leaks import of_a_pool
+from d2lite import rank as in_a_rank
 from d2lite import rank_process
 from d2lite import workers as module
+from d2lite.diagnosis import describe_failure
 from d2lite.panel import Panel
 from d2lite.watch import Stopped, tell
 from d2lite.workers import Workers, WorkersError
@@ -166,9 +168,23 @@ def test_a_fault_is_told_with_the_rank_at_fault_and_the_next_call_works(pool, fa
     assert [r for r, _ in pool.run(add_ranks, 0)] == [0, 1]
 
 
+def raise_when_all_have_begun():
+    dist.barrier()
+    if dist.get_rank() == 1:
+        time.sleep(0.3)
+        raise ValueError("boom")
+    dist.all_reduce(torch.ones(1))
+
+
 def test_what_the_others_were_doing_is_told(pool):
-    with pytest.raises(WorkersError, match=r"rank 0 (was in raise_error.*all_reduce|lost its connection)"):
-        pool.run(by_value(raise_error))
+    with pytest.raises(WorkersError, match=r"rank 0 (was in raise_when.*all_reduce|lost its connection)"):
+        pool.run(by_value(raise_when_all_have_begun))
+
+
+def test_a_rank_that_had_not_begun_is_not_told_with_our_own_lines():
+    raised = {"state": "error", "type": "ValueError", "message": "boom", "frames": []}
+    _, message = describe_failure({0: {"state": "running", "frames": in_a_rank._where()}, 1: raised}, 60)
+    assert message.endswith("rank 0 had not begun this call yet.")
 
 
 def test_stop_from_another_thread_ends_a_call(pool):
