@@ -3,8 +3,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 ARGS ?=
 ROOT_FLAG := $(if $(filter 0,$(shell id -u)),--allow-root)
-# glibc: threads share two heaps; a heap a thread keeps what replicas have freed (chapter 2: 1.2 GB instead of 0.85)
-export MALLOC_ARENA_MAX ?= 2
+# glibc: all threads share the one heap that can keep what is freed (d2lite/memory.py)
+export MALLOC_ARENA_MAX ?= 1
 NBVAL := $(BIN)/python -m pytest book --nbval-lax -W default
 # two files, or two notebooks, at a time; one process would wait most of its time for others
 JOBS ?= 2

@@ -9,6 +9,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from socket import socketpair
 
+from d2lite import memory
 from d2lite.devices import num_gpus
 from d2lite.scratch import make, remove
 
@@ -27,6 +28,7 @@ class Agent:
     """
 
     def __init__(self, world_size):
+        memory.give_back()  # the ranks need it
         self.scratch = self.folder, _ = make()
         self.exitcodes = {}
         pairs = [socketpair() for _ in range(world_size + 1)]

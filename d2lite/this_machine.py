@@ -1,6 +1,5 @@
 """The learner's own machine in the cost model: calibrate it, predict a step of DDP, measure the same step."""
 
-import ctypes
 import itertools
 import statistics
 from dataclasses import dataclass
@@ -17,10 +16,9 @@ from d2lite.fit import fit_device, fit_link, time_all_reduces
 from d2lite.meters import Timer
 from d2lite.predict import bucket_sums, predict_step
 
-__all__ = ["Calibration", "calibrate", "keep_memory", "measured_seconds", "predicted_step", "time_steps"]
+__all__ = ["Calibration", "calibrate", "measured_seconds", "predicted_step", "time_steps"]
 
 OTHER_LENGTHS = (0.5, 2.0)  # of what is sent in a calibration, in lengths of the gradients, which are predicted
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD of glibc's malloc.h
 
 
 @dataclass(frozen=True)
@@ -36,19 +34,6 @@ class Calibration:
     overlap: bool
 
 
-def keep_memory():
-    """Let this process keep memory that it frees; return whether it could be asked to (Linux with glibc).
-
-    Otherwise large tensors are given back to the system in each step, which must clear their pages when they are asked
-    for again: for some sizes of the minibatch a third of the step, for others nothing.
-    """
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (AttributeError, OSError, TypeError):  # another C library
-        return False
-    return bool(mallopt(_MMAP_THRESHOLD, 2**25) and mallopt(_TRIM_THRESHOLD, 2**30))
-
-
 def time_steps(make_net, batch_size, num_steps=15, length=None):
     """Return the times of `num_steps` steps of this rank, each with `batch_size` random images; runs inside a rank.
 
@@ -56,7 +41,6 @@ def time_steps(make_net, batch_size, num_steps=15, length=None):
     long as the gradients, and each goes on with its own. It warms up with three steps, in which DDP also sorts its
     buckets.
     """
-    keep_memory()
     device = my_device()
     net = DistributedDataParallel(make_net().to(device))
     if length is not None:

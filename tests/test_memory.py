@@ -1,0 +1,70 @@
+"""Memory that is freed is kept, in the main thread and in others; without d2lite's setting it is not."""
+
+import ctypes
+import os
+import subprocess
+import sys
+
+import pytest
+
+from d2lite import memory
+
+STEPS = """
+import resource
+import torch
+from d2lite import lenet_params, replicate, train_batch, try_gpus
+X, y = torch.rand(512, 1, 28, 28), torch.zeros(512, dtype=torch.long)
+devices = try_gpus(1)
+params = replicate(lenet_params(), devices)
+torch.set_num_threads(1)
+for i in range(12):
+    if i == 4:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    train_batch(X, y, params, devices, 0.1)
+print((resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) // 8)
+"""
+FREE = """
+import psutil, torch
+from d2lite import memory
+tensors = [torch.ones(2**20) for _ in range(25)]  # 100 MiB
+del tensors
+print(psutil.Process().memory_info().rss)
+memory.give_back()
+print(psutil.Process().memory_info().rss)
+"""
+
+pytestmark = pytest.mark.skipif(not memory.keep(), reason="needs glibc, without D2LITE_KEEP_MEMORY=0")
+
+
+def printed(code, **settings):
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, env=os.environ | settings, capture_output=True, text=True, timeout=120, check=True)
+    return [int(word) for word in done.stdout.split()]
+
+
+def test_a_replica_in_a_thread_of_its_own_does_not_ask_for_its_tensors_anew_in_every_step():
+    (pages,) = printed(STEPS, MALLOC_ARENA_MAX="1")
+    assert pages < 3000  # of 4 KiB; up to 10,000 with a heap for each thread, 20,000 where nothing is kept
+
+
+def test_what_is_kept_can_be_given_back():
+    kept, given_back = printed(FREE)
+    assert given_back < kept - 90e6
+
+
+def test_the_setting_can_be_left_alone():
+    code = FREE.replace("range(25)", "range(1)").replace("2**20", "7 * 2**20")
+    kept, _ = printed(code)
+    left_alone, _ = printed(code, D2LITE_KEEP_MEMORY="0")
+    assert left_alone < kept - 20e6
+
+
+def test_it_says_when_it_does_nothing(monkeypatch):
+    monkeypatch.setenv("D2LITE_KEEP_MEMORY", "0")
+    assert memory.keep() is False
+
+
+def test_another_c_library_is_left_alone(monkeypatch):
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: object())
+    assert memory.keep() is False
+    memory.give_back()
