@@ -54,11 +54,12 @@ def ddp_step(net, optimizer, X, y):
     X_shard, y_shard = my_shard(X, y)
     optimizer.zero_grad()
     loss = F.cross_entropy(net(X_shard), y_shard, reduction="sum") / len(X)
+    mean = loss.detach().clone()
+    sent = dist.all_reduce(mean, async_op=True)  # one wait less: it travels while gradients are computed
     (loss * dist.get_world_size()).backward()
     optimizer.step()
-    loss = loss.detach()
-    dist.all_reduce(loss)
-    return loss
+    sent.wait()
+    return mean
 
 
 def train_ddp(batch_size, lr, num_epochs=10, num_examples=None, seed=0, checkpoint=None, make_net=LeNet):
@@ -72,7 +73,10 @@ def train_ddp(batch_size, lr, num_epochs=10, num_examples=None, seed=0, checkpoi
     device = my_device()
     train_iter, test_iter = load_data_fashion_mnist(batch_size, num_examples, seed=seed)
     run = runs.begin(try_gpus(dist.get_world_size()), train_iter, lr, num_epochs, seed=seed)
-    net = DistributedDataParallel(make_net().to(device))
+    net = make_net().to(device)
+    # five buckets or so: DDP's own 25 MB would hold a small network whole, and send nothing before all is computed
+    bucket_cap_mb = min(25, sum(p.nbytes for p in net.parameters()) / 2**20 / 5)
+    net = DistributedDataParallel(net, bucket_cap_mb=bucket_cap_mb)
     optimizer = torch.optim.SGD(net.parameters(), lr=lr)
     train_iter.epoch = load_checkpoint(checkpoint, net.module, optimizer, run)
     timer = Timer([device])
