@@ -28,8 +28,11 @@ def rows(n=3):
     return speed_rows(n) + fault_rows()
 
 
-def speed_rows(n=3, examples=30_000, epochs=2, per_rank=256):
-    """Return the rows of DDP's examples a second: in a notebook against torchrun, and 2 ranks against 1."""
+def speed_rows(n=3, examples=30_000, epochs=3, per_rank=256):
+    """Return the rows of DDP's examples a second: in a notebook against torchrun, and 2 ranks against 1.
+
+    A run's figure is its median epoch; there are three, for the first also pays for memory that nobody used before.
+    """
     speeds = rounds(
         {
             "notebook": lambda: _in_a_notebook(2, 2 * per_rank, epochs, examples),

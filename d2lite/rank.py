@@ -108,10 +108,10 @@ def _listen(link, jobs):
 
 def _where():
     """Return the main thread's frames within a call as (file, line, function), outermost first; [] between calls."""
-    frame = sys._current_frames()[threading.main_thread().ident]
-    frames = [(f.filename, f.lineno, f.name) for f in traceback.extract_stack(frame)]
-    begins = [i for i, (file, _, name) in enumerate(frames) if (file, name) == (_run.__code__.co_filename, "_run")]
-    return frames[begins[0] :] if begins else []
+    stack = traceback.extract_stack(sys._current_frames()[threading.main_thread().ident])
+    ours = (_run.__code__.co_filename, "_run")
+    begin = next((i for i, f in enumerate(stack) if (f.filename, f.name) == ours), len(stack))
+    return _plain(stack[begin:])
 
 
 def _run(job, link):
@@ -153,8 +153,12 @@ def _stream(records, link):
 
 def report(error):
     """Return an error as plain data: its type's name, its text, its frames as (file, line, function)."""
-    frames = [(f.filename, f.lineno, f.name) for f in traceback.extract_tb(error.__traceback__)]
+    frames = _plain(traceback.extract_tb(error.__traceback__))
     return {"type": type(error).__name__, "message": str(error), "frames": frames}
+
+
+def _plain(frames):
+    return [(f.filename, f.lineno, f.name) for f in frames]
 
 
 if __name__ == "__main__":
