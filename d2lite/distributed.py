@@ -19,6 +19,7 @@ from d2lite.devices import num_gpus, try_gpus
 from d2lite.evaluation import evaluating, num_correct, share
 from d2lite.meters import Timer
 from d2lite.models import LeNet
+from d2lite.turns import take_turns
 from d2lite.watch import tell
 
 __all__ = [
@@ -158,6 +159,7 @@ def main():
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     else:
         torch.set_num_threads(1)  # one core a rank
+        take_turns()
     dist.init_process_group("nccl" if own_gpu else "gloo")
     try:
         run = train_ddp(**vars(args))

@@ -21,6 +21,7 @@ import cloudpickle
 import torch
 import torch.distributed as dist
 
+from d2lite.turns import take_turns
 from d2lite.watch import listening
 
 __all__ = ["main"]
@@ -83,6 +84,8 @@ def _join(settings):
     if settings["backend"] == "nccl":
         device_id = torch.device("cuda", settings["rank"])
         torch.cuda.set_device(device_id)
+    else:
+        take_turns()
     dist.init_process_group(
         settings["backend"],
         init_method=f"file://{settings['folder']}/store",

@@ -11,7 +11,7 @@ import d2lite
 
 PACKAGE = Path(d2lite.__file__).parent
 FLOORS = [
-    {"checks", "watch", "svg", "diagnosis", "faults", "trace", "live", "scratch", "schedules", "memory"},
+    {"checks", "watch", "svg", "diagnosis", "faults", "trace", "live", "scratch", "schedules", "memory", "turns"},
     {"ring", "roots", "exchange", "costs", "stragglers", "critical_path"},
     {"devices", "models", "silhouettes", "download", "splits", "rank", "two_level", "presets"},
     {"rank_agent", "rank_watch", "rank_process", "fit"},
