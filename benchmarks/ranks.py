@@ -28,10 +28,10 @@ def rows(n=3):
     return speed_rows(n) + fault_rows()
 
 
-def speed_rows(n=3, examples=30_000, epochs=3, per_rank=256):
+def speed_rows(n=3, examples=60_000, epochs=3, per_rank=256):
     """Return the rows of DDP's examples a second: in a notebook against torchrun, and 2 ranks against 1.
 
-    A run's figure is its median epoch; there are three, for the first also pays for memory that nobody used before.
+    A run's figure is its median epoch: in the first some hundred steps pay for memory that nobody has used before.
     """
     speeds = rounds(
         {
