@@ -75,7 +75,7 @@ def train_ddp(batch_size, lr, num_epochs=10, num_examples=None, seed=0, checkpoi
     train_iter, test_iter = load_data_fashion_mnist(batch_size, num_examples, seed=seed)
     run = runs.begin(try_gpus(dist.get_world_size()), train_iter, lr, num_epochs, seed=seed)
     net = make_net().to(device)
-    # five buckets or so: DDP's own 25 MB would hold a small network whole, and send nothing before all is computed
+    # a fifth of the network a bucket: DDP's own 25 MB would hold a small one whole, and send nothing before all is done
     bucket_cap_mb = min(25, sum(p.nbytes for p in net.parameters()) / 2**20 / 5)
     net = DistributedDataParallel(net, bucket_cap_mb=bucket_cap_mb)
     optimizer = torch.optim.SGD(net.parameters(), lr=lr)
