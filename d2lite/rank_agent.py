@@ -6,6 +6,7 @@ Elsewhere (macOS has libraries that no fork survives) each rank is an interprete
 path: as a module it would import PyTorch first.
 """
 
+import contextlib
 import gc
 import os
 import signal
@@ -20,6 +21,7 @@ SIGNALS = {signal.SIGTERM, signal.SIGCHLD}
 THREADS = "/proc/self/task"  # one entry a thread
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 GPU_ONLY = ("triton", "cuda.bindings")  # compiler and driver: 100 MB that no rank would use on CPUs
+LATER = "torch.distributed.tensor"  # a quarter of a second that the compiler does without; a rank's own import finds it
 
 
 def main(how, num_gpus, control, folder, pipes):
@@ -29,7 +31,7 @@ def main(how, num_gpus, control, folder, pipes):
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the notebook's interrupt is the notebook's to handle
     if how == "fork":
-        _import(num_gpus, len(pipes))
+        _import(num_gpus)
     start = _fork if how == "fork" and len(os.listdir(THREADS)) == 1 else _spawn
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # until now SIGTERM just ends us; the watcher waits for both
     pids = [start(rank, control, folder, pipes) for rank in range(len(pipes))]
@@ -38,7 +40,7 @@ def main(how, num_gpus, control, folder, pipes):
     os.execv(sys.executable, [sys.executable, "-I", "-S", WATCH, str(control), folder, *map(str, pids)])
 
 
-def _import(num_gpus, world_size):
+def _import(num_gpus):
     """Load what ranks need, and nothing that computes."""
     gc.disable()  # faster, and no page is written to later for the collector's sake
     if not num_gpus:
@@ -46,11 +48,18 @@ def _import(num_gpus, world_size):
     import torch
 
     import d2lite.rank  # noqa: F401
-    from d2lite.devices import num_cores
 
-    if world_size > num_cores():  # the first optimizer loads as much again; ranks with a core each do it side by side
-        torch.optim.SGD([torch.zeros(1)])
+    if not num_gpus:
+        _import_compiler(torch)
     gc.freeze()
+
+
+def _import_compiler(torch):
+    """Load what the first optimizer of each rank would load, used or not: 80 MB, which ranks now share."""
+    sys.modules[LATER] = None
+    with contextlib.suppress(ImportError):  # a PyTorch that cannot do without it: each rank loads its own
+        torch.optim.SGD([torch.zeros(1)])
+    del sys.modules[LATER]
 
 
 def _fork(rank, control, folder, pipes):

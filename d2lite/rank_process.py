@@ -147,7 +147,9 @@ class RankProcess:
 def _environment():
     """The rank's environment: the notebook's modules can be imported, one core, and nobody listens beyond loopback."""
     loopback = "lo0" if sys.platform == "darwin" else "lo"
-    return os.environ | {
+    return {
+        **os.environ,
+        **memory.tunables(),
         "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
         "OMP_NUM_THREADS": "1",
         "GLOO_SOCKET_IFNAME": loopback,

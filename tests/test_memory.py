@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from d2lite import memory
+from d2lite.workers import Workers
 
 STEPS = """
 import resource
@@ -26,6 +27,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) // 8)
 FREE = """
 import psutil, torch
 from d2lite import memory
+from d2lite.workers import Workers
 tensors = [torch.ones(2**20) for _ in range(25)]  # 100 MiB
 del tensors
 print(psutil.Process().memory_info().rss)
@@ -68,3 +70,15 @@ def test_another_c_library_is_left_alone(monkeypatch):
     monkeypatch.setattr(ctypes, "CDLL", lambda name: object())
     assert memory.keep() is False
     memory.give_back()
+
+
+def test_ranks_start_with_a_heap_in_few_pieces_and_with_what_was_asked_for(monkeypatch):
+    monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
+    ours = memory.tunables()["GLIBC_TUNABLES"]
+    assert ours == "glibc.malloc.tcache_count=0:glibc.malloc.mxfast=0"
+    monkeypatch.setenv("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1")
+    assert memory.tunables() == {"GLIBC_TUNABLES": f"glibc.malloc.hugetlb=1:{ours}"}
+    with Workers(1) as workers:
+        assert workers.run(os.getenv, "GLIBC_TUNABLES") == [f"glibc.malloc.hugetlb=1:{ours}"]
+    monkeypatch.setenv("D2LITE_KEEP_MEMORY", "0")
+    assert memory.tunables() == {}

@@ -20,6 +20,7 @@ from benchmarks.leaks import of_a_pool
 from d2lite import rank as in_a_rank
 from d2lite import rank_process
 from d2lite import workers as module
+from d2lite.devices import num_gpus
 from d2lite.diagnosis import describe_failure
 from d2lite.panel import Panel
 from d2lite.watch import Stopped, tell
@@ -314,6 +315,19 @@ def test_forked_ranks_share_the_memory_of_what_was_imported(pool):
         return sum(int(line.split()[1]) for line in lines if line.startswith("Private")) / 1024
 
     assert max(pool.run(by_value(private_mb))) < 100  # an import of PyTorch is 290 MB (CUDA build)
+
+
+@pytest.mark.skipif(sys.platform != "linux" or bool(num_gpus()), reason="ranks on CPUs are forked on Linux only")
+def test_forked_ranks_share_the_compiler_and_find_what_was_put_off():
+    def modules():
+        import sys
+        from importlib import import_module
+
+        before = "torch._dynamo" in sys.modules, "torch.distributed.tensor" in sys.modules
+        return *before, import_module("torch.distributed.tensor").DTensor.__name__
+
+    with Workers(1) as workers:
+        assert workers.run(by_value(modules)) == [(True, False, "DTensor")]
 
 
 def test_the_agent_keeps_nothing_of_what_it_imported(pool):
