@@ -55,11 +55,12 @@ def _import(num_gpus):
 
 
 def _import_compiler(torch):
-    """Load what the first optimizer of each rank would load, used or not: 80 MB, which ranks now share."""
-    sys.modules[LATER] = None
+    """Load what the first optimizer of each rank would load, used or not: 80 MB, which ranks share."""
+    blocked = sys.modules.setdefault(LATER, None) is None  # a PyTorch that has it loaded already keeps it
     with contextlib.suppress(ImportError):  # a PyTorch that cannot do without it: each rank loads its own
         torch.optim.SGD([torch.zeros(1)])
-    del sys.modules[LATER]
+    if blocked:
+        del sys.modules[LATER]
 
 
 def _fork(rank, control, folder, pipes):

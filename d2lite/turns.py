@@ -1,4 +1,4 @@
-"""Whose turn it is: without this, gloo waits for itself, and an all-reduce takes four times as long.
+"""Whose turn it is: without this, gloo waits for itself, and an all-reduce takes three to four times as long.
 
 gloo's reading thread asks for a lock again and again while its working thread holds it (`Pair::handleEvents` in gloo's
 tcp/pair.cc). As it wakes up it can push that very thread from its core, and asks in vain until the system's next tick,

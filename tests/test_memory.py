@@ -27,7 +27,6 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) // 8)
 FREE = """
 import psutil, torch
 from d2lite import memory
-from d2lite.workers import Workers
 tensors = [torch.ones(2**20) for _ in range(25)]  # 100 MiB
 del tensors
 print(psutil.Process().memory_info().rss)
