@@ -1,7 +1,8 @@
 """Predicted against measured: the step of 1, 2 and 4 ranks on this machine. Alone: `python -m benchmarks.prediction`.
 
-A round calibrates (all-reduces without training, steps that send other tensors, at other batch sizes), predicts, then
-trains with DistributedDataParallel in fresh processes. No measured step is part of what it is compared with.
+A round calibrates for each number of ranks (all-reduces without training, steps that send other tensors, at other batch
+sizes), predicts, then trains with DistributedDataParallel in fresh processes. No measured step is part of what it is
+compared with.
 """
 
 import statistics
@@ -34,35 +35,39 @@ def wide_mlp():
 NETWORKS = {"LeNet": (LeNet, (96, 192, 384), (72, 144, 288, 576)), "wide MLP": (wide_mlp, (64,), (24, 48, 96, 192))}
 
 
-def predict(num_steps=15):
-    """Return {(network, minibatch, ranks): predicted seconds of a step}, each pool of ranks calibrated by itself."""
+def predict(k, num_steps=15):
+    """Return {(network, minibatch, k): predicted seconds of a step}, from the calibration of k ranks."""
     predicted = {}
-    for k in RANKS:
-        with _workers(k) as workers:
-            for name, (make_net, sizes, others) in NETWORKS.items():
-                calibration = calibrate(workers, make_net, _workload(name), others, num_steps)
-                for size in sizes:
-                    predicted[name, size, k] = predicted_step(calibration, _workload(name), size).seconds
+    with _workers(k) as workers:
+        for name, (make_net, sizes, others) in NETWORKS.items():
+            calibration = calibrate(workers, make_net, _workload(name), others, num_steps)
+            for size in sizes:
+                predicted[name, size, k] = predicted_step(calibration, _workload(name), size).seconds
     return predicted
 
 
-def measure(num_steps=15):
-    """Return {(network, minibatch, ranks): measured seconds of a step} with DistributedDataParallel, in fresh ranks."""
+def measure(k, num_steps=15):
+    """Return {(network, minibatch, k): measured seconds of a step} with DistributedDataParallel, in k fresh ranks."""
     measured = {}
-    for k in RANKS:
-        with _workers(k) as workers:
-            for name, (make_net, sizes, _) in NETWORKS.items():
-                for size in sizes:
-                    measured[name, size, k] = measured_seconds(workers, make_net, size, num_steps)
+    with _workers(k) as workers:
+        for name, (make_net, sizes, _) in NETWORKS.items():
+            for size in sizes:
+                measured[name, size, k] = measured_seconds(workers, make_net, size, num_steps)
     return measured
 
 
 def rows(n=3, num_steps=15):
-    """Return one row for each network, minibatch and number of ranks: measured, predicted, their ratio."""
+    """Return one row for each network, minibatch and number of ranks: measured, predicted, their ratio.
+
+    For each number of ranks the steps are taken right after the calibration: the machine itself drifts by the minute.
+    """
     found = []
     for _ in range(n):
-        predicted = predict(num_steps)
-        found.append((measure(num_steps), predicted))
+        predicted, measured = {}, {}
+        for k in RANKS:
+            predicted |= predict(k, num_steps)
+            measured |= measure(k, num_steps)
+        found.append((measured, predicted))
     return [_row(key, [1e3 * m[key] for m, _ in found], [1e3 * p[key] for _, p in found]) for key in found[0][0]]
 
 
