@@ -178,10 +178,14 @@ def _log_slider(name, start, limits, bounds):
 
 
 def _readable(slider):
-    """The number as given, or to two digits where the slider was moved to one of its steps."""
+    """The number as given, or to two digits where the slider was moved to one of its steps.
+
+    A page may send back the number as given with its last digit changed: its logarithm is what it keeps.
+    """
     steps = math.log10(slider.value / slider.given) / _STEP
-    moved = round(steps) != 0 and abs(steps - round(steps)) < 1e-6
-    return float(f"{slider.value:.2g}") if moved else slider.value
+    if abs(steps - round(steps)) > 1e-6:
+        return slider.value
+    return float(f"{slider.value:.2g}") if round(steps) else slider.given
 
 
 def _selection(name, options, default):

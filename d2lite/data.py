@@ -8,6 +8,7 @@ import sys
 import time
 
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 
 from d2lite import download, silhouettes
@@ -130,13 +131,19 @@ def _find_or_download():
 
 @functools.cache
 def _download_once(cache):
-    """Download into `cache`; return whether that worked. A failure is told once and not tried again."""
+    """Download into `cache`; return whether that worked. A failure is told once and not tried again.
+
+    Ranks come and go with every pool: they believe a failure of the last hour, and leave the telling to who met it.
+    """
+    if dist.is_available() and dist.is_initialized() and download.failed_lately():
+        return False
     try:
         if os.environ.get("D2LITE_OFFLINE") == "1":
             raise OSError("D2LITE_OFFLINE=1")
         download.download(cache)
         return True
     except (OSError, RuntimeError, ImportError) as error:
+        download.note_failure()
         print(
             f"d2lite: {FASHION_MNIST} is not at hand ({error}). Using {SILHOUETTES} instead: the lesson is the same, "
             "the accuracies are not. To use a copy of yours, set D2LITE_DATA to the folder that holds fashion-mnist/.",

@@ -10,12 +10,12 @@ import tempfile
 import time
 import urllib.request
 import zlib
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
 
-__all__ = ["FILES", "cache_folder", "download", "find_files", "read_idx"]
+__all__ = ["FILES", "cache_folder", "download", "failed_lately", "find_files", "note_failure", "read_idx"]
 
 # the four files and their MD5 sums, as torchvision.datasets.FashionMNIST lists them
 FILES = {
@@ -26,6 +26,8 @@ FILES = {
 }
 PROBE_S = 3  # seconds a mirror has to answer
 STALL_S = 30  # seconds without a byte after which a download is given up
+LATELY_S = 3600  # seconds for which ranks believe a failure and do not try themselves
+_FAILED = ".not-downloaded"
 
 
 def cache_folder():
@@ -109,6 +111,21 @@ def download(folder):
                 os.replace(Path(part) / name, folder / name)
             return
     raise OSError("Fashion-MNIST could not be downloaded: " + "; ".join(reasons))
+
+
+def note_failure():
+    """Leave a mark in the cache that a download has just failed; where nothing can be written, leave none."""
+    with suppress(OSError):
+        cache_folder().mkdir(parents=True, exist_ok=True)
+        (cache_folder() / _FAILED).touch()
+
+
+def failed_lately():
+    """Return whether a download has failed within the last hour, in whatever process."""
+    try:
+        return time.time() - (cache_folder() / _FAILED).stat().st_mtime < LATELY_S
+    except OSError:
+        return False
 
 
 def _probe(url):

@@ -47,7 +47,7 @@ def labels(runs):
     for label in [name for name, n in Counter(names).items() if n > 1]:
         same = [i for i, name in enumerate(names) if name == label]
         for setting in dict.fromkeys(s for i in same for s in runs[i].settings):
-            values = [str(runs[i].settings.get(setting)) for i in same]
+            values = [_said(runs[i].settings.get(setting)) for i in same]
             if len(set(values)) > 1:
                 for i, value in zip(same, values, strict=True):
                     names[i] += f" · {setting.removeprefix('num_')} {value}"
@@ -56,6 +56,11 @@ def labels(runs):
         seen[name] += 1
         names[i] += f" ({seen[name]})" if seen[name] > 1 else ""
     return names
+
+
+def _said(value):
+    """A setting in a legend; floats that differ in the last digits alone are the same."""
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def thin(x, y, most=MAX_POINTS):
@@ -161,6 +166,17 @@ def axes(runs):
     return title, xaxis, yaxis
 
 
+def _lines(name, width=24):
+    """Cut the name of a run at its dots, the first part alone, so that it leaves room for a bar."""
+    lines = []
+    for part in name.split(" · "):
+        if len(lines) > 1 and len(lines[-1]) + len(part) + 3 <= width:
+            lines[-1] += f" · {part}"
+        else:
+            lines.append(part)
+    return lines
+
+
 def curves(runs):
     """Return a figure with the curves of `runs` over each other, legends beneath."""
     title, xaxis, yaxis = axes(runs)
@@ -182,7 +198,7 @@ def seconds_per_epoch(runs, names=None, first=0):
     figure.add_bar(
         orientation="h",
         x=np.array([run.seconds_per_epoch for _, run, _ in timed]),
-        y=[html.escape(name).replace(" · ", "<br>", 1) for _, _, name in timed],
+        y=["<br>".join(html.escape(line) for line in _lines(name)) for _, _, name in timed],
         text=[f"{run.seconds_per_epoch:.3g} s" for _, run, _ in timed],
         customdata=[html.escape(f"{run.devices}; {run.dataset}") for _, run, _ in timed],
         hovertemplate="%{x:.4g} s an epoch<br>%{customdata}<extra></extra>",

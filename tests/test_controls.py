@@ -79,6 +79,8 @@ def test_a_log_slider_gives_readable_numbers_and_keeps_what_was_given():
     made = controls.make(train, {"lr": 0.12345})
     slider = made["lr"]
     assert controls.values(made)["lr"] == 0.12345
+    slider.value = 0.12345 * (1 + 1e-15)  # a page's way to send it back
+    assert slider.value != 0.12345 and controls.values(made)["lr"] == 0.12345
     slider.value = 0.12345 * 10 ** (5 * slider.step)  # moved by five steps on the page
     assert controls.values(made)["lr"] == 0.16
     slider.value = 0.0375  # set by a cell

@@ -1,4 +1,6 @@
 import gzip
+import os
+import time
 
 import pytest
 import torch
@@ -38,13 +40,32 @@ def test_drawn_set_without_network_says_so_once(no_copy, capsys):
     assert (train_iter.dataset, train_iter.num_examples, test_iter.num_examples) == (SILHOUETTES, 600, 100)
     said = capsys.readouterr().err
     assert said.count("Fashion-MNIST is not at hand") == 1 and "set D2LITE_DATA" in said
-    cached = sorted(p.name for p in download.cache_folder().iterdir())
-    assert len(cached) == 2 and all(name.startswith("silhouettes-") for name in cached)
+    mark, *cached = sorted(p.name for p in download.cache_folder().iterdir())
+    assert mark == ".not-downloaded" and len(cached) == 2 and all(name.startswith("silhouettes-") for name in cached)
+
+
+def test_ranks_believe_a_failure_of_the_last_hour_and_everyone_else_tries(no_copy, monkeypatch, capsys):
+    load_data_fashion_mnist(100, num_examples=600)
+    for in_a_rank, age_s, told in ((True, 0, 0), (True, 4000, 1), (False, 0, 1)):
+        data._download_once.cache_clear()  # as in a new process
+        capsys.readouterr()
+        then = time.time() - age_s
+        os.utime(download.cache_folder() / ".not-downloaded", (then, then))
+        monkeypatch.setattr(data.dist, "is_initialized", lambda answer=in_a_rank: answer)
+        assert load_data_fashion_mnist(100, num_examples=600)[0].dataset == SILHOUETTES
+        assert capsys.readouterr().err.count("not at hand") == told
+
+
+def test_a_failure_leaves_no_mark_where_nothing_can_be_written(monkeypatch, tmp_path):
+    (tmp_path / "d2lite").write_text("a file where the folder would be")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    download.note_failure()
+    assert not download.failed_lately()
 
 
 def test_drawn_set_comes_from_the_cache_and_survives_a_damaged_one(no_copy):
     first, _ = load_data_fashion_mnist(100, num_examples=600)
-    for path in download.cache_folder().iterdir():
+    for path in download.cache_folder().glob("silhouettes-*"):
         begin = path.read_bytes()[:1000]
         path.unlink()  # what is cut short while it is mapped kills who reads it: a file of its own
         path.write_bytes(begin)

@@ -75,6 +75,17 @@ def test_labels_are_all_different_and_say_what_differs():
     assert figures.labels([make_run(), make_run()]) == ["k=1 · lr 0.2 · batch 512", "k=1 · lr 0.2 · batch 512 (2)"]
 
 
+def test_labels_do_not_tell_rounding_errors_apart():
+    nearly = make_run()
+    nearly.settings["lr"] *= 1 + 1e-15
+    assert figures.labels([make_run(), nearly]) == ["k=1 · lr 0.2 · batch 512", "k=1 · lr 0.2 · batch 512 (2)"]
+
+
+def test_long_names_of_bars_take_several_lines():
+    (bars,) = figures.seconds_per_epoch([make_run(), make_run(seed=1)]).data
+    assert bars.y[1] == "k=1<br>lr 0.2 · batch 512<br>seed 1"
+
+
 def test_labels_of_other_parameters():
     assert figures.labels([Run({"width": 8}, "", "", 0), Run({"width": 16}, "", "", 0)]) == [
         "run · width 8",
