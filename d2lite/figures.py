@@ -5,6 +5,7 @@ neighbours in colour, dash and marker.
 """
 
 import html
+import re
 from collections import Counter
 
 import numpy as np
@@ -33,6 +34,7 @@ PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", GREY)
 DASHES = ("solid", "dash", "dot", "dashdot")
 MARKERS = ("circle", "square", "diamond", "triangle-up", "x", "star")
 _WIDTHS = (5.0, 3.5, 2.0)  # equal curves lie on each other: the lower ones show at the sides
+_OF_A_RANK = re.compile(r", rank \d+$")
 _HEIGHT = 370  # pixels, fixed: a figure that grows moves the page
 
 
@@ -152,7 +154,8 @@ def axes(runs):
     title = " and ".join(data) or ("data not named" if runs else "no run yet")
     if len(found) == 1:
         title = f"{next(iter(found))}, {title}"
-    yaxis = {"title": {"text": html.escape(" · ".join(found))}, "range": None, "autorange": True, "tickformat": ""}
+    quantities = dict.fromkeys(_OF_A_RANK.sub("", name) for name in found)  # the legend tells the ranks
+    yaxis = {"title": {"text": html.escape(" · ".join(quantities))}, "range": None, "autorange": True, "tickformat": ""}
     if all(is_accuracy(name) for name in found):
         yaxis |= {"range": [0, 1], "autorange": False, "tickformat": ".0%"}
     ends = [run.settings.get("num_epochs") for run in runs]
@@ -209,4 +212,6 @@ def seconds_per_epoch(runs, names=None, first=0):
     )
     figure.update_yaxes(autorange="reversed", type="category", showgrid=False)  # the first run on top
     longest = max((run.seconds_per_epoch for _, run, _ in timed), default=1.0)
+    # the title ends where the bars may end: beside long names there is little room from their beginning
+    figure.update_layout(title_x=1, title_xanchor="right")
     return figure.update_layout(margin_b=40, xaxis_range=[0, 1.25 * longest], bargap=0.35)  # room for the words

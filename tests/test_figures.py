@@ -49,6 +49,12 @@ def test_what_an_animator_was_given_is_drawn_one_curve_each():
     assert figures.curves([run]).layout.yaxis.autorange  # a loss has no fixed axis
 
 
+def test_curves_of_several_ranks_share_the_name_of_their_axis():
+    run = make_run()
+    run.curves = {f"test accuracy, rank {rank}": {"x": [1], "y": [0.5]} for rank in (0, 1)}
+    assert figures.axes([run])[2]["title"]["text"] == "test accuracy"
+
+
 def test_no_runs_give_empty_figures():
     assert len(figures.curves([]).data) == 0
     assert len(figures.seconds_per_epoch([]).data[0].x) == 0
