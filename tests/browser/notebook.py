@@ -87,12 +87,17 @@ def step(page, name, key, times=1):
 
 
 def set_number(page, name, value):
-    """Type a number beside the slider of a parameter."""
+    """Type a number beside the slider of a parameter, again if the page took the keys away meanwhile."""
     readout = control(page, name).locator(".widget-readout")
-    readout.click()
-    page.keyboard.press("Control+A")
-    page.keyboard.type(str(value))
-    page.keyboard.press("Enter")
+
+    def typed():
+        readout.click()
+        page.keyboard.press("Control+A")
+        page.keyboard.type(str(value))
+        page.keyboard.press("Enter")
+        return float(readout.inner_text()) == value
+
+    until(typed)
 
 
 def control(page, name):
