@@ -5,8 +5,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import uuid
-from pathlib import Path
 
 import torch
 
@@ -38,61 +36,43 @@ def speed_rows(n=3, examples=10_240, epochs=4, per_rank=256):
     A turn's figure is its fastest epoch, of 20 or 40 steps, as `timeit` advises: what others take from the machine
     can only slow an epoch down, while a tax of the notebook would be in every epoch. The note gives all epochs' median.
     """
+    turns = rounds(
+        {
+            "notebook": lambda: _epochs(_in_a_notebook, 2, 2 * per_rank, epochs, examples),
+            "torchrun": lambda: _epochs(_under_torchrun, 2, 2 * per_rank, epochs, examples),
+            "1 rank": lambda: _epochs(_in_a_notebook, 1, per_rank, epochs, examples),
+        },
+        n,
+    )
+    best = {name: [max(turn) for turn in found] for name, found in turns.items()}
+    middle = {name: statistics.median(sum(found, [])) for name, found in turns.items()}
+    label = f"DDP in a notebook, LeNet, 2 ranks, {per_rank} a rank, the fastest epoch"
+    found = []
+    for peer, least in (("torchrun", 0.97), ("1 rank", 1.7 if num_cores() >= 2 else None)):
+        row = Row(label, "examples/s", best["notebook"], best[peer], peer)
+        row.target = least and ("ratio of at least", least)
+        row.note = f"the median of all epochs: {middle['notebook']:,.0f} against {middle[peer]:,.0f}"
+        found.append(row)
+    return found
+
+
+def _epochs(train, k, batch_size, epochs, examples):
+    """Return the examples a second of every epoch, from the record that a run keeps in its checkpoint."""
     with tempfile.TemporaryDirectory() as folder:
-        turns = rounds(
-            {
-                "notebook": lambda: _in_a_notebook(folder, 2, 2 * per_rank, epochs, examples),
-                "torchrun": lambda: _under_torchrun(folder, 2, 2 * per_rank, epochs, examples),
-                "one": lambda: _in_a_notebook(folder, 1, per_rank, epochs, examples),
-            },
-            n,
-        )
-    speeds = {name: [[examples / seconds for seconds in turn] for turn in found] for name, found in turns.items()}
-    best = {name: [max(turn) for turn in found] for name, found in speeds.items()}
-    middle = {name: statistics.median(sum(found, [])) for name, found in speeds.items()}
-    name, unit = f"DDP in a notebook, LeNet, 2 ranks, {per_rank} a rank, the fastest epoch", "examples/s"
-    note = "the median of all epochs: {:,.0f} against {:,.0f}".format
-    enough = num_cores() >= 2
-    return [
-        Row(
-            name,
-            unit,
-            best["notebook"],
-            best["torchrun"],
-            "torchrun",
-            ("ratio of at least", 0.97),
-            note=note(middle["notebook"], middle["torchrun"]),
-        ),
-        Row(
-            name,
-            unit,
-            best["notebook"],
-            best["one"],
-            "1 rank",
-            ("ratio of at least", 1.7) if enough else None,
-            note=note(middle["notebook"], middle["one"]),
-        ),
-    ]
+        checkpoint = f"{folder}/run.pt"
+        train(k, batch_size, epochs, examples, checkpoint)
+        return [examples / seconds for seconds in torch.load(checkpoint, weights_only=True)["run"]["seconds"]]
 
 
-def _in_a_notebook(folder, k, batch_size, epochs, examples):
-    checkpoint = str(Path(folder, f"{uuid.uuid4()}.pt"))
+def _in_a_notebook(k, batch_size, epochs, examples, checkpoint):
     run_cells([_CELL.format(k=k, batch_size=batch_size, epochs=epochs, examples=examples, checkpoint=checkpoint)])
-    return _epochs(checkpoint)
 
 
-def _under_torchrun(folder, k, batch_size, epochs, examples):
-    checkpoint = str(Path(folder, f"{uuid.uuid4()}.pt"))
+def _under_torchrun(k, batch_size, epochs, examples, checkpoint):
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={k}"]
     command += ["-m", "d2lite.distributed", "--lr", "0.1", f"--batch-size={batch_size}"]
     command += [f"--num-epochs={epochs}", f"--num-examples={examples}", f"--checkpoint={checkpoint}"]
     subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=600)
-    return _epochs(checkpoint)
-
-
-def _epochs(checkpoint):
-    """Return the seconds of every epoch, from the record that a run keeps in its checkpoint."""
-    return torch.load(checkpoint, weights_only=True)["run"]["seconds"]
 
 
 def fault_rows(n=10, timeout_s=2):

@@ -5,11 +5,12 @@ neighbours in colour, dash and marker.
 """
 
 import html
-import re
 from collections import Counter
 
 import numpy as np
 import plotly.graph_objects as go
+
+from d2lite.runs import of_a_rank, short
 
 __all__ = [
     "GREY",
@@ -34,7 +35,6 @@ PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", GREY)
 DASHES = ("solid", "dash", "dot", "dashdot")
 MARKERS = ("circle", "square", "diamond", "triangle-up", "x", "star")
 _WIDTHS = (5.0, 3.5, 2.0)  # equal curves lie on each other: the lower ones show at the sides
-_OF_A_RANK = re.compile(r", rank \d+$")
 _HEIGHT = 370  # pixels, fixed: a figure that grows moves the page
 
 
@@ -49,7 +49,7 @@ def labels(runs):
     for label in [name for name, n in Counter(names).items() if n > 1]:
         same = [i for i, name in enumerate(names) if name == label]
         for setting in dict.fromkeys(s for i in same for s in runs[i].settings):
-            values = [_said(runs[i].settings.get(setting)) for i in same]
+            values = [short(runs[i].settings.get(setting)) for i in same]
             if len(set(values)) > 1:
                 for i, value in zip(same, values, strict=True):
                     names[i] += f" · {setting.removeprefix('num_')} {value}"
@@ -58,11 +58,6 @@ def labels(runs):
         seen[name] += 1
         names[i] += f" ({seen[name]})" if seen[name] > 1 else ""
     return names
-
-
-def _said(value):
-    """A setting in a legend; floats that differ in the last digits alone are the same."""
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def thin(x, y, most=MAX_POINTS):
@@ -154,7 +149,7 @@ def axes(runs):
     title = " and ".join(data) or ("data not named" if runs else "no run yet")
     if len(found) == 1:
         title = f"{next(iter(found))}, {title}"
-    quantities = dict.fromkeys(_OF_A_RANK.sub("", name) for name in found)  # the legend tells the ranks
+    quantities = dict.fromkeys(of_a_rank(name)[0] for name in found)  # the legend tells the ranks
     yaxis = {"title": {"text": html.escape(" · ".join(quantities))}, "range": None, "autorange": True, "tickformat": ""}
     if all(is_accuracy(name) for name in found):
         yaxis |= {"range": [0, 1], "autorange": False, "tickformat": ".0%"}

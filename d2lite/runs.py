@@ -13,7 +13,7 @@ from d2lite.checks import positive_int, positive_number
 from d2lite.devices import describe
 from d2lite.watch import Diverged, tell
 
-__all__ = ["Run", "begin", "in_rank_order"]
+__all__ = ["Run", "begin", "in_rank_order", "of_a_rank", "short"]
 
 _READ_EVERY = 32  # losses kept on a GPU before they are read; reading waits for the GPU
 
@@ -89,7 +89,7 @@ class Run:
     def label(self):
         """The run in a legend: "k=2 · lr 0.2 · batch 512"."""
         names = {"num_gpus": "k={}", "lr": "lr {}", "batch_size": "batch {}"}
-        parts = [text.format(_short(self.settings[name])) for name, text in names.items() if name in self.settings]
+        parts = [text.format(short(self.settings[name])) for name, text in names.items() if name in self.settings]
         return " · ".join(parts) or "run"
 
     def to_json(self):
@@ -103,7 +103,8 @@ class Run:
         )
 
 
-def _short(value):
+def short(value):
+    """Return a setting as a legend says it: floats that differ in the last digits alone are the same."""
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
@@ -128,11 +129,12 @@ def begin(devices, train_iter, lr, num_epochs, **settings):
     return run
 
 
+def of_a_rank(name):
+    """Return (what a curve shows, the rank that told it) from the name of a curve; -1 where no rank is named."""
+    found = re.search(r", rank (\d+)$", name)
+    return (name[: found.start()], int(found.group(1))) if found else (name, -1)
+
+
 def in_rank_order(curves):
     """Return {name: curve} with the curves of ranks in their order, and the others in front."""
-
-    def rank(item):
-        found = re.search(r", rank (\d+)$", item[0])
-        return int(found.group(1)) if found else -1
-
-    return dict(sorted(curves.items(), key=rank))
+    return dict(sorted(curves.items(), key=lambda item: of_a_rank(item[0])[1]))
