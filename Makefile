@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 ARGS ?=
 ROOT_FLAG := $(if $(filter 0,$(shell id -u)),--allow-root)
-# glibc: all threads share the one heap that can keep what is freed (d2lite/memory.py)
+# glibc: all threads share the one heap that can keep what is freed (d2lite/_memory.py)
 export MALLOC_ARENA_MAX ?= 1
 NBVAL := $(BIN)/python -m pytest book --nbval-lax -W default
 # two files, or two notebooks, at a time; one process would wait most of its time for others

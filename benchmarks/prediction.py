@@ -14,9 +14,9 @@ from torch import nn
 
 from benchmarks.report import Row, machine, save, table
 from d2lite import LeNet
-from d2lite.this_machine import calibrate, measured_seconds, predicted_step
-from d2lite.workers import Workers
-from d2lite.workloads import named_workload, workload
+from d2lite.costs.workloads import named_workload, workload
+from d2lite.profiling.calibration import calibrate, measured_seconds, predicted_step
+from d2lite.workers.pool import Workers
 
 __all__ = ["NETWORKS", "RANKS", "measure", "predict", "rows", "wide_mlp"]
 

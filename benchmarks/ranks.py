@@ -12,14 +12,14 @@ from benchmarks.kernel import ROOT, run_cells
 from benchmarks.report import Row, rounds
 from benchmarks.starts import sum_ranks
 from d2lite import num_cores
-from d2lite.faults import FAULTS, diagnose, five_steps
-from d2lite.workers import Workers, WorkersError
+from d2lite.workers.faults import FAULTS, diagnose, five_steps
+from d2lite.workers.pool import Workers, WorkersError
 
 __all__ = ["fault_rows", "rows", "speed_rows"]
 
 _CELL = """
-from d2lite.distributed import train_ddp
-from d2lite.workers import Workers
+from d2lite.training.ddp import train_ddp
+from d2lite.workers.pool import Workers
 with Workers({k}) as workers:
     workers.run(train_ddp, {batch_size}, 0.1, {epochs}, {examples}, 0, {checkpoint!r})
 """
@@ -70,7 +70,7 @@ def _in_a_notebook(k, batch_size, epochs, examples, checkpoint):
 
 def _under_torchrun(k, batch_size, epochs, examples, checkpoint):
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={k}"]
-    command += ["-m", "d2lite.distributed", "--lr", "0.1", f"--batch-size={batch_size}"]
+    command += ["-m", "d2lite.training.ddp", "--lr", "0.1", f"--batch-size={batch_size}"]
     command += [f"--num-epochs={epochs}", f"--num-examples={examples}", f"--checkpoint={checkpoint}"]
     subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=600)
 

@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 
 from benchmarks.report import Row
-from d2lite.workers import Workers
+from d2lite.workers.pool import Workers
 
 __all__ = ["rows", "sum_ranks"]
 
@@ -33,7 +33,7 @@ def rows(n=10):
 
 
 def _turns_row(k, n=5):
-    """All-reduces one after the other, with the ranks' threads in batch mode (d2lite.turns) and without."""
+    """All-reduces one after the other, with the ranks' threads in batch mode and without."""
     row = Row(f"all-reduce of 0.4 MB, {k} ranks", "ms", peer_name="no batch mode", target=("speed-up", 1))
     if not hasattr(os, "SCHED_BATCH"):
         row.skipped = "batch mode is of Linux"

@@ -15,7 +15,8 @@ import torch
 import torch.distributed as dist
 
 import d2lite
-from d2lite import data, download
+from d2lite.data import download
+from d2lite.data import fashion_mnist as data
 from d2lite.devices import MAX_REPLICAS, describe, num_cores, num_gpus, try_gpus
 
 __all__ = ["features", "main", "report"]

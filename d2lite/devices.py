@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from d2lite.checks import positive_int
+from d2lite._checks import positive_int
 
 __all__ = [
     "MAX_REPLICAS",

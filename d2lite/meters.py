@@ -2,7 +2,7 @@
 
 import time
 
-from d2lite.checks import positive_int
+from d2lite._checks import positive_int
 from d2lite.devices import synchronize
 
 __all__ = ["Accumulator", "Timer"]

@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from d2lite.checks import positive_int, positive_number
+from d2lite._checks import positive_int, positive_number
 
 __all__ = ["LeNet", "SimpleCNN", "lenet", "lenet_params", "resnet18"]
 

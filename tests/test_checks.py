@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from d2lite.checks import positive_int, positive_number
+from d2lite._checks import positive_int, positive_number
 
 
 @pytest.mark.parametrize("value", [0, -1, 65])

@@ -7,7 +7,8 @@ import sys
 import pytest
 
 from d2lite import __main__ as page
-from d2lite import data, download
+from d2lite.data import download
+from d2lite.data import fashion_mnist as data
 
 
 def verdicts(**arguments):

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from d2lite import memory
-from d2lite.workers import Workers
+from d2lite import _memory as memory
+from d2lite.workers.pool import Workers
 
 STEPS = """
 import resource
@@ -26,7 +26,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) // 8)
 """
 FREE = """
 import psutil, torch
-from d2lite import memory
+from d2lite import _memory as memory
 tensors = [torch.ones(2**20) for _ in range(25)]  # 100 MiB
 del tensors
 print(psutil.Process().memory_info().rss)

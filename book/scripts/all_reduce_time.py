@@ -11,8 +11,8 @@ import time
 import torch
 import torch.distributed as dist
 
-from d2lite.distributed import leave
-from d2lite.rank_collectives import all_reduce_on_ranks
+from d2lite.collectives.on_ranks import all_reduce_on_ranks
+from d2lite.training.ddp import leave
 
 __all__ = ["ALGORITHMS", "seconds"]
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from d2lite.distributed import leave, train_ddp
-from d2lite.watch import listening
+from d2lite.events import listening
+from d2lite.training.ddp import leave, train_ddp
 
 __all__ = ["main"]
 

@@ -18,7 +18,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from d2lite import LeNet, load_data_fashion_mnist
-from d2lite.distributed import leave, my_shard, train_ddp
+from d2lite.training.ddp import leave, my_shard, train_ddp
 
 __all__ = ["NETS", "mlp"]
 

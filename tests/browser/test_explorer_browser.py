@@ -5,10 +5,10 @@ import json
 import pytest
 from notebook import errors, open_notebook, run_all, until, write
 
-from d2lite.scaling import Setup, outcome, sentence
+from d2lite.costs.scaling import Setup, outcome, sentence
 
 CELL = """
-from d2lite.scaling_explorer import ScalingExplorer
+from d2lite.widgets.scaling_explorer import ScalingExplorer
 explorer = ScalingExplorer(k=8, network="LeNet", batch_size=256, is_global=True)
 explorer
 """

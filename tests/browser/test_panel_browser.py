@@ -5,7 +5,7 @@ import os
 import shutil
 
 import pytest
-from conftest import ROOT
+from tests.browser.conftest import ROOT
 from notebook import (
     errors,
     open_notebook,

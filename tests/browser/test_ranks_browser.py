@@ -4,12 +4,12 @@ import psutil
 from notebook import errors, open_notebook, points, press, rows, run_all, until, write
 
 from benchmarks.leaks import of_a_pool
-from d2lite.faults import FAULTS
+from d2lite.workers.faults import FAULTS
 
 DDP = """
 from d2lite import Panel
-from d2lite.distributed import train_ddp
-from d2lite.workers import Workers
+from d2lite.training.ddp import train_ddp
+from d2lite.workers.pool import Workers
 
 pools = {}
 
@@ -57,7 +57,7 @@ def test_the_panel_trains_on_real_ranks_and_stop_ends_them(lab, page):
 
 
 def test_the_fault_lab_names_the_rank(lab, page):
-    write(lab.folder / "faults.ipynb", "from d2lite.fault_lab import FaultLab\nlab = FaultLab(timeout_s=3)\nlab")
+    write(lab.folder / "faults.ipynb", "from d2lite import FaultLab\nlab = FaultLab(timeout_s=3)\nlab")
     open_notebook(page, lab, "faults.ipynb")
     run_all(page)
     for fault, told in (("kill", "rank 1 died (SIGKILL)"), ("NaN", "not finite into step 3")):

@@ -5,11 +5,11 @@ import json
 import pytest
 from notebook import errors, open_notebook, run_all, until, write
 
-from d2lite.splits import label
-from d2lite.stepper import record
-from d2lite.stepper_figures import MORE, SOME, WHOLE
+from d2lite.costs.partitioning import label
+from d2lite.figures.collectives import MORE, SOME, WHOLE
+from d2lite.widgets.collective_stepper import record
 
-STEPPER = 'from d2lite.stepper import Stepper\nstepper = Stepper("ring", 4)\nstepper'
+STEPPER = 'from d2lite.widgets.collective_stepper import Stepper\nstepper = Stepper("ring", 4)\nstepper'
 FIGURE = """() => {
     const plot = document.querySelector('.js-plotly-plot');
     const texts = (where) => [...plot.querySelectorAll(where)].map(e => e.textContent);

@@ -9,7 +9,7 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from d2lite import scratch
+from d2lite.workers import tempdir as scratch
 from tools.cluster import links
 from tools.cluster.processes import end, running
 

@@ -1,0 +1,250 @@
+"""Three ways to cut training over k devices, and the bytes each must send: computed from shapes, nothing is trained.
+
+The layers of a network are measured once, by running it; everything else here is arithmetic on their sizes.
+A KB is 1,000 bytes, an MB 1,000,000.
+"""
+
+from dataclasses import dataclass
+from itertools import combinations
+
+import torch
+from torch import nn
+
+from d2lite._checks import positive_int
+
+__all__ = [
+    "WAYS",
+    "Layer",
+    "Message",
+    "Traffic",
+    "all_reduce_bound",
+    "all_ways",
+    "bytes_sent",
+    "label",
+    "layers_of",
+    "messages",
+    "stages",
+]
+
+WAYS = {"data": "the data", "layers": "the layers", "network": "the network"}
+SLACK = 0.05  # how much longer than the best the slowest stage may work, where that saves bytes
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One layer of a network, with the sizes it has for one minibatch.
+
+    `reads` holds, for each activation that weights inside the layer multiply, its bytes and the number of channels
+    (or features) it was computed in: two for a residual block, none for a layer without weights. `n_macs` counts
+    multiplications of weights with inputs.
+    """
+
+    name: str
+    kind: str
+    output_shape: tuple
+    params_n_bytes: int
+    input_n_bytes: int
+    output_n_bytes: int
+    reads: tuple
+    n_macs: int
+
+
+@dataclass(frozen=True)
+class Message:
+    """`n_bytes` bytes of `kind` ("activations", "gradients") from device `src` to `dst`; `what` says of what."""
+
+    src: int
+    dst: int
+    kind: str
+    n_bytes: int
+    what: str
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """What one iteration sends: in total, of each kind, and from each device; `inputs_n_bytes` comes from the CPU."""
+
+    way: str
+    k: int
+    n_bytes: int
+    activations_n_bytes: int
+    gradients_n_bytes: int
+    sent_n_bytes: tuple
+    inputs_n_bytes: int
+
+
+def layers_of(net, X):
+    """Return one Layer for each layer of `net`, an nn.Sequential, as measured by a forward pass of the minibatch X.
+
+    X is [b, ...]. Raises TypeError for another kind of network, or weights other than Conv2d, Linear and BatchNorm2d,
+    and ValueError for a layer that is used twice. Network and X may be on the device "meta": shapes, no numbers.
+    """
+    if not isinstance(net, nn.Sequential):
+        raise TypeError(f"net: expected an nn.Sequential, got {type(net).__name__}. List its layers in one.")
+    for name, module in net.named_modules():
+        if [*module.parameters(recurse=False)] and not isinstance(module, (nn.Conv2d, nn.Linear, nn.BatchNorm2d)):
+            raise TypeError(f"net: expected Conv2d, Linear or BatchNorm2d at {name}, got {type(module).__name__}.")
+    calls = []  # (module, input, output) in the order of the forward pass; keeps the tensors alive
+    hooks = [
+        module.register_forward_hook(lambda module, args, output: calls.append((module, args[0], output)))
+        for module in net.modules()
+        if module is not net
+    ]
+    try:
+        with torch.no_grad():
+            net(X)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    modules = [module for module, _, _ in calls]
+    if len(set(modules)) < len(modules):
+        raise ValueError("net: expected each layer to run once, got one that runs twice. Make a second one.")
+    channels, layers, weights = 1, [], []
+    for module, input, output in calls:
+        if isinstance(module, (nn.Conv2d, nn.Linear)):
+            weights.append((input, channels, output.numel() * module.weight[0].numel()))
+            channels = output.shape[1]
+        if module in net.children():  # its inner layers have run by now
+            reads = {}
+            for tensor, pieces, _ in weights:
+                reads.setdefault(id(tensor), (_n_bytes(tensor), pieces))  # read twice, sent once
+            layers.append(_layer(net, module, input, output, tuple(reads.values()), sum(macs for *_, macs in weights)))
+            weights = []
+    return layers
+
+
+def _layer(net, module, input, output, reads, n_macs):
+    name = next(name for name, child in net.named_children() if child is module)
+    return Layer(
+        name,
+        type(module).__name__.lstrip("_"),
+        tuple(output.shape),
+        sum(_n_bytes(p) for p in module.parameters()),
+        _n_bytes(input),
+        _n_bytes(output),
+        reads,
+        n_macs,
+    )
+
+
+def _n_bytes(tensor):
+    return tensor.numel() * tensor.element_size()
+
+
+def stages(layers, k, slack=SLACK):
+    """Return `layers` in k runs, one a device, cut in front of layers with weights.
+
+    Every choice of cuts is tried. Allowed are those whose slowest stage has at most 1 + `slack` times the work
+    (n_macs) of the best choice; of these the one that sends the fewest bytes is taken. Raises ValueError for more
+    stages than layers with weights.
+    """
+    places = [i for i, layer in enumerate(layers) if layer.n_macs][1:]  # what precedes the first stays with it
+    positive_int("k", k, len(places) + 1, "Each device needs a layer with weights.")
+
+    def runs(cuts):
+        return [layers[i:j] for i, j in zip((0, *cuts), (*cuts, len(layers)), strict=True)]
+
+    choices = list(combinations(places, k - 1))
+    work = [max(sum(layer.n_macs for layer in run) for run in runs(cuts)) for cuts in choices]
+    allowed = [cuts for cuts, n in zip(choices, work, strict=True) if n <= (1 + slack) * min(work)]
+    return runs(min(allowed, key=lambda cuts: sum(layers[i].input_n_bytes for i in cuts)))
+
+
+def messages(way, layers, k):
+    """Return the Messages of one iteration in the order in which they are sent.
+
+    "data": each device but the first sends its gradients to the first, which sends back their sum.
+    "layers": at each cut the activations go to the next device; later their gradients come back.
+    "network": before each layer with weights but the first, all devices give all others their channels, and at the end
+    their logits; backwards, each sends to each other its part of the gradient of that one's channels. What is read by
+    two layers goes once. Raises ValueError or TypeError for a way, or a number of devices, that cannot be.
+    """
+    if way not in WAYS:
+        raise ValueError(f"way: expected one of {', '.join(WAYS)}, got {way!r}.")
+    positive_int("k", k)
+    if not layers or not all(isinstance(layer, Layer) for layer in layers):
+        raise ValueError("layers: expected the list that layers_of(net, X) returns.")
+    return {"data": _data, "layers": _layers, "network": _network}[way](layers, k)
+
+
+def _data(layers, k):
+    positive_int("k", k, layers[-1].output_shape[0], "Each device needs an example: take a larger batch.")
+    n_bytes = sum(layer.params_n_bytes for layer in layers)
+    gather = [Message(i, 0, "gradients", n_bytes, "all parameters") for i in range(1, k)]
+    return gather + [Message(0, i, "gradients", n_bytes, "all parameters, summed") for i in range(1, k)]
+
+
+def _layers(layers, k):
+    cuts = [(i, run[-1]) for i, run in enumerate(stages(layers, k)[:-1])]
+    forward = [Message(i, i + 1, "activations", last.output_n_bytes, f"output of {last.name}") for i, last in cuts]
+    backward = [Message(i + 1, i, "gradients", last.output_n_bytes, f"output of {last.name}") for i, last in cuts]
+    return forward + backward[::-1]
+
+
+def _network(layers, k):
+    reads = [(f"input of {layer.name}", *read) for layer in layers for read in layer.reads][1:]
+    last = layers[-1]
+    forward = []
+    for what, n_bytes, channels in [*reads, ("logits", last.output_n_bytes, last.output_shape[1])]:
+        pieces = _pieces(n_bytes, channels, k)
+        forward += [Message(i, j, "activations", pieces[i], what) for i in range(k) for j in range(k) if i != j]
+    backward = []
+    for what, n_bytes, channels in reads[::-1]:
+        pieces = _pieces(n_bytes, channels, k)
+        backward += [Message(i, j, "gradients", pieces[j], what) for i in range(k) for j in range(k) if i != j]
+    return forward + backward
+
+
+def _pieces(n_bytes, channels, k):
+    """Bytes of each device's channels, in numbers that differ by at most one, as torch.tensor_split cuts them."""
+    return [n_bytes // channels * (channels // k + (i < channels % k)) for i in range(k)]
+
+
+def bytes_sent(way, layers, k):
+    """Return the Traffic of one iteration over k devices; `layers` is what layers_of(net, X) gave for a minibatch X.
+
+    With P bytes of parameters, A_c bytes of activations at cut c and R_l bytes read by weight layer l, of which the
+    first reads the minibatch, and L bytes of logits, the sums of `messages` over all devices are
+
+    - data: (k - 1) P gathered and (k - 1) P sent back, 2 (k - 1) P;
+    - layers: each A_c forward and as much back, 2 (A_1 + ... + A_(k-1));
+    - network: of each R_l a device lacks (k - 1) / k, so k devices get (k - 1) R_l, and as much backwards; the logits
+      go forward only, since each device then knows the loss: 2 (k - 1) (R_2 + R_3 + ...) + (k - 1) L.
+
+    One device sends 0. The minibatch comes from the CPU's memory (`inputs_n_bytes`, not in `n_bytes`): whole to the
+    first device for layers, a slice each for data, whole to every device for network. Raises like `messages`.
+    """
+    sent = messages(way, layers, k)
+    return Traffic(
+        way,
+        k,
+        sum(m.n_bytes for m in sent),
+        sum(m.n_bytes for m in sent if m.kind == "activations"),
+        sum(m.n_bytes for m in sent if m.kind == "gradients"),
+        tuple(sum(m.n_bytes for m in sent if m.src == i) for i in range(k)),
+        layers[0].input_n_bytes * (k if way == "network" else 1),
+    )
+
+
+def all_ways(layers, k):
+    """Return {way: its Traffic, or None where the batch or the layers are too few for k devices}."""
+    most = {"data": layers[-1].output_shape[0], "layers": sum(layer.n_macs > 0 for layer in layers), "network": k}
+    return {way: bytes_sent(way, layers, k) if k <= most[way] else None for way in WAYS}
+
+
+def all_reduce_bound(n_bytes, k):
+    """Return 2 (k - 1) / k * n_bytes: what the busiest of k devices must send at least to sum tensors of n_bytes.
+
+    Source: Patarasuk and Yuan 2009, Bandwidth optimal all-reduce algorithms for clusters of workstations, J. Parallel
+    Distrib. Comput. 69(2). A ring reaches it; gathering on the first device does not: that one sends (k - 1) * n_bytes.
+    """
+    return 2 * (positive_int("k", k) - 1) / k * n_bytes
+
+
+def label(n_bytes):
+    """Return a size in three digits and a unit: 904544 -> "905 KB"."""
+    for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("KB", 1e3)):
+        if n_bytes >= 0.9995 * size:
+            value = n_bytes / size
+            return f"{value:.{2 if value < 9.995 else 1 if value < 99.95 else 0}f} {unit}"
+    return f"{round(n_bytes)} B"

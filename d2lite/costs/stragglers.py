@@ -1,0 +1,53 @@
+"""Stragglers: k devices that wait for each other take the time of the slowest; its expected value, exactly."""
+
+import math
+from functools import cache
+from statistics import NormalDist
+
+from d2lite._checks import positive_int, positive_number
+
+__all__ = ["expected_maximum", "maximum_of_sample", "normal_wait"]
+
+POINTS = 1001  # of the integral; with the trapezoid rule the normal distribution comes out to 1e-9
+
+
+def expected_maximum(k, cdf, low, high):
+    """Return the expected largest of k independent draws from a distribution with `cdf`, all between low and high.
+
+    It is low plus the integral of 1 - cdf(x)^k from low to high, since cdf(x)^k is the chance that all k are below x.
+    Raises ValueError where cdf is not 0 at low and 1 at high.
+    """
+    positive_int("k", k)
+    if not low < high:
+        raise ValueError(f"low, high: expected low below high, got {low} and {high}.")
+    if not (abs(cdf(low)) < 1e-9 and abs(cdf(high) - 1) < 1e-9):
+        raise ValueError(f"cdf: expected 0 at {low} and 1 at {high}, got {cdf(low):.3g} and {cdf(high):.3g}.")
+    step = (high - low) / (POINTS - 1)
+    above = [1 - cdf(low + i * step) ** k for i in range(POINTS)]
+    return low + step * (sum(above) - (above[0] + above[-1]) / 2)
+
+
+def normal_wait(k, std_s):
+    """Return how much longer than the mean the slowest of k devices takes, if step times are normal with `std_s`."""
+    positive_int("k", k)
+    if std_s == 0:
+        return 0.0
+    return positive_number("std_s", std_s) * _normal_maximum(k)
+
+
+@cache
+def _normal_maximum(k):
+    return expected_maximum(k, NormalDist().cdf, -9.0, 9.0)
+
+
+def maximum_of_sample(k, seconds):
+    """Return the expected largest of k draws, with replacement, from measured `seconds`: no distribution assumed.
+
+    The i-th smallest of n is the largest with the chance (i/n)^k - ((i-1)/n)^k. Raises ValueError without numbers.
+    """
+    positive_int("k", k)
+    values = sorted(seconds)
+    if not values or not all(math.isfinite(value) for value in values):
+        raise ValueError(f"seconds: expected finite numbers, at least one, got {list(seconds)[:5]}.")
+    n = len(values)
+    return sum(value * ((i / n) ** k - ((i - 1) / n) ** k) for i, value in enumerate(values, 1))

@@ -1,0 +1,195 @@
+"""A Trace -> a picture of each of its steps, pure: what each device holds of each chunk, what is sent, how much so far.
+
+Text on the page is grey, legible on a light page and on a dark one; text on a cell is black or white.
+"""
+
+import html
+
+import plotly.graph_objects as go
+
+from d2lite.costs.partitioning import all_reduce_bound, label
+from d2lite.figures.runs import GREY, PALETTE, layout
+
+__all__ = ["MOST", "least_n_bytes", "step_figure"]
+
+MOST = 16  # devices; more rows cannot be read
+NONE, SOME, MORE, WHOLE = "#E6E6E6", (214, 230, 242), (76, 148, 200), "#66C2A4"  # cells by what they hold of a chunk
+_CELL = 0.6  # of a column; the arrows run in the rest
+_MANY = 8  # chunks; more have smaller numbers and arrows
+_HEIGHT = 440  # pixels, for any number of devices: a figure that grows moves the page
+
+
+def least_n_bytes(trace):
+    """Return the bytes that the busiest device must send at least, whatever the algorithm; None where it is unknown.
+
+    2 (k - 1) / k of the tensor for an all-reduce (see splits.all_reduce_bound), half of it for a reduce-scatter or an
+    all-gather; the whole tensor for a broadcast, which the source must send once, or a reduce.
+    """
+    k, n_bytes = trace.world_size, sum(trace.chunk_n_bytes)
+    if trace.collective == "all_reduce":
+        return all_reduce_bound(n_bytes, k)
+    if trace.collective in ("reduce_scatter", "all_gather"):
+        return all_reduce_bound(n_bytes, k) / 2
+    if trace.collective in ("broadcast", "reduce"):
+        return n_bytes if k > 1 else 0
+    return None
+
+
+def step_figure(trace, step):
+    """Return a plotly figure of a Trace after `step` of its steps, with the messages of the last of them as arrows.
+
+    At the left each row is a device and each column a chunk; the number in a cell, and its colour, says of how many
+    devices it holds the contributions. At the right is what each device has sent so far, and the lower bound. The
+    figures of all steps of a Trace have the same axes and the same traces. Raises ValueError for a step that the Trace
+    does not have, for a Trace that nothing was written to, and for more than 16 devices.
+    """
+    k, num_steps = trace.world_size, len(trace.steps)
+    if k == 0:
+        raise ValueError("trace: expected a Trace that a collective has filled, got an empty one. Pass it as trace=...")
+    if k > MOST:
+        raise ValueError(f"trace: expected at most {MOST} devices, got {k}. More rows cannot be read.")
+    if step not in range(num_steps + 1):
+        raise ValueError(f"step: expected a whole number from 0 to {num_steps}, got {step!r}.")
+    figure = go.Figure([_cells(trace, step), *_arrows(trace, step), *_bars(trace, step)], layout(height=_HEIGHT))
+    title = {"text": _title(trace, step), "xref": "container", "x": 0, "pad": {"l": 8}}  # as much room as there is
+    figure.update_layout(_axes(trace, step), title=title, bargap=0.45, margin={"b": 90, "t": 46})
+    return figure
+
+
+def _title(trace, step):
+    what = html.escape(f"{trace.algorithm} {trace.collective.replace('_', '-')}".strip() or "steps")
+    devices = f"{trace.world_size} device" + ("s" if trace.world_size > 1 else "")
+    return f"<b>{what} on {devices}, step {step} of {len(trace.steps)}</b>"
+
+
+def _cells(trace, step):
+    """A heat map with two columns a chunk: a cell, and a gap for the arrows."""
+    held, wholes = trace.replay()[step], trace.whole()
+    k, most = trace.world_size, max(len(whole) for whole in wholes)
+    counts = [[n for chunk in row for n in (len(chunk), None)] for row in held]
+    about = [[text for c, chunk in enumerate(row) for text in (_about(i, c, chunk), "")] for i, row in enumerate(held)]
+    colours = [NONE, *(_between(n / most) for n in range(1, most)), WHOLE]
+    return go.Heatmap(
+        z=counts,
+        x=[edge for c in range(len(wholes)) for edge in (c, c + _CELL)] + [len(wholes)],
+        y=list(range(k)),
+        zmin=-0.5,
+        zmax=most + 0.5,
+        colorscale=[[(n + end) / (most + 1), colour] for n, colour in enumerate(colours) for end in (0, 1)],
+        text=[["" if n is None else n for n in row] for row in counts],
+        texttemplate="%{text}",
+        textfont={"size": 14 if len(wholes) <= _MANY else 11, "color": "black"},
+        customdata=about,
+        hovertemplate="%{customdata}<extra></extra>",
+        hoverongaps=False,
+        showscale=False,
+        ygap=5,
+    )
+
+
+def _about(device, chunk, held):
+    of = "the contributions of devices" if len(held) > 1 else "the contribution of device"
+    what = f"{of} {', '.join(map(str, sorted(held)))}" if held else "nothing yet"
+    return f"device {device}, chunk {chunk}: {what}"
+
+
+def _between(part):
+    return "rgb({}, {}, {})".format(*(round(a + part * (b - a)) for a, b in zip(SOME, MORE, strict=True)))
+
+
+def _arrows(trace, step):
+    """Two traces of arrows, what is added and what is copied: for each Send a dot, a head, and a gap."""
+    sends = trace.steps[step - 1] if step else []
+    places, small = _places(sends), len(trace.chunk_n_bytes) > _MANY
+    for adds, name, colour in ((True, "sent and added", PALETTE[1]), (False, "sent and kept", PALETTE[3])):
+        x, y, angles, about = [], [], [], []
+        for send in (send for send in sends if send.adds == adds):
+            x += [places[send], places[send], None]
+            y += [send.src, send.dst, None]
+            angles += [0, 180 if send.dst > send.src else 0, 0]
+            about += [f"device {send.src} to device {send.dst}: chunk {send.chunk}, {label(send.n_bytes)}"] * 2 + [""]
+        yield go.Scatter(
+            x=x,
+            y=y,
+            name=name,
+            mode="lines+markers",
+            line={"color": colour, "width": 2 if small else 2.5},
+            marker={"color": colour, "angle": angles, "symbol": ["circle", "arrow", "circle"] * (len(x) // 3)}
+            | {"size": ([5, 9, 1] if small else [7, 13, 1]) * (len(x) // 3), "line": {"width": 0}},
+            customdata=about,
+            hovertemplate="%{customdata}<extra></extra>",
+            cliponaxis=False,
+            showlegend=True,
+        )
+
+
+def _places(sends):
+    """Where the arrow of each Send stands: those with a common end, or apart from each other, in one line."""
+    lanes = {}
+    for send in sends:
+        mine = lanes.setdefault(send.chunk, [])
+        free = (lane for lane in mine if all(_share(send, other) for other in lane))
+        lane = next(free, None)
+        if lane is None:
+            mine.append(lane := [])
+        lane.append(send)
+    return {
+        send: chunk + _CELL + (1 - _CELL) * (n + 1) / (len(mine) + 1)
+        for chunk, mine in lanes.items()
+        for n, lane in enumerate(mine)
+        for send in lane
+    }
+
+
+def _share(a, b):
+    if a.src == b.src or a.dst == b.dst:
+        return True
+    return max(a.src, a.dst) < min(b.src, b.dst) or max(b.src, b.dst) < min(a.src, a.dst)
+
+
+def _bars(trace, step):
+    """A bar a device with the bytes it has sent, and a line at the lower bound."""
+    sent, k, least = trace.sent_n_bytes(step), trace.world_size, least_n_bytes(trace)
+    yield go.Bar(
+        orientation="h",
+        x=sent,
+        y=list(range(k)),
+        xaxis="x2",
+        yaxis="y2",
+        marker={"color": PALETTE[0]},
+        hovertemplate="device %{y} has sent %{x:,} bytes<extra></extra>",
+        showlegend=False,
+    )
+    yield go.Scatter(
+        x=[] if least is None else [least, least],
+        y=[] if least is None else [-0.5, k - 0.5],
+        xaxis="x2",
+        yaxis="y2",
+        name="" if least is None else f"the busiest sends {label(least)} at least",
+        mode="lines",
+        line={"color": PALETTE[2], "dash": "dash", "width": 2.5},
+        hoverinfo="skip",
+        showlegend=least is not None,
+    )
+
+
+def _axes(trace, step):
+    k, num_chunks = trace.world_size, len(trace.chunk_n_bytes)
+    every = -(-num_chunks // _MANY)  # more labels would not stand beside each other
+    longest = max([*trace.sent_n_bytes(), least_n_bytes(trace) or 0]) or 1
+    plain = {"showgrid": False, "zeroline": False, "fixedrange": True, "color": GREY, "showline": False}
+    small = {"font": {"size": 13}, "standoff": 6}
+    gap = {"ticks": "outside", "ticklen": 4, "tickcolor": "rgba(0,0,0,0)"}  # between a label and its row
+    devices = plain | gap | {"range": [k - 0.5, -0.5], "tickvals": list(range(k))}
+    return {
+        "xaxis": plain
+        | {"domain": [0, 0.65], "range": [-0.05, num_chunks], "ticks": ""}
+        | {"tickvals": [c + _CELL / 2 for c in range(0, num_chunks, every)], "tickangle": 0}
+        | {"ticktext": [str(c) for c in range(0, num_chunks, every)]}
+        | {"title": small | {"text": "chunk; in a cell: contributions of how many devices"}},
+        "yaxis": devices | {"ticktext": [f"device {i}" for i in range(k)]},
+        "xaxis2": plain
+        | {"domain": [0.8, 1], "range": [0, 1.04 * longest], "anchor": "y2", "showticklabels": False, "ticks": ""}
+        | {"title": small | {"text": "sent so far"}},
+        "yaxis2": devices | {"anchor": "x2", "ticktext": [label(n_bytes) for n_bytes in trace.sent_n_bytes(step)]},
+    }

@@ -1,0 +1,98 @@
+"""Pictures of how a training scales, pure; what is predicted in them says so."""
+
+import plotly.graph_objects as go
+
+from d2lite.figures.runs import GREY, PALETTE, layout, style
+
+__all__ = ["PARTS", "efficiency_figure", "predicted_and_measured", "step_figure"]
+
+HEIGHT = 330
+COLOURS = (GREY, PALETTE[2], PALETTE[1], PALETTE[3])
+# what a step consists of -> colour; all have 3:1 to white and to JupyterLab's dark #111111
+PARTS = dict(zip(("overhead", "computing", "sending, not hidden", "waiting for the slowest"), COLOURS, strict=True))
+
+
+def efficiency_figure(outcomes, k):
+    """Return a figure of the predicted efficiency over the number of GPUs, with a mark at k; gaps where it cannot be.
+
+    `outcomes` is {k: Outcome or None} as scaling.outcomes returns it, with k among them.
+    """
+    figure = go.Figure(layout=layout("GPUs", None, "efficiency, predicted", HEIGHT))
+    hover = "%{x:,} GPUs: %{y:.1%}<br>predicted<extra></extra>"
+    figure.add_scatter(
+        x=list(outcomes),
+        y=[o and o.efficiency for o in outcomes.values()],
+        mode="lines",
+        line={"color": PALETTE[0], "width": 3},
+        hovertemplate=hover,
+        showlegend=False,
+    )
+    here = outcomes[k]
+    figure.add_scatter(
+        x=[k],
+        y=[here and here.efficiency],
+        mode="markers+text",
+        marker={"color": PALETTE[0], "size": 13, "symbol": "diamond", "line": {"color": GREY, "width": 1}},
+        text=[f"{here.efficiency:.0%}" if here else ""],
+        textposition="top right" if k <= 1000 else "top left",  # the curve falls, so there is room above it
+        hovertemplate=hover,
+        showlegend=False,
+        cliponaxis=False,
+    )
+    figure.update_xaxes(type="log", range=[-0.05, 4.05], tickvals=[1, 10, 100, 1000, 10_000], tickformat=",d")
+    figure.update_yaxes(range=[0, 1.12], tickvals=[0, 0.2, 0.4, 0.6, 0.8, 1], tickformat=".0%")
+    return figure.update_layout(margin={"b": 50, "t": 40})
+
+
+def step_figure(one, many):
+    """Return a figure of where the time of a predicted step goes, for one GPU and for many (an Outcome, or None)."""
+    figure = go.Figure(layout=layout("milliseconds of a step", None, "where a step goes, predicted", HEIGHT))
+    shown = [o for o in (one, many) if o]
+    names = [f"{o.k:,} GPU" + ("s" if o.k > 1 else "") for o in shown]
+    if len(set(names)) < len(names):
+        shown, names = shown[:1], names[:1]
+    for part, colour in PARTS.items():
+        figure.add_bar(
+            orientation="h",
+            name=part,
+            y=names,
+            x=[1e3 * _part(o.step, part) for o in shown],
+            marker={"color": colour},
+            hovertemplate=f"%{{y}}, {part}: %{{x:.4g}} ms<br>predicted<extra></extra>",
+        )
+    longest = max(o.step.seconds for o in shown)
+    for o, name in zip(shown, names, strict=True):
+        text = f"{1e3 * o.step.seconds:.3g} ms"
+        figure.add_annotation(x=1e3 * o.step.seconds, y=name, text=text, showarrow=False, xanchor="left", xshift=6)
+    figure.update_xaxes(range=[0, 1.25e3 * longest])
+    figure.update_yaxes(autorange="reversed", type="category", showgrid=False)
+    return figure.update_layout(barmode="stack", bargap=0.45, margin={"b": 90, "t": 40}, legend_traceorder="normal")
+
+
+def _part(step, part):
+    return dict(zip(PARTS, (step.overhead_s, step.compute_s, step.exposed_s, step.wait_s), strict=True))[part]
+
+
+def predicted_and_measured(predicted, measured, title):
+    """Return a figure of the times of a step over the minibatch, a colour for each number of ranks.
+
+    Both are {(minibatch, ranks): seconds}; predicted ones are a dashed line, measured ones marks.
+    """
+    figure = go.Figure(layout=layout("examples of a minibatch, all ranks together", "milliseconds of a step", title))
+    for i, k in enumerate(sorted({k for _, k in {**predicted, **measured}})):
+        colour, _, symbol = style(i)
+        ranks = f"{k} rank" + ("s" if k > 1 else "")
+        for what, times in (("predicted", predicted), ("measured", measured)):
+            points = sorted((size, 1e3 * seconds) for (size, n), seconds in times.items() if n == k)
+            figure.add_scatter(
+                name=f"{ranks}, {what}",
+                x=[size for size, _ in points],
+                y=[ms for _, ms in points],
+                mode="lines" if what == "predicted" and len(points) > 1 else "markers",
+                line={"color": colour, "dash": "dash", "width": 2},
+                marker={"color": colour, "size": 10, "symbol": symbol + ("-open" if what == "predicted" else "")},
+                hovertemplate=f"%{{x}} examples, {ranks}: %{{y:.1f}} ms<br>{what}<extra></extra>",
+                cliponaxis=False,
+            )
+    figure.update_yaxes(rangemode="tozero")
+    return figure.update_xaxes(rangemode="tozero")

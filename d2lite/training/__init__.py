@@ -1,0 +1,1 @@
+"""The loops that a learner reads."""

@@ -1,0 +1,203 @@
+"""The parameters of a training function -> widgets: one control a parameter, in the function's order."""
+
+import inspect
+import math
+from numbers import Real
+
+import ipywidgets as widgets
+
+from d2lite._checks import positive_int, positive_number
+from d2lite.devices import MAX_REPLICAS, num_cores, num_gpus
+
+__all__ = ["make", "values"]
+
+BATCH_SIZES = (32, 64, 128, 256, 512, 1024, 2048)
+_SEEDS = (0, 2**31 - 1)
+_STEP = 0.02  # of a log slider, in powers of ten: 5%
+_EMPTY = inspect.Parameter.empty
+
+
+def make(function, given, fixed=()):
+    """Return {parameter: widget} for `function`, which is called with keywords.
+
+    `given` says more about a parameter: a number is its initial value (the bounds widen to hold it), a tuple
+    (low, high) the bounds of a slider, a list a selection, None no control. Parameters in `fixed`, "animator", and
+    those whose default is None have no control unless given. Raises TypeError for names the function does not have,
+    and for a parameter of which neither kind nor value is known; ValueError for values out of bounds.
+    """
+    parameters = _parameters(function)
+    name_of = getattr(function, "__name__", "the function")
+    for name in [*given, *fixed]:
+        if name not in parameters or name == "animator":
+            have = ", ".join(p for p in parameters if p != "animator") or "none"
+            raise TypeError(f"{name}: expected a parameter of {name_of} ({have}), got a name it does not have.")
+        if name in given and name in fixed:
+            raise TypeError(f"{name}: expected it once, got it both as a control and in fixed.")
+    controls = {}
+    for name, parameter in parameters.items():
+        if name in fixed or name == "animator":
+            continue
+        control = _control(name, parameter.default, given.get(name, _EMPTY), name_of)
+        if control is not None:
+            control.description, control.style.description_width, control.layout.width = name, "88px", "300px"
+            controls[name] = control
+    return controls
+
+
+def values(controls):
+    """Return {parameter: value} as the controls stand; where a log slider was moved to is rounded to two digits."""
+    return {name: _readable(c) if isinstance(c, widgets.FloatLogSlider) else c.value for name, c in controls.items()}
+
+
+def _parameters(function):
+    kinds = inspect.Parameter
+    parameters = {}
+    for name, parameter in inspect.signature(function).parameters.items():
+        if parameter.kind is kinds.POSITIONAL_ONLY:
+            raise TypeError(f"{name}: expected a parameter that can be passed by name, got a positional-only one.")
+        if parameter.kind not in (kinds.VAR_POSITIONAL, kinds.VAR_KEYWORD):
+            parameters[name] = parameter
+    return parameters
+
+
+def _control(name, default, given, function):
+    """Return the widget of one parameter, or None where it has none."""
+    if given is None or (given is _EMPTY and default is None):
+        if default is _EMPTY:
+            raise TypeError(f"{name}: expected a value, got None; {function} has no default for it.")
+        return None
+    if isinstance(given, list):
+        return _selection(name, given, default)
+    bounds = _bounds(name, given) if isinstance(given, tuple) else None
+    start = default if given is _EMPTY or bounds else given
+    if name in _KNOWN:
+        return _KNOWN[name](name, start, bounds)
+    if start in (_EMPTY, None) and bounds is None:
+        raise TypeError(
+            f"{name}: expected a default in {function} or a value for its control, got neither. "
+            f"Give one: Panel({function}, {name}=...), or fixed={{{name!r}: ...}}."
+        )
+    return _by_type(name, start, bounds)
+
+
+def _num_gpus(name, start, bounds):
+    most = min(MAX_REPLICAS, max(4, num_gpus(), num_cores()))
+    low, high = (positive_int(name, bound, MAX_REPLICAS) for bound in bounds or (1, most))
+    start = low if start in (_EMPTY, None) else positive_int(name, start, MAX_REPLICAS)
+    return _int_slider(start, low, high, bounds)
+
+
+def _lr(name, start, bounds):
+    start = 0.1 if start in (_EMPTY, None) else positive_number(name, start)
+    return _log_slider(name, start, bounds or (1e-3, 10.0), bounds)
+
+
+def _batch_size(name, start, bounds):
+    start = 256 if start in (_EMPTY, None) else positive_int(name, start)
+    low, high = (positive_int(name, bound) for bound in bounds or (BATCH_SIZES[0], BATCH_SIZES[-1]))
+    ends = {start} if bounds is None else {low, high}
+    sizes = sorted({size for size in BATCH_SIZES if low <= size <= high} | ends)
+    return widgets.Dropdown(options=sizes, value=start if start in sizes else sizes[0])
+
+
+def _num_epochs(name, start, bounds):
+    low, high = (positive_int(name, bound) for bound in bounds or (1, 20))
+    start = 10 if start in (_EMPTY, None) else positive_int(name, start)
+    return _int_slider(start, low, high, bounds)
+
+
+def _seed(name, start, bounds):
+    low, high = bounds or _SEEDS
+    start = low if start in (_EMPTY, None) else start
+    if isinstance(start, bool) or not isinstance(start, int):
+        raise TypeError(f"{name}: expected a whole number, got {start!r} ({type(start).__name__}).")
+    if bounds is not None:
+        start = min(max(start, low), high)
+    if not low <= start <= high:
+        raise ValueError(f"{name}: expected a whole number from {low} to {high}, got {start}.")
+    return widgets.BoundedIntText(value=start, min=low, max=high)
+
+
+_KNOWN = {"num_gpus": _num_gpus, "lr": _lr, "batch_size": _batch_size, "num_epochs": _num_epochs, "seed": _seed}
+
+
+def _by_type(name, start, bounds):
+    """Return the widget for a parameter of no known name, by the type of its value or bounds."""
+    kind = bounds[0] if start in (_EMPTY, None) else start
+    if bounds is not None and (isinstance(kind, (bool, str)) or not isinstance(kind, Real)):
+        raise TypeError(f"{name}: expected a number where bounds are given, got {kind!r}.")
+    if isinstance(kind, bool):
+        return widgets.Checkbox(value=kind, indent=True)
+    if isinstance(kind, str):
+        return widgets.Text(value=kind)
+    if isinstance(kind, int) and not (bounds and isinstance(bounds[1], float)):
+        low, high = bounds or _around(kind)
+        return _int_slider(kind, low, high, bounds)
+    if isinstance(kind, Real):
+        kind = float(kind)
+        if bounds is None and kind > 0:
+            decade = 10.0 ** math.floor(math.log10(kind))
+            return _log_slider(name, kind, (decade / 10, decade * 100), None)
+        if bounds is not None and bounds[0] > 0:
+            return _log_slider(name, kind, bounds, bounds)
+        if bounds is None:
+            return widgets.FloatText(value=kind)
+        low, high = bounds
+        return widgets.FloatSlider(value=min(max(kind, low), high), min=low, max=high, step=(high - low) / 100)
+    raise TypeError(
+        f"{name}: expected a number, a text, True or False, a tuple (low, high) or a list, got "
+        f"{kind!r} ({type(kind).__name__}). Pass other things as fixed={{{name!r}: ...}}."
+    )
+
+
+def _around(value):
+    if value > 0:
+        return 1, max(10, 4 * value)
+    return (0, 10) if value == 0 else (4 * value, 0)
+
+
+def _int_slider(start, low, high, bounds):
+    if bounds is None:
+        low, high = min(low, start), max(high, start)
+    return widgets.IntSlider(value=min(max(start, low), high), min=low, max=high)
+
+
+def _log_slider(name, start, limits, bounds):
+    low, high = (positive_number(name, limit) for limit in limits)
+    if bounds is None:
+        low, high = min(low, start), max(high, start)
+    elif not low <= start <= high:
+        start = math.sqrt(low * high)
+    low, high, at = math.log10(low), math.log10(high), math.log10(start)
+    low = at - math.floor((at - low) / _STEP + 1e-9) * _STEP  # on the page the steps begin at the lower end
+    slider = widgets.FloatLogSlider(
+        value=start, base=10, min=min(low, at), max=max(high, at), step=_STEP, readout_format=".2g"
+    )
+    slider.given = slider.value = start
+    return slider
+
+
+def _readable(slider):
+    """The number as given, or to two digits where the slider was moved to one of its steps.
+
+    A page may send back the number as given with its last digit changed: its logarithm is what it keeps.
+    """
+    steps = math.log10(slider.value / slider.given) / _STEP
+    if abs(steps - round(steps)) > 1e-6:
+        return slider.value
+    return float(f"{slider.value:.2g}") if round(steps) else slider.given
+
+
+def _selection(name, options, default):
+    if not options:
+        raise ValueError(f"{name}: expected a list with at least one value, got an empty one.")
+    return widgets.Dropdown(options=options, value=default if default in options else options[0])
+
+
+def _bounds(name, given):
+    if len(given) != 2 or not all(isinstance(v, Real) and not isinstance(v, bool) for v in given):
+        raise TypeError(f"{name}: expected a tuple of two numbers (low, high), got {given!r}.")
+    low, high = given
+    if not (math.isfinite(low) and math.isfinite(high) and low < high):
+        raise ValueError(f"{name}: expected finite bounds with low < high, got {given!r}.")
+    return low, high

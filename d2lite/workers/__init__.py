@@ -1,0 +1,1 @@
+"""Real ranks for notebook cells."""

@@ -1,0 +1,134 @@
+"""The shape of every chapter; that its cells run is nbval's to show (see the Makefile)."""
+
+import ast
+import re
+from pathlib import Path
+
+import nbformat
+import pytest
+
+import d2lite
+
+BOOK = Path(__file__).parents[2] / "book"
+CHAPTERS = sorted(BOOK.glob("[0-9]*.ipynb"))
+SOLUTIONS = sorted((BOOK / "solutions").glob("*.ipynb"))
+ALL = pytest.mark.parametrize("path", CHAPTERS + SOLUTIONS, ids=lambda p: str(p.relative_to(BOOK)))
+EACH_CHAPTER = pytest.mark.parametrize("path", CHAPTERS, ids=lambda p: p.stem)
+
+
+def read(path):
+    return nbformat.read(path, as_version=4)
+
+
+def code_cells(path):
+    return [cell for cell in read(path).cells if cell.cell_type == "code"]
+
+
+def functions(source):
+    """{name: syntax tree without docstrings} of the functions at the top of some code."""
+    found = {}
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.FunctionDef):
+            if ast.get_docstring(node) is not None:
+                node.body = node.body[1:]
+            found[node.name] = ast.dump(node)
+    return found
+
+
+def kept_in_the_package():
+    package, kept = Path(d2lite.__file__).parent, {}
+    for path in package.rglob("*.py"):
+        name = path.relative_to(package).as_posix()
+        kept |= {(name, function): tree for function, tree in functions(path.read_text()).items()}
+    return kept
+
+
+def plain(source):
+    """A cell's source with `pass` for IPython's magics, which are no Python."""
+    return re.sub(r"(?m)^(\s*)%.*$", r"\1pass", source)
+
+
+def test_there_are_chapters_and_a_solution_for_each():
+    assert len(CHAPTERS) >= 3
+    assert [p.name for p in SOLUTIONS] == [p.name for p in CHAPTERS]
+
+
+@ALL
+def test_nothing_is_committed_but_text_that_is_compared(path):
+    notebook = read(path)
+    nbformat.validate(notebook)
+    assert path.stat().st_size < 100_000
+    assert "widgets" not in notebook.metadata
+    assert notebook.metadata.kernelspec.name == "python3"
+    for cell in code_cells(path):
+        compared = "nbval-check-output" in cell.metadata.get("tags", [])
+        assert cell.execution_count == (1 if compared else None)  # nbval wants a count where there is an output
+        if compared:
+            assert cell.outputs and all(o.output_type == "stream" for o in cell.outputs), cell.id
+        else:
+            assert cell.outputs == [], cell.id
+
+
+@ALL
+def test_cells_are_short_and_named(path):
+    cells = read(path).cells
+    assert len({cell.id for cell in cells}) == len(cells)
+    for cell in code_cells(path):
+        assert len(cell.source.splitlines()) <= 25, cell.id
+
+
+@ALL
+def test_the_first_code_cell_is_the_same_everywhere(path):
+    first = code_cells(path)[0].source
+    assert first == code_cells(CHAPTERS[0])[0].source
+    assert "google.colab" in first and "enable_custom_widget_manager" in first and "%pip install" in first
+
+
+@EACH_CHAPTER
+def test_a_chapter_has_its_parts(path):
+    text = "\n".join(c.source for c in read(path).cells if c.cell_type == "markdown").lower()
+    assert read(path).cells[0].source.startswith(f"# {int(path.name[:2])} ")
+    parts = ["**the question.**", "**time.**", "**predict", "break", "check", "surprised us"]
+    for part in [*parts, "## exercises", "## summary"]:
+        assert part in text, f"{path.name} lacks {part}"
+    assert "placeholder" not in text
+    checks = [cell for cell in code_cells(path) if cell.id.endswith("-check") and cell.id.startswith("exercise")]
+    assert len(checks) >= 2
+    for cell in checks:
+        assert "not done yet. Hint:" in cell.source and "assert " in cell.source
+
+
+@EACH_CHAPTER
+def test_solutions_pass_the_checks_of_the_chapter(path):
+    solved = {cell.id: cell.source for cell in code_cells(BOOK / "solutions" / path.name)}
+    for cell in code_cells(path):
+        if cell.id.startswith("exercise") and cell.id.endswith("-check"):
+            assert solved[cell.id] == cell.source
+
+
+@ALL
+def test_the_loop_that_is_read_is_the_loop_that_runs(path):
+    kept = kept_in_the_package()
+    shown = {}
+    for cell in code_cells(path):
+        shown |= functions(plain(cell.source))
+    for (module, name), tree in kept.items():
+        if name in shown and not name.startswith("_"):
+            assert shown[name] == tree, f"{path.name} shows another {name} than d2lite/{module}"
+
+
+def test_what_chapters_2_and_3_teach_is_kept():
+    shown = {}
+    for path in CHAPTERS[1:3]:
+        for cell in code_cells(path):
+            shown |= functions(plain(cell.source))
+    taught = {
+        "replicate", "split_batch", "all_reduce", "forward_backward", "sgd", "train_batch", "train", "lenet",
+        "evaluate_accuracy_gpus", "train_concise",
+    }  # fmt: skip
+    assert taught <= shown.keys() & {name for _, name in kept_in_the_package()}
+
+
+def test_the_package_does_not_know_the_book():
+    for path in Path(d2lite.__file__).parent.rglob("*.py"):
+        assert ".ipynb" not in path.read_text() and "book/" not in path.read_text()

@@ -1,0 +1,38 @@
+import math
+
+import pytest
+
+from d2lite.costs.hardware import DEVICES, LINKS, RESNET50_FLOPS, find_device, find_link
+from d2lite.costs.workloads import named_workload
+
+
+@pytest.mark.parametrize("preset", LINKS + DEVICES, ids=lambda preset: preset.name)
+def test_each_has_a_name_of_its_own_and_a_source(preset):
+    assert [p.name for p in LINKS + DEVICES].count(preset.name) == 1
+    assert any(mark in preset.source for mark in ("github.com", "arXiv", "tensorflow.org"))
+
+
+def test_the_operations_of_an_image_are_those_of_torchvision():
+    pytest.importorskip("torchvision")
+    assert RESNET50_FLOPS == named_workload("ResNet-50").flops
+
+
+def test_rates_are_as_published():
+    assert math.isclose(find_device("P100, float32").flops_per_s / RESNET50_FLOPS, 219)
+    assert math.isclose(find_device("A100, mixed precision").flops_per_s / RESNET50_FLOPS, 2470)
+    assert math.isclose(find_link("Ethernet 25 Gb/s, RDMA").bandwidth_bytes_per_s, 3.0e9)
+    assert math.isclose(find_link("NVLink 4 (H100, 18 links)").bandwidth_bytes_per_s, 370.8e9)
+    assert math.isclose(find_link("PCIe 3 x16").bandwidth_bytes_per_s, 12e9)
+
+
+def test_newer_links_are_faster():
+    for family in ("NVLink", "PCIe", "Ethernet", "InfiniBand"):
+        speeds = [link.bandwidth_bytes_per_s for link in LINKS if link.name.startswith(family)]
+        assert len(speeds) > 1 and speeds == sorted(speeds)
+
+
+def test_unknown_names_are_explained():
+    with pytest.raises(ValueError, match="link: expected one of NVLink 1"):
+        find_link("string")
+    with pytest.raises(ValueError, match="device: expected one of K80"):
+        find_device("abacus")

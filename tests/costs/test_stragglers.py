@@ -1,0 +1,62 @@
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from d2lite.costs.stragglers import expected_maximum, maximum_of_sample, normal_wait
+
+
+@given(k=st.integers(1, 10_000))
+def test_uniform_times(k):
+    assert math.isclose(expected_maximum(k, lambda x: x, 0.0, 1.0), k / (k + 1), abs_tol=1e-3)
+
+
+@pytest.mark.parametrize("k", (1, 2, 7, 50))
+def test_exponential_times(k):
+    # the mean of the largest of k exponential times of mean 1 is 1 + 1/2 + ... + 1/k
+    found = expected_maximum(k, lambda x: 1 - math.exp(-x), 0.0, 40.0)
+    assert math.isclose(found, sum(1 / i for i in range(1, k + 1)), rel_tol=1e-3)
+
+
+def test_normal_times():
+    assert abs(normal_wait(1, 1.0)) < 1e-9
+    assert math.isclose(normal_wait(2, 1.0), 1 / math.sqrt(math.pi), rel_tol=1e-9)
+    assert math.isclose(normal_wait(3, 1.0), 1.5 / math.sqrt(math.pi), rel_tol=1e-9)
+    assert normal_wait(8, 0.0) == 0.0
+    assert math.isclose(normal_wait(8, 0.02), 0.02 * normal_wait(8, 1.0))
+
+
+def test_normal_times_against_drawn_ones():
+    draws = torch.randn(20_000, 64, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    slowest = draws.amax(dim=1)
+    error = slowest.std() / math.sqrt(len(slowest))
+    assert abs(normal_wait(64, 1.0) - slowest.mean()) < 5 * error
+
+
+@given(k=st.integers(1, 2000))
+def test_more_devices_wait_longer(k):
+    assert normal_wait(k + 1, 1.0) > normal_wait(k, 1.0)
+
+
+@given(st.lists(st.floats(0.001, 10), min_size=1, max_size=6), st.integers(1, 4))
+def test_a_sample_by_all_its_draws(seconds, k):
+    draws = torch.cartesian_prod(*[torch.tensor(seconds, dtype=torch.float64)] * k).reshape(-1, k)
+    assert math.isclose(maximum_of_sample(k, seconds), draws.amax(dim=1).mean(), rel_tol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "call, text",
+    [
+        (lambda: expected_maximum(2, lambda x: x, 1.0, 0.0), "expected low below high"),
+        (lambda: expected_maximum(2, lambda x: x, 0.0, 0.5), "cdf: expected 0 at 0.0 and 1 at 0.5"),
+        (lambda: expected_maximum(0, lambda x: x, 0.0, 1.0), "k: expected a positive"),
+        (lambda: normal_wait(2, -1.0), "std_s"),
+        (lambda: maximum_of_sample(2, []), "seconds: expected finite numbers"),
+        (lambda: maximum_of_sample(2, [math.nan]), "seconds: expected finite numbers"),
+    ],
+)
+def test_wrong_input_is_explained(call, text):
+    with pytest.raises(ValueError, match=text):
+        call()

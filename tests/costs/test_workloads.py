@@ -1,0 +1,51 @@
+import pytest
+import torch
+from torch import nn
+
+from d2lite import lenet_params, resnet18
+from d2lite.costs.partitioning import layers_of
+from d2lite.costs.workloads import NETWORKS, named_workload, workload
+
+IMAGENET = {"ResNet-50": "ResNet50", "ResNet-101": "ResNet101", "VGG-16": "VGG16", "Inception V3": "Inception_V3"}
+
+
+def test_lenet_by_hand():
+    found = named_workload("LeNet")
+    # 26x26 places of 9 products each for 20 maps, 9x9 of 500 for 50, and two linear layers
+    assert sum(found.macs) == 26 * 26 * 20 * 9 + 9 * 9 * 50 * 500 + 800 * 128 + 128 * 10
+    assert found.n_bytes == tuple(4 * p.numel() for p in lenet_params())
+    assert found.total_n_bytes == 516_272
+    assert found.flops == 6 * sum(found.macs)
+
+
+@pytest.mark.parametrize("net", [resnet18(10, width=8), nn.Sequential(nn.Flatten(), nn.Linear(784, 10))])
+def test_multiplications_and_bytes_agree_with_those_of_splits(net):
+    X = torch.empty(1, 1, 28, 28)
+    layers, found = layers_of(net, X), workload(net, X)
+    assert sum(found.macs) == sum(layer.n_macs for layer in layers)
+    assert found.total_n_bytes == sum(layer.params_n_bytes for layer in layers)
+    assert net.training
+
+
+@pytest.mark.parametrize("name, theirs", IMAGENET.items())
+def test_imagenet_networks_are_those_that_torchvision_describes(name, theirs):
+    models = pytest.importorskip("torchvision").models
+    meta = getattr(models, f"{theirs}_Weights").IMAGENET1K_V1.meta
+    found = named_workload(name)
+    assert round(sum(found.macs) / 1e9, 2) == round(meta["_ops"], 2)
+    second_classifier = 3_326_696 if name == "Inception V3" else 0  # only used to help training, and left out here
+    assert found.total_n_bytes == 4 * (meta["num_params"] - second_classifier)
+    assert found.num_examples == 1_281_167
+
+
+def test_a_layer_used_twice_counts_twice():
+    layer = nn.Linear(8, 8)
+    assert sum(workload(nn.Sequential(layer, layer), torch.empty(1, 8)).macs) == 2 * 64
+
+
+def test_wrong_input_is_explained():
+    with pytest.raises(ValueError, match="expected one of LeNet, "):
+        named_workload("AlexNet")
+    with pytest.raises(ValueError, match="layers of nn.Conv2d or nn.Linear"):
+        workload(nn.ReLU(), torch.empty(1, 8))
+    assert "LeNet" in NETWORKS

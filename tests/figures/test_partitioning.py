@@ -1,0 +1,109 @@
+import re
+
+import pytest
+
+from d2lite.costs.partitioning import WAYS, all_ways, bytes_sent, label, messages
+from d2lite.figures.partitioning import COLOURS, GREY, PLATE, bars, picture
+from d2lite.widgets.partition_explorer import NETS, sizes_of
+
+pytest.importorskip("plotly")
+LENET = "LeNet"
+
+
+def luminance(colour):
+    colour = {"white": "#FFFFFF", "black": "#000000"}.get(colour, colour)
+    channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return sum(weight * c for weight, c in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+def contrast(a, b):
+    light, dark = sorted((luminance(a), luminance(b)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+def test_text_is_legible_on_light_and_dark_pages():
+    for fill, ink in [*COLOURS.values(), PLATE]:
+        assert contrast(fill, ink) >= 4.5
+    for page in ("#FFFFFF", "#111111"):
+        assert contrast(GREY, page) >= 3  # large bold text
+        assert all(contrast(COLOURS[kind][0], page) >= 3 for kind in ("activations", "gradients"))
+
+
+@pytest.mark.parametrize("model", NETS)
+@pytest.mark.parametrize("k", [1, 2, 3, 4])
+@pytest.mark.parametrize("way", WAYS)
+def test_numbers_in_a_picture_are_those_computed(way, k, model):
+    layers = sizes_of(model, 16)
+    if all_ways(layers, k)[way] is None:
+        pytest.skip("cannot be cut so often")
+    figure = picture(way, layers, k)
+    computed = bytes_sent(way, layers, k)
+    drawn = {kind: sum(t.customdata[0] for t in figure.data if t.name == kind) for kind in ("activations", "gradients")}
+    assert drawn == {"activations": computed.activations_n_bytes, "gradients": computed.gradients_n_bytes}
+    notes = [note.text for note in figure.layout.annotations]
+    for trace in figure.data:
+        assert f"{trace.name} {label(trace.customdata[0])}" in notes
+    assert label(computed.n_bytes) in figure.layout.title.text
+    counted = sum(int(n) for t in figure.data for n in re.findall(r"<br>(\d+) messages", t.hovertemplate))
+    single = sum("messages" not in t.hovertemplate for t in figure.data)
+    assert counted + single == len(messages(way, layers, k))
+    assert sum(note.startswith("<b>device") for note in notes) == k
+
+
+@pytest.mark.parametrize("k", [2, 4, 8])
+@pytest.mark.parametrize("way", WAYS)
+def test_rows_hold_either_boxes_or_one_arrow(way, k):
+    model = "ResNet-18, width 8"
+    figure = picture(way, sizes_of(model, 16), k)
+    arrows = {note.y for note in figure.layout.annotations if note.showarrow}
+    boxes = {(shape.y0 + shape.y1) / 2 for shape in figure.layout.shapes if shape.type == "rect"}
+    assert not arrows & boxes
+    plates = [(note.x, note.y) for note in figure.layout.annotations if not note.showarrow and note.xref != "paper"]
+    assert len(plates) == len(set(plates))
+    assert figure.layout.width / k >= 200  # a box's longest text takes about 190 pixels
+
+
+def test_boxes_of_the_data_picture_share_the_batch_and_hold_the_parameters():
+    notes = [note.text for note in picture("data", sizes_of(LENET, 10), 3).layout.annotations]
+    assert notes.count("4 of 10 examples") == 1 and notes.count("3 of 10 examples") == 2
+    assert notes.count("linear1 · 410 KB") == 3
+
+
+def test_boxes_of_the_network_picture_share_the_channels():
+    notes = [note.text for note in picture("network", sizes_of(LENET, 10), 4).layout.annotations]
+    assert notes.count("conv2: 13 of 50 channels") == 2 and notes.count("conv2: 12 of 50 channels") == 2
+    assert notes.count("linear2: 3 of 10 outputs") == 2
+
+
+@pytest.mark.parametrize(("k", "batch_size"), [(1, 8), (2, 256), (8, 4096), (16, 8)])
+def test_numbers_in_the_bars_are_those_computed(k, batch_size):
+    traffics = all_ways(sizes_of(LENET, batch_size), k)
+    figure = bars(traffics, "a title")
+    sizes = [t.n_bytes if t else 0 for t in traffics.values()]
+    assert list(figure.data[0].customdata) == sizes
+    assert [x or 0 for x in figure.data[0].x] == sizes
+    notes = [note.text for note in figure.layout.annotations]
+    assert notes.count("not with so many devices") == sum(t is None for t in traffics.values())
+    assert notes.count("nothing") == (3 if k == 1 else 0)
+    assert all(label(size) in notes for size in sizes if size)
+    assert "computed from shapes" in notes
+
+
+def test_bars_stay_in_their_axis():
+    for model in NETS:
+        for k, batch_size in ((2, 8), (16, 4096)):
+            sizes = [t.n_bytes for t in all_ways(sizes_of(model, batch_size), k).values() if t]
+            assert all(1e4 < size < 1e12 for size in sizes)
+
+
+def test_backgrounds_are_transparent():
+    for figure in (picture("data", sizes_of(LENET, 8), 2), bars(all_ways(sizes_of(LENET, 8), 2))):
+        assert figure.layout.paper_bgcolor == figure.layout.plot_bgcolor == "rgba(0,0,0,0)"
+
+
+def test_refuses_more_columns_than_can_be_read():
+    with pytest.raises(ValueError, match=r"k: expected a whole number from 1 to 8, got 9\. More columns"):
+        picture("data", sizes_of(LENET, 64), 9)
+    with pytest.raises(ValueError, match="way: expected one of"):
+        picture("time", sizes_of(LENET, 64), 2)

@@ -1,0 +1,204 @@
+"""Figures and tables say what the runs say, and can be read on light and dark pages."""
+
+import errno
+import json
+import math
+import os
+import xml.etree.ElementTree as ET
+
+import numpy as np
+import pytest
+
+from d2lite.figures import runs as figures
+from d2lite.figures import svg
+from d2lite.figures import table as records
+from d2lite.training.run import Run
+
+
+def make_run(k=1, lr=0.2, batch_size=512, seconds=(4.0, 2.0, 3.0), accuracies=(0.5, 0.6, 0.7), **settings):
+    settings = {"num_gpus": k, "lr": lr, "batch_size": batch_size, "num_epochs": 5, "seed": 0, **settings}
+    return Run(settings, f"{k} on toys", "toys", 6000, [2.0], list(accuracies), list(seconds), status="finished")
+
+
+def luminance(colour):
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    r, g, b = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts)
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b
+
+
+def contrast(one, other):
+    low, high = sorted([luminance(one), luminance(other)])
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_curves_hold_the_runs_numbers():
+    runs = [make_run(1), make_run(2, accuracies=(0.1, 0.2))]
+    figure = figures.curves(runs)
+    assert [trace.name for trace in figure.data] == ["k=1 · lr 0.2 · batch 512", "k=2 · lr 0.2 · batch 512"]
+    assert [list(trace.y) for trace in figure.data] == [[0.5, 0.6, 0.7], [0.1, 0.2]]
+    assert list(figure.data[0].x) == [1, 2, 3]
+    assert "toys" in figure.layout.title.text and "2 on toys" in figure.data[1].hovertemplate
+    assert list(figure.layout.yaxis.range) == [0, 1]
+    assert figure.layout.xaxis.range[0] < 1 and figure.layout.xaxis.range[1] > 5  # as long as was asked for
+
+
+def test_what_an_animator_was_given_is_drawn_one_curve_each():
+    run = make_run()
+    run.curves = {"train loss": {"x": [0.5, 1.0], "y": [2.0, 1.5]}, "test acc": {"x": [1], "y": [0.5]}}
+    loss, accuracy = figures.curves([run]).data
+    assert list(loss.x) == [0.5, 1.0] and list(loss.y) == [2.0, 1.5] and loss.name.endswith("train loss")
+    assert list(accuracy.y) == [0.5] and accuracy.line.dash != loss.line.dash
+    assert figures.curves([run]).layout.yaxis.autorange  # a loss has no fixed axis
+
+
+def test_curves_of_several_ranks_share_the_name_of_their_axis():
+    run = make_run()
+    run.curves = {f"test accuracy, rank {rank}": {"x": [1], "y": [0.5]} for rank in (0, 1)}
+    assert figures.axes([run])[2]["title"]["text"] == "test accuracy"
+
+
+def test_no_runs_give_empty_figures():
+    assert len(figures.curves([]).data) == 0
+    assert len(figures.seconds_per_epoch([]).data[0].x) == 0
+
+
+def test_bars_hold_the_measured_medians_and_leave_out_runs_without_a_time():
+    runs = [make_run(1), make_run(2, seconds=()), make_run(4, seconds=(1.5,))]
+    (bars,) = figures.seconds_per_epoch(runs).data
+    assert list(bars.x) == [3.0, 1.5]
+    assert [label.split("<br>")[0] for label in bars.y] == ["k=1", "k=4"]
+    assert bars.text == ("3 s", "1.5 s")
+    curves = figures.curves(runs).data
+    assert list(bars.marker.color) == [curves[0].line.color, curves[2].line.color]
+
+
+def test_labels_are_all_different_and_say_what_differs():
+    runs = [make_run(), make_run(), make_run(seed=1), make_run(k=2)]
+    assert figures.labels(runs) == [
+        "k=1 · lr 0.2 · batch 512 · seed 0",
+        "k=1 · lr 0.2 · batch 512 · seed 0 (2)",
+        "k=1 · lr 0.2 · batch 512 · seed 1",
+        "k=2 · lr 0.2 · batch 512",
+    ]
+    assert figures.labels([make_run(), make_run()]) == ["k=1 · lr 0.2 · batch 512", "k=1 · lr 0.2 · batch 512 (2)"]
+
+
+def test_labels_do_not_tell_rounding_errors_apart():
+    nearly = make_run()
+    nearly.settings["lr"] *= 1 + 1e-15
+    assert figures.labels([make_run(), nearly]) == ["k=1 · lr 0.2 · batch 512", "k=1 · lr 0.2 · batch 512 (2)"]
+
+
+def test_long_names_of_bars_take_several_lines():
+    (bars,) = figures.seconds_per_epoch([make_run(), make_run(seed=1)]).data
+    assert bars.y[1] == "k=1<br>lr 0.2 · batch 512<br>seed 1"
+
+
+def test_labels_of_other_parameters():
+    assert figures.labels([Run({"width": 8}, "", "", 0), Run({"width": 16}, "", "", 0)]) == [
+        "run · width 8",
+        "run · width 16",
+    ]
+
+
+@pytest.mark.parametrize("n", [0, 1, 2000, 2001, 123_456])
+def test_thinning_keeps_the_first_and_the_last_point(n):
+    x, y = figures.thin(range(n), [math.sin(i) for i in range(n)])
+    assert len(x) == len(y) == min(n, 2000)
+    if n:
+        assert (x[0], x[-1]) == (0, n - 1) and y[-1] == math.sin(n - 1)
+    assert (np.diff(x) > 0).all()
+
+
+def test_every_colour_can_be_seen_on_white_and_on_jupyters_dark():
+    for colour in figures.PALETTE:
+        assert min(contrast(colour, "#ffffff"), contrast(colour, "#111111")) >= 3
+    # the best that one grey can do for text on both; a panel takes the theme's own colour instead
+    assert min(contrast(figures.GREY, "#ffffff"), contrast(figures.GREY, "#111111")) > 4.3
+
+
+def test_neighbours_differ_in_colour_dash_and_marker():
+    for i in range(40):
+        assert all(a != b for a, b in zip(figures.style(i), figures.style(i + 1), strict=True))
+    assert len({figures.style(i)[:2] for i in range(20)}) == 20
+
+
+def test_nothing_in_a_name_is_taken_for_markup():
+    run = make_run()
+    run.dataset, run.settings["lr"] = "<b>toys</b>", "<i>"
+    figure = figures.curves([run])
+    assert "<b>toys" not in figure.layout.title.text and "<i>" not in figure.data[0].name
+    assert "<b>toys" not in records.table([run]) and "<i>" not in records.table([run])
+
+
+def test_the_picture_holds_the_curves():
+    traces = figures.curve_traces([make_run(1), make_run(2)])
+    root = ET.fromstring(svg.draw(traces, "t", "epoch", "acc", (1, 3), (0, 1)))
+    texts = [element.text for element in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert {"epoch", "acc", "k=1 · lr 0.2 · batch 512", "0.2", "1", "3"} <= set(texts)
+    strokes = [e.get("stroke") for e in root.iter("{http://www.w3.org/2000/svg}path")]
+    assert traces[0]["line"]["color"] in strokes and traces[1]["line"]["color"] in strokes
+
+
+@pytest.mark.parametrize("y", [[], [0.5], [0.5, math.nan, 0.7], [1.0, 1.0], [math.inf, 1.0]])
+def test_the_picture_of_few_or_missing_points(y):
+    trace = figures.line("a", np.arange(len(y)), np.array(y), "#000000", "solid", "circle")
+    assert "nan" not in svg.draw([trace]) and ET.fromstring(svg.draw([trace])) is not None
+
+
+@pytest.mark.parametrize(("low", "high"), [(0, 1), (1, 10), (-3, 1234), (0.131, 0.132), (5, 5), (1e-9, 3e-9)])
+def test_ticks_are_few_and_inside(low, high):
+    ticks = svg.ticks(low, high)
+    span = high - low
+    assert 1 <= len(ticks) <= 6 and all(low - 1e-6 * span <= t <= high + 1e-6 * span for t in ticks)
+
+
+def test_the_table_has_the_runs_numbers_and_speed_ups_over_the_first():
+    runs = [make_run(1), make_run(2, seconds=(1.5,), accuracies=(0.8,)), make_run(4, seconds=(), accuracies=())]
+    runs[2].status = "diverged at step 3, lr 9"
+    table = records.table(runs)
+    assert records.speed_ups(runs)[:2] == [1.0, 2.0] and math.isnan(records.speed_ups(runs)[2])
+    rows = [[cell.split("<")[0] for cell in row.split("<td>")[1:]] for row in table.split("<tr>")[2:]]
+    assert rows[0] == ["70.0%", "3", "2,000", "1.00×", "finished", "1 on toys", "toys"]
+    assert rows[1] == ["80.0%", "1.5", "4,000", "2.00×", "finished", "2 on toys", "toys"]
+    assert rows[2] == ["–", "–", "–", "–", "diverged at step 3, lr 9", "4 on toys", "toys"]
+
+
+def test_the_speed_up_is_over_the_first_run_that_has_a_time_and_counts_examples():
+    runs = [make_run(seconds=()), make_run(seconds=(2.0,)), make_run(seconds=(2.0,))]
+    runs[2].num_examples = 12_000
+    assert records.speed_ups(runs)[1:] == [1.0, 2.0]
+
+
+def test_a_run_file_holds_everything_and_is_strict_json(tmp_path):
+    runs = [make_run(1), make_run(2, seconds=(), accuracies=())]
+    runs[1].losses.append(math.nan)
+    path = records.save(runs, tmp_path / "runs.json", "train")
+    saved = json.loads(path.read_text("utf-8"), parse_constant=pytest.fail)
+    assert saved["schema"] == records.SCHEMA and saved["function"] == "train" and "d2lite" in saved["versions"]
+    one, two = saved["runs"]
+    assert one["settings"]["lr"] == 0.2 and one["seed"] == 0 and one["label"] == "k=1 · lr 0.2 · batch 512"
+    assert one["accuracies"] == [0.5, 0.6, 0.7] and one["seconds"] == [4.0, 2.0, 3.0] and one["losses"] == [2.0]
+    assert (one["devices"], one["dataset"], one["status"]) == ("1 on toys", "toys", "finished")
+    assert one["examples_per_s"] == 2000 and one["versions"]["torch"]
+    assert two["losses"] == [2.0, None] and two["test_accuracy"] is None and two["examples_per_s"] is None
+
+
+def test_a_file_that_cannot_be_written_leaves_nothing_behind_and_the_old_one_whole(tmp_path, monkeypatch):
+    path = records.save([make_run()], tmp_path / "runs.json")
+    before = path.read_text()
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        records.save([make_run(), make_run()], path)
+    assert os.listdir(tmp_path) == ["runs.json"] and path.read_text() == before
+
+
+def test_two_saves_in_a_second_are_two_files(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("time.strftime", lambda *_: "20260101-120000")
+    names = [records.save([make_run()]).name for _ in range(3)]
+    assert names == ["d2lite-runs-20260101-120000" + end for end in (".json", "-2.json", "-3.json")]

@@ -1,0 +1,78 @@
+import pytest
+
+from d2lite.costs.alpha_beta import Device, Link
+from d2lite.costs.step import predict_step
+from d2lite.costs.workloads import named_workload
+from d2lite.figures.timeline import timeline
+from d2lite.profiling.critical_path import critical_path, idle_events
+from d2lite.trace import Event
+
+EVENTS = [
+    Event(0, "forward", "forward", 0.0, 0.010),
+    Event(0, "backward", "backward", 0.010, 0.040),
+    Event(0, "all_reduce", "bucket 0", 0.020, 0.035, 4_000_000),
+    Event(1, "forward", "forward", 0.001, 0.012),
+]
+STEP = predict_step(named_workload("LeNet"), 64, 2, Device(1e10), Link(1e-4, 1e8), caps=(100_000,), wait_s=0.01)
+
+
+def bars(figure):
+    """{(lane, name): (start, end, bytes)} of all bars, in seconds."""
+    found = [
+        ((y, text), (base / 1e3, (base + x) / 1e3, data[1] * 1e6))
+        for trace in figure.data
+        for y, text, base, x, data in zip(trace.y, trace.text, trace.base, trace.x, trace.customdata, strict=True)
+    ]
+    assert len(dict(found)) == len(found)
+    return dict(found)
+
+
+def lane(event):
+    return f"rank {event.rank} · {'sends' if event.n_bytes or event.kind == 'wait' else 'computes'}"
+
+
+@pytest.mark.parametrize("events", (EVENTS, list(STEP.events)), ids=("measured", "predicted"))
+def test_the_bars_are_the_events(events):
+    figure = timeline(events, title="a step")
+    shown = bars(figure)
+    assert len(shown) == len(events)
+    for event in events:
+        assert shown[lane(event), event.name] == pytest.approx((event.start_s, event.end_s, event.n_bytes))
+    assert {trace.name for trace in figure.data} == {event.kind for event in events}
+    assert figure.layout.title.text == "a step"
+    assert list(figure.layout.yaxis.categoryarray)[-1] == "rank 0 · computes"  # on top
+
+
+def test_the_critical_path_is_outlined_and_gaps_are_idle():
+    events = list(STEP.events)
+    figure = timeline(events, explain=True)
+    chain, idle = critical_path(events), idle_events(events)
+    assert idle and 1 < len(chain) < len(events)
+    outlined = {
+        text
+        for trace in figure.data
+        for text, width, opacity in zip(trace.text, trace.marker.line.width, trace.marker.opacity, strict=True)
+        if width == 3 and opacity == 1
+    }
+    assert outlined == {event.name for event in chain}
+    (drawn,) = [trace for trace in figure.data if trace.name == "idle"]
+    assert [(b, b + x) for b, x in zip(drawn.base, drawn.x, strict=True)] == [
+        pytest.approx((1e3 * event.start_s, 1e3 * event.end_s)) for event in idle
+    ]
+
+
+def test_several_steps_have_one_time_axis():
+    one, two = EVENTS[:2], [*EVENTS, Event(1, "wait", "wait", 0.012, 0.020)]
+    figure = timeline({"1 device": one, "2 devices": two}, explain=True)
+    lanes = [f"2 devices, rank {lane}" for lane in ("0 · computes", "0 · sends", "1 · computes", "1 · sends")]
+    assert list(figure.layout.yaxis.categoryarray)[::-1] == ["1 device, rank 0 · computes", *lanes]
+    shown = bars(timeline({"1 device": one, "2 devices": two}))
+    for label, step in (("1 device", one), ("2 devices", two)):
+        for event in step:
+            assert shown[f"{label}, {lane(event)}", event.name][:2] == pytest.approx((event.start_s, event.end_s))
+
+
+@pytest.mark.parametrize("nothing", ([], {}, {"1 device": []}))
+def test_nothing_to_draw(nothing):
+    with pytest.raises(ValueError, match="events: expected at least one Event"):
+        timeline(nothing)

@@ -1,0 +1,110 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from d2lite.costs.alpha_beta import Device, Link
+from d2lite.costs.step import predict_step
+from d2lite.costs.workloads import named_workload
+from d2lite.profiling.critical_path import critical_path, cut_waits, idle_events
+from d2lite.trace import Event
+
+MB = 1_000_000
+# rank 1 computes longer; the all-reduce begins when it has come
+STEP = [
+    Event(0, "forward", "forward", 0.0, 1.0),
+    Event(0, "backward", "backward 0", 1.0, 3.0),
+    Event(0, "all_reduce", "bucket 0", 3.0, 6.0, MB),
+    Event(0, "update", "update", 6.0, 7.5),
+    Event(1, "forward", "forward", 0.0, 1.5),
+    Event(1, "backward", "backward 0", 1.5, 5.0),
+    Event(1, "all_reduce", "bucket 0", 5.0, 6.0, MB),
+    Event(1, "update", "update", 6.0, 7.0),
+]
+
+
+def names(chain):
+    return [(event.rank, event.name) for event in chain]
+
+
+def test_the_chain_goes_through_the_rank_that_came_last():
+    expected = [(1, "forward"), (1, "backward 0"), (1, "bucket 0"), (0, "update")]
+    assert names(critical_path(STEP)) == expected
+    assert names(critical_path(cut_waits(STEP))) == expected
+
+
+def test_waiting_is_cut_off_where_the_last_rank_comes():
+    found = cut_waits(STEP)
+    assert [event for event in found if event.kind == "wait"] == [Event(0, "wait", "wait, bucket 0", 3.0, 5.0)]
+    assert Event(0, "all_reduce", "bucket 0", 5.0, 6.0, MB) in found
+    assert [event for event in found if event.kind not in ("wait", "all_reduce")] == [
+        event for event in STEP if event.kind != "all_reduce"
+    ]
+    assert cut_waits(found) == found
+
+
+def test_idle_is_where_a_rank_does_not_compute():
+    found = [(event.rank, event.start_s, event.end_s) for event in idle_events(STEP)]
+    assert found == [(0, 3.0, 6.0), (1, 5.0, 6.0), (1, 7.0, 7.5)]
+
+
+def test_without_events_there_is_no_path():
+    with pytest.raises(ValueError, match="events: expected at least one Event"):
+        critical_path([])
+    assert critical_path([Event(0, "wait", "wait", 0.0, 1.0)]) == []
+
+
+times = st.floats(0.001, 1.0)
+rounds = st.integers(1, 4).flatmap(lambda n: st.lists(st.lists(times, min_size=n, max_size=n), min_size=1, max_size=4))
+
+
+@given(rounds=rounds, send_s=times)
+def test_in_steps_with_meetings_the_chain_has_no_gap(rounds, send_s):
+    """Ranks compute, meet, compute, ...: rounds[i][rank] is the i-th computing time."""
+    events, free = [], [0.0] * len(rounds[0])
+    for i, computing in enumerate(rounds):
+        come = [begin + seconds for begin, seconds in zip(free, computing, strict=True)]
+        done = max(come) + send_s
+        for rank, (begin, end) in enumerate(zip(free, come, strict=True)):
+            events += [Event(rank, "backward", f"backward {i}", begin, end)]
+            events += [Event(rank, "all_reduce", f"bucket {i}", end, done, MB)]
+        free = [done] * len(free)
+    for step in (events, cut_waits(events)):
+        chain = critical_path(step)
+        slowest = [computing.index(max(computing)) for computing in rounds]
+        computed = [(event.rank, event.name) for event in chain if event.kind == "backward"]
+        assert [max(rounds[i]) for i, _ in enumerate(rounds)] == [
+            rounds[i][rank] for i, (rank, _) in enumerate(computed)
+        ]
+        assert len(computed) == len(slowest)
+        length = sum(event.end_s - event.start_s for event in chain)
+        assert length == pytest.approx(max(event.end_s for event in step))
+
+
+@given(
+    batch_size=st.integers(1, 512), speed=st.floats(1e9, 1e13), bandwidth=st.floats(1e7, 1e11), overlap=st.booleans()
+)
+def test_in_a_predicted_step_the_chain_has_no_gap(batch_size, speed, bandwidth, overlap):
+    caps = (100_000, 200_000)
+    net, link = named_workload("LeNet"), Link(1e-6, bandwidth)
+    step = predict_step(net, batch_size, 2, Device(speed, 1e-3), link, overlap=overlap, caps=caps)
+    chain = critical_path(list(step.events))
+    assert chain[0].start_s == 0 and chain[-1].end_s == step.seconds
+    for one, following in zip(chain, chain[1:], strict=False):
+        assert following.start_s == pytest.approx(one.end_s, abs=1e-8)
+
+
+spans = st.tuples(st.integers(0, 3), st.sampled_from(["a", "b", "c"]), times, times, st.sampled_from([0, MB]))
+
+
+@given(drawn=st.lists(spans, min_size=1, max_size=20))
+def test_whatever_the_clocks_say_it_ends_and_goes_forward(drawn):
+    kinds = {0: "backward", MB: "all_reduce"}
+    events = [Event(rank, kinds[n], name, start, start + long, n) for rank, name, start, long, n in drawn]
+    chain = critical_path(events)
+    assert chain and len(set(chain)) == len(chain) and set(chain) <= set(events)
+    starts = [event.start_s for event in chain]
+    if not any(event.n_bytes for event in events):
+        assert chain[-1].end_s == max(event.end_s for event in events)
+        assert starts == sorted(starts)
+    for event in cut_waits(events) + idle_events(events):
+        assert event.start_s <= event.end_s

@@ -1,0 +1,85 @@
+import pytest
+import torch
+from torch import nn
+
+from d2lite.models import LeNet, SimpleCNN, resnet18
+from d2lite.training.concise import init_all, train_concise
+from d2lite.training.data_parallel import DataParallel
+from d2lite.training.evaluation import evaluate_accuracy, evaluate_accuracy_gpus
+from d2lite.training.sharding import split_batch
+
+CPU = torch.device("cpu")
+
+
+def test_init_all_covers_the_running_statistics(batch):
+    net = init_all(resnet18(10, width=4), seed=1)
+    before = {name: t.clone() for name, t in net.state_dict().items()}
+    state = torch.get_rng_state()
+    net(batch(8)[0])
+    net[0].weight.data.fill_(9)
+    assert not torch.equal(net[1].running_mean, before["1.running_mean"])
+    init_all(net, seed=1)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(torch.equal(t, before[name]) for name, t in net.state_dict().items())
+    assert not torch.equal(init_all(net, seed=2)[0].weight, before["0.weight"])
+
+
+def test_init_all_refuses_what_it_cannot_reset():
+    net = nn.Sequential(nn.Linear(2, 2), LeNet())
+    before = net[0].weight.clone()
+    with pytest.raises(TypeError, match="reset_parameters.*ParameterList without"):
+        init_all(net)
+    assert torch.equal(net[0].weight, before)
+
+
+def test_train_concise_gives_the_same_losses_for_any_k():
+    net = SimpleCNN()
+    runs = [train_concise(net, k, 64, 0.001, 1, 320, optim=torch.optim.Adam) for k in (1, 3)]
+    assert runs[1].losses == pytest.approx(runs[0].losses, rel=1e-4)
+    assert runs[1].accuracies == pytest.approx(runs[0].accuracies, abs=0.02)
+    assert runs[1].settings["num_gpus"] == 3 and runs[1].status == "finished"
+
+
+def test_train_concise_starts_anew_so_that_two_runs_are_equal():
+    net = resnet18(10, width=4)
+    runs = [train_concise(net, 2, 32, 0.05, 1, 64).losses for _ in range(2)]
+    assert runs[0] == runs[1]
+
+
+@pytest.mark.parametrize("sizes", [(7, 5), (12,), (10, 2), (11, 1)])
+def test_evaluate_accuracy_gpus_is_exact(batch, sizes):
+    X, y = batch(12)
+    data = list(zip(X.split(sizes), y.split(sizes), strict=True))
+    module = SimpleCNN()
+    net = DataParallel(module, [CPU] * 3).train()
+    assert evaluate_accuracy_gpus(net, data) == evaluate_accuracy(module, data)
+    assert net.training
+
+
+def test_evaluation_brings_every_mode_back(batch):
+    net = DataParallel(resnet18(10, width=4), [CPU] * 2).train()
+    net.module[1].eval()  # a frozen layer
+    evaluate_accuracy_gpus(net, [batch(4)])
+    evaluate_accuracy(net.module, [batch(4)])
+    assert net.training and net.module[0].training and not net.module[1].training
+
+
+def test_evaluate_accuracy_gpus_uses_batchnorm_in_evaluation_mode_and_split_f(batch):
+    X, y = batch(10)
+    net = DataParallel(resnet18(10, width=4), [CPU] * 2)
+    calls = []
+
+    def split_f(X, y, devices):
+        calls.append(len(devices))
+        return split_batch(X, y, devices)
+
+    mean = net.module[1].running_mean.clone()
+    assert evaluate_accuracy_gpus(net, [(X, y)], split_f) == evaluate_accuracy(net.module, [(X, y)])
+    assert calls == [2] and torch.equal(net.module[1].running_mean, mean)
+
+
+def test_evaluate_accuracy_gpus_refuses():
+    with pytest.raises(TypeError, match="net: expected a DataParallel, got LeNet"):
+        evaluate_accuracy_gpus(LeNet(), [])
+    with pytest.raises(ValueError, match="data_iter: expected at least one minibatch"):
+        evaluate_accuracy_gpus(DataParallel(LeNet(), [CPU]), [])

@@ -1,0 +1,172 @@
+"""DDP on real ranks against one process and against the threads; nothing counted twice; a resumed run goes on."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+
+from d2lite.data.fashion_mnist import load_data_fashion_mnist
+from d2lite.models import LeNet, lenet, lenet_params
+from d2lite.training.ddp import evaluate_accuracy_ranks, my_shard, save_checkpoint, train_ddp
+from d2lite.training.evaluation import evaluate_accuracy
+from d2lite.training.from_scratch import train, train_batch
+from d2lite.training.sharding import replicate
+from d2lite.workers.pool import Workers, WorkersError
+
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="Workers needs Linux or macOS")
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def pools():
+    with pytest.warns() if (os.cpu_count() or 1) < 4 else _nothing():
+        four = Workers(4, timeout_s=20)
+    with Workers(2, timeout_s=20) as two, four:
+        yield {2: two, 4: four}
+
+
+class _nothing:
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        pass
+
+
+def by_value(fn):
+    fn.__module__ = "__main__"
+    return fn
+
+
+@by_value
+def twenty_steps(sizes, seed):
+    """DDP in float64 on this rank's shards; returns the parameters of this rank."""
+    from torch.nn.parallel import DistributedDataParallel
+
+    net = DistributedDataParallel(LeNet().double())
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    generator = torch.Generator().manual_seed(seed)
+    for n in sizes:
+        X = torch.rand(n, 1, 28, 28, generator=generator, dtype=torch.float64)
+        y = torch.randint(0, 10, (n,), generator=generator)
+        X_shard, y_shard = my_shard(X, y)
+        optimizer.zero_grad()
+        loss = F.cross_entropy(net(X_shard), y_shard, reduction="sum") / n
+        (loss * dist.get_world_size()).backward()
+        optimizer.step()
+    return [p.detach() for p in net.module.params]
+
+
+@pytest.mark.parametrize("k", [2, 4])
+def test_ranks_equal_one_process_and_the_threads_of_chapter_2(pools, k):
+    sizes = [23] * 10 + [8, 9] * 5  # uneven shards
+    generator = torch.Generator().manual_seed(3)
+    batches = [
+        (
+            torch.rand(n, 1, 28, 28, generator=generator, dtype=torch.float64),
+            torch.randint(0, 10, (n,), generator=generator),
+        )
+        for n in sizes
+    ]
+    start = [p.double() for p in lenet_params()]
+    alone = [p.clone().requires_grad_() for p in start]
+    optimizer = torch.optim.SGD(alone, lr=0.1)
+    threads = replicate(start, [CPU] * k)
+    for X, y in batches:
+        optimizer.zero_grad()
+        F.cross_entropy(lenet(X, alone), y).backward()
+        optimizer.step()
+        train_batch(X, y, threads, [CPU] * k, lr=0.1)
+    ranks = pools[k].run(twenty_steps, sizes, 3)
+    for params in ranks:
+        assert all(torch.equal(p, q) for p, q in zip(params, ranks[0], strict=True))
+    for p, q, r in zip(ranks[0], alone, threads[0], strict=True):
+        torch.testing.assert_close(p, q.detach(), rtol=0, atol=1e-9)
+        torch.testing.assert_close(p, r.detach(), rtol=0, atol=1e-9)
+
+
+def test_train_ddp_gives_the_curve_of_train(pools):
+    one = train(1, 64, 0.05, num_epochs=1, num_examples=330)
+    for k in (2, 4):
+        runs = pools[k].run(train_ddp, 64, 0.05, 1, 330)
+        assert runs[0].losses == pytest.approx(one.losses, rel=1e-4)
+        assert runs[0].losses == runs[1].losses and runs[0].accuracies == runs[1].accuracies
+        assert runs[0].settings["num_gpus"] == k and runs[0].status == "finished"
+
+
+@pytest.mark.parametrize("n", [1, 3, 101])
+def test_every_example_is_counted_once(pools, n):
+    @by_value
+    def evaluate(n):
+        _, test_iter = load_data_fashion_mnist(17, 606)
+        X, y = test_iter.images[:n].float() / 255, test_iter.labels[:n]
+        data = list(zip(X.split(17), y.split(17), strict=True))
+        shards = [my_shard(X, y)[1].tolist() for X, y in data]
+        return evaluate_accuracy_ranks(LeNet(), data), sum(shards, [])
+
+    _, test_iter = load_data_fashion_mnist(17, 606)
+    X, y = test_iter.images[:n].float() / 255, test_iter.labels[:n]
+    expected = evaluate_accuracy(LeNet(), [(X, y)])
+    answers = pools[4].run(evaluate, n)
+    assert [a for a, _ in answers] == [expected] * 4
+    assert sorted(sum((labels for _, labels in answers), [])) == sorted(y.tolist())
+
+
+def test_a_resumed_run_has_the_curve_of_an_uninterrupted_one(pools, tmp_path):
+    path = str(tmp_path / "checkpoint.pt")
+    whole = pools[2].run(train_ddp, 64, 0.05, 3, 320)[0]
+    pools[2].run(train_ddp, 64, 0.05, 1, 320, 0, path)
+    resumed = pools[2].run(train_ddp, 64, 0.05, 3, 320, 0, path)[0]
+    assert resumed.losses == whole.losses and resumed.accuracies == whole.accuracies
+    assert os.listdir(tmp_path) == ["checkpoint.pt"]
+    assert sorted(torch.load(path, weights_only=True)["net"]) == [f"params.{i}" for i in range(8)]
+
+
+def test_a_checkpoint_of_other_settings_is_refused(pools, tmp_path):
+    path = str(tmp_path / "checkpoint.pt")
+    pools[2].run(train_ddp, 64, 0.05, 1, 128, 0, path)
+    with pytest.raises(WorkersError, match="expected lr=0.1, got 0.05. Go on with the settings"):
+        pools[2].run(train_ddp, 64, 0.1, 2, 128, 0, path)
+
+
+def test_no_checkpoint_is_written_without_a_path(monkeypatch):
+    monkeypatch.setattr(torch, "save", lambda *args: pytest.fail("saved"))
+    save_checkpoint(None, None, None, None)
+
+
+def test_settings_out_of_range_are_told_as_by_train(pools):
+    with pytest.raises(WorkersError, match="ValueError: lr: expected a finite number above 0, got 0"):
+        pools[2].run(train_ddp, 64, 0, 1, 128)
+    with pytest.raises(WorkersError, match="Diverged: diverged at step"):
+        pools[2].run(train_ddp, 64, 1e6, 2, 320)
+
+
+def test_torchrun_runs_the_same_function():
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--master-port=0"]
+    options = ["--batch-size=64", "--lr=0.05", "--num-epochs=1", "--num-examples=330"]
+    out = subprocess.run(
+        [*command, "--standalone", "-m", "d2lite.training.ddp", *options],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+    assert out.returncode == 0, out.stderr[-2000:]
+    one = train(1, 64, 0.05, num_epochs=1, num_examples=330)
+    assert out.stdout.startswith("k=2 · lr 0.05 · batch 64: test accuracy ")
+    assert float(out.stdout.split("test accuracy ")[1][:5]) == pytest.approx(one.accuracy, abs=0.05)
+
+
+def test_without_torchrun_it_says_how_to_start():
+    out = subprocess.run([sys.executable, "-m", "d2lite.training.ddp"], capture_output=True, text=True, timeout=60)
+    assert out.returncode == 2 and "expected to be started by torchrun" in out.stderr
+
+
+def test_ddp_warns_of_nothing(capsys):
+    with Workers(2) as fresh:  # torch warns once a process
+        fresh.run(train_ddp, 64, 0.1, 1, 256)
+    assert "Warning" not in capsys.readouterr().out

@@ -1,0 +1,135 @@
+"""A control for each parameter, with bounds that make sense."""
+
+import math
+
+import ipywidgets as widgets
+import pytest
+
+from d2lite import train
+from d2lite.devices import num_cores, num_gpus
+from d2lite.widgets import controls
+
+
+def kinds(made):
+    return {name: type(control).__name__ for name, control in made.items()}
+
+
+def test_the_book_s_own_function():
+    made = controls.make(train, {})
+    assert list(made) == ["num_gpus", "batch_size", "lr", "num_epochs", "seed"]  # in its order, None left out
+    assert kinds(made) == {
+        "num_gpus": "IntSlider",
+        "batch_size": "Dropdown",
+        "lr": "FloatLogSlider",
+        "num_epochs": "IntSlider",
+        "seed": "BoundedIntText",
+    }
+    assert (made["num_gpus"].min, made["num_gpus"].max) == (1, max(4, num_gpus(), num_cores()))
+    assert made["batch_size"].options == (32, 64, 128, 256, 512, 1024, 2048)
+    assert (made["lr"].min, made["lr"].max) == pytest.approx((-3, 1), abs=0.02)
+    assert controls.values(made) == {"num_gpus": 1, "batch_size": 256, "lr": 0.1, "num_epochs": 10, "seed": 0}
+    assert [control.description for control in made.values()] == list(made)
+
+
+def test_initial_values_widen_the_bounds():
+    made = controls.make(train, {"num_gpus": 9, "lr": 20, "batch_size": 300, "num_epochs": 50, "seed": 7})
+    assert controls.values(made) == {"num_gpus": 9, "batch_size": 300, "lr": 20.0, "num_epochs": 50, "seed": 7}
+    assert made["num_gpus"].max == 9 and 10 ** made["lr"].max == pytest.approx(20) and made["num_epochs"].max == 50
+    assert 300 in made["batch_size"].options and 256 in made["batch_size"].options
+
+
+def test_tuples_are_bounds_and_lists_selections():
+    given = {"num_gpus": (2, 3), "lr": (0.001, 0.01), "batch_size": (64, 300), "num_epochs": [1, 5], "seed": (3, 9)}
+    made = controls.make(train, given)
+    assert (made["num_gpus"].min, made["num_gpus"].max, made["num_gpus"].value) == (2, 3, 2)
+    assert (made["lr"].min, made["lr"].max) == pytest.approx((-3, -2), abs=0.02)
+    assert made["batch_size"].options == (64, 128, 256, 300)
+    assert type(made["num_epochs"]).__name__ == "Dropdown" and made["num_epochs"].options == (1, 5)
+    assert (made["seed"].min, made["seed"].max, made["seed"].value) == (3, 9, 3)
+
+
+def function(lr, width=16, drop=0.5, name="x", fast=True, momentum=0.0, limit=None, shift=-2, *, animator=None, **more):
+    pass
+
+
+def test_other_parameters_by_the_type_of_their_default():
+    made = controls.make(function, {})
+    assert kinds(made) == {
+        "lr": "FloatLogSlider",
+        "width": "IntSlider",
+        "drop": "FloatLogSlider",
+        "name": "Text",
+        "fast": "Checkbox",
+        "momentum": "FloatText",
+        "shift": "IntSlider",
+    }
+    values = {"lr": 0.1, "width": 16, "drop": 0.5, "name": "x", "fast": True, "momentum": 0.0, "shift": -2}
+    assert controls.values(made) == values
+    for name, value in values.items():
+        control = made[name]
+        if hasattr(control, "min") and not isinstance(control, widgets.FloatLogSlider):
+            assert control.min <= value <= control.max
+    assert (made["width"].min, made["width"].max) == (1, 64)
+    linear = controls.make(function, {"drop": (0, 1), "width": (8, 32), "limit": 5})
+    assert (linear["drop"].min, linear["drop"].max, linear["drop"].value) == (0, 1, 0.5)
+    assert (linear["width"].min, linear["width"].max) == (8, 32)
+    assert controls.values(linear)["limit"] == 5
+
+
+def test_a_log_slider_gives_readable_numbers_and_keeps_what_was_given():
+    made = controls.make(train, {"lr": 0.12345})
+    slider = made["lr"]
+    assert controls.values(made)["lr"] == 0.12345
+    slider.value = 0.12345 * (1 + 1e-15)  # a page's way to send it back
+    assert slider.value != 0.12345 and controls.values(made)["lr"] == 0.12345
+    slider.value = 0.12345 * 10 ** (5 * slider.step)  # moved by five steps on the page
+    assert controls.values(made)["lr"] == 0.16
+    slider.value = 0.0375  # set by a cell
+    assert controls.values(made)["lr"] == 0.0375
+    steps = (math.log10(0.12345) - slider.min) / slider.step
+    assert steps == pytest.approx(round(steps), abs=1e-6)  # what was given is one of its steps
+
+
+def test_fixed_and_none_have_no_control():
+    assert "lr" not in controls.make(train, {}, {"lr": 0.1})
+    assert "seed" not in controls.make(train, {"seed": None})
+
+
+def without_default(query):
+    pass
+
+
+def positional(lr, /):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("fn", "given", "fixed", "error", "message"),
+    [
+        (train, {"momentum": 1}, {}, TypeError, r"momentum: expected a parameter of train \(num_gpus, batch_size, lr"),
+        (train, {}, {"momentum": 1}, TypeError, "momentum: expected a parameter of train"),
+        (train, {"animator": 1}, {}, TypeError, "animator: expected a parameter"),
+        (train, {"lr": 1}, {"lr": 1}, TypeError, "lr: expected it once"),
+        (without_default, {}, {}, TypeError, r"query: .* Give one: Panel\(without_default, query=...\), or fixed="),
+        (train, {"num_gpus": 2.0}, {}, TypeError, "num_gpus: expected a whole number from 1 to 64, got 2.0"),
+        (train, {"num_gpus": True}, {}, TypeError, "num_gpus: expected a whole number"),
+        (train, {"num_gpus": 0}, {}, ValueError, "num_gpus: expected a whole number from 1 to 64, got 0"),
+        (train, {"num_gpus": 65}, {}, ValueError, "num_gpus: expected a whole number from 1 to 64"),
+        (train, {"num_gpus": None}, {}, TypeError, "num_gpus: expected a value, got None; train has no default"),
+        (train, {"num_gpus": (1, 2.5)}, {}, TypeError, "num_gpus: expected a whole number"),
+        (train, {"lr": 0}, {}, ValueError, "lr: expected a finite number above 0, got 0"),
+        (train, {"lr": (0, 1)}, {}, ValueError, "lr: expected a finite number above 0, got 0"),
+        (train, {"lr": (1, 0.1)}, {}, ValueError, "lr: expected finite bounds with low < high"),
+        (train, {"lr": (1, 2, 3)}, {}, TypeError, r"lr: expected a tuple of two numbers \(low, high\)"),
+        (train, {"batch_size": "256"}, {}, TypeError, "batch_size: expected a positive whole number"),
+        (train, {"batch_size": []}, {}, ValueError, "batch_size: expected a list with at least one value"),
+        (train, {"seed": -1}, {}, ValueError, "seed: expected a whole number from 0 to"),
+        (function, {"name": (1, "b")}, {}, TypeError, "name: expected a tuple of two numbers"),
+        (function, {"fast": (0, 1)}, {}, TypeError, "fast: expected a number where bounds are given, got True"),
+        (function, {"width": {}}, {}, TypeError, "width: expected a number, a text, True or False, a tuple"),
+        (positional, {}, {}, TypeError, "lr: expected a parameter that can be passed by name"),
+    ],
+)  # fmt: skip
+def test_what_makes_no_sense_is_refused(fn, given, fixed, error, message):
+    with pytest.raises(error, match=message):
+        controls.make(fn, given, fixed)

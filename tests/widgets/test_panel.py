@@ -1,0 +1,324 @@
+"""Panel: the buttons do what they say, the runs and the widgets show the same, nothing is left behind."""
+
+import json
+import math
+import os
+import signal
+import sys
+import threading
+import time
+
+import pytest
+import torch
+from ipywidgets import widgets
+
+from d2lite import Panel, train
+from d2lite.data.fashion_mnist import BatchIterator
+from d2lite.devices import describe, try_gpus
+
+
+@pytest.fixture(autouse=True)
+def nothing_left():
+    before, streams = threading.active_count(), (sys.stdout, sys.stderr)
+    yield
+    assert threading.active_count() == before
+    assert (sys.stdout, sys.stderr) == streams
+
+
+def toy(num_gpus, batch_size, lr, num_epochs=2, seed=0, animator=None):
+    """A training function that learns nothing, quickly."""
+    images = torch.zeros(20, 1, 1, 1, dtype=torch.uint8)
+    train_iter = BatchIterator(images, torch.zeros(20), 10, "toys", seed=seed)
+    for epoch in range(num_epochs):
+        for _ in train_iter:
+            pass
+        animator.add(epoch + 1, lr)
+
+
+class Gate:
+    """A training function that waits at each of its steps until it is let through."""
+
+    def __init__(self):
+        self.steps, self.calls, self.at, self.through = 0, 0, threading.Semaphore(0), threading.Semaphore(0)
+        self.__name__ = "gate"
+
+    def __call__(self, lr=0.5, animator=None):
+        self.calls += 1
+        for i in range(100):
+            self.at.release()
+            assert self.through.acquire(timeout=20)
+            self.steps += 1
+            animator.add(i, lr)
+
+
+def drive(panel):
+    panel.train.click()
+    return panel.wait()
+
+
+def text(html_widget):
+    return html_widget.value
+
+
+def test_it_reads_the_function_and_shows_where_it_would_train():
+    panel = Panel(train, num_gpus=2, lr=0.2, batch_size=256, fixed={"num_examples": 100})
+    assert list(panel.controls) == ["num_gpus", "batch_size", "lr", "num_epochs", "seed"]
+    assert describe(try_gpus(2)) in text(panel._view.labels)
+    panel.controls["num_gpus"].value = 3
+    assert describe(try_gpus(3)) in text(panel._view.labels)
+    assert [b.description for b in (panel.train, panel.stop, panel.clear, panel.save)] == [
+        "Train", "Stop", "Clear", "Save"
+    ]  # fmt: skip
+    assert panel.stop.disabled and not panel.train.disabled
+    assert panel.wait() is None and "no run yet" in repr(panel)
+    panel.close()
+
+
+def test_it_takes_functions_only():
+    with pytest.raises(TypeError, match=r"Write Panel\(train\), not train\(\)"):
+        Panel(None)
+
+
+def test_real_training_in_the_panel():
+    panel = Panel(train, num_gpus=2, lr=0.1, batch_size=50, num_epochs=2, fixed={"num_examples": 100})
+    run = drive(panel)
+    assert panel.runs == [run] and run.status == "finished" and len(run.accuracies) == 2
+    assert run.settings["num_examples"] == 100 and run.devices == describe(try_gpus(2))
+    (trace,) = panel._view.curves.data
+    assert list(trace.y) == run.accuracies and trace.name == "k=2 · lr 0.1 · batch 50"
+    assert list(panel._view.bars.data[0].x) == [run.seconds_per_epoch]
+    assert run.dataset in text(panel._view.labels) and f"{run.accuracy:.1%}" in text(panel._view.table)
+    assert text(panel._view.status).startswith("Finished") and panel._view.progress.value == 1.0
+    assert "k=2 · lr 0.1 · batch 50: test accuracy" in repr(panel)
+
+
+def test_runs_lie_over_each_other_with_their_own_names():
+    panel = Panel(toy, lr=0.5, num_gpus=1, batch_size=32)
+    drive(panel)
+    drive(panel)
+    panel.controls["num_gpus"].value = 2
+    drive(panel)
+    names = ["k=1 · lr 0.5 · batch 32", "k=1 · lr 0.5 · batch 32 (2)", "k=2 · lr 0.5 · batch 32"]
+    assert [trace.name for trace in panel._view.curves.data] == names
+    assert len({(t.line.color, t.line.dash) for t in panel._view.curves.data}) == 3
+    assert [list(t.y) for t in panel._view.curves.data] == [[0.5, 0.5]] * 3
+    table = text(panel._view.table)
+    assert all(name in table for name in names) and table.count("finished") == 3
+    speed_up = panel.runs[2].examples_per_s / panel.runs[0].examples_per_s
+    assert f"<td>{speed_up:.2f}×</td>" in table and "<td>1.00×</td>" in table
+    panel.clear.click()
+    assert panel.runs == [] and len(panel._view.curves.data) == 0 and "No run yet" in text(panel._view.table)
+    assert len(panel._view.bars.data[0].x) == 0
+
+
+def test_two_clicks_start_one_run():
+    gate = Gate()
+    panel = Panel(gate)
+    clicks = [threading.Thread(target=panel.train.click) for _ in range(8)]
+    for click in clicks:
+        click.start()
+    for click in clicks:
+        click.join()
+    gate.at.acquire(timeout=20)
+    panel.train.click()
+    panel.clear.click()  # not while it trains
+    assert gate.calls == 1 and panel.train.disabled and panel.clear.disabled and not panel.stop.disabled
+    panel.stop.click()
+    gate.through.release(200)
+    assert panel.wait().status == "stopped" and gate.calls == 1 and len(panel.runs) == 1
+    assert not panel.train.disabled and panel.stop.disabled
+
+
+def test_stop_ends_within_one_step_and_train_starts_again():
+    gate = Gate()
+    panel = Panel(gate, lr=0.25)
+    panel.train.click()
+    for _ in range(3):
+        gate.at.acquire(timeout=20)
+        gate.through.release()
+    gate.at.acquire(timeout=20)
+    panel.stop.click()
+    gate.through.release()
+    run = panel.wait()
+    assert gate.steps == 4 and run.status == "stopped"
+    assert run.curves["test accuracy"] == {"x": [0, 1, 2], "y": [0.25] * 3}
+    assert text(panel._view.status).startswith("Stopped")
+    gate.through.release(200)
+    assert drive(panel).status == "finished" and [run.status for run in panel.runs] == ["stopped", "finished"]
+
+
+def test_progress_while_it_trains():
+    gate = Gate()
+
+    def slow(lr=0.5, num_epochs=4, animator=None):
+        images = torch.zeros(20, 1, 1, 1, dtype=torch.uint8)
+        for _ in range(num_epochs):
+            for _ in BatchIterator(images, torch.zeros(20), 10, "toys", seed=0):
+                gate.at.release()
+                assert gate.through.acquire(timeout=20)
+
+    panel = Panel(slow, num_epochs=4)
+    panel.train.click()
+    gate.at.acquire(timeout=20)
+    end = time.monotonic() + 10
+    while "step 1 of 2" not in text(panel._view.status) and time.monotonic() < end:
+        time.sleep(0.02)
+    assert text(panel._view.status).startswith("Epoch 1 of 4 · step 1 of 2")
+    assert panel._view.progress.value == pytest.approx(1 / 8)
+    assert "toys" in text(panel._view.labels) and "running" in text(panel._view.table)
+    gate.through.release(100)
+    panel.wait()
+
+
+def test_the_front_end_hears_at_most_five_times_a_second():
+    def busy(lr=0.5, animator=None):
+        end = time.monotonic() + 1.0
+        i = 0
+        while time.monotonic() < end:
+            animator.add(i, lr)
+            i += 1
+
+    panel = Panel(busy)
+    sent = []
+    panel._view.status.observe(lambda change: sent.append(change.new), "value")
+    run = drive(panel)
+    assert len(sent) <= 8 and len(run.curves["test accuracy"]["x"]) > 1000
+    (trace,) = panel._view.curves.data
+    assert len(trace.x) <= 2000 and trace.x[-1] == run.curves["test accuracy"]["x"][-1]  # the last state
+
+
+def test_divergence_is_shown_and_is_no_error():
+    panel = Panel(train, num_gpus=1, batch_size=50, lr=1e4, num_epochs=3, fixed={"num_examples": 200})
+    run = drive(panel)
+    assert run.status.startswith("diverged at step ") and run.status.endswith(", lr 10000")
+    assert text(panel._view.status).startswith("Diverged at step") and run.status in text(panel._view.table)
+    assert panel.wait() is run
+
+
+def test_a_value_that_is_not_a_number_ends_the_run():
+    def nan(lr=0.5, animator=None):
+        animator.add(1, 0.5)
+        animator.add(2, math.nan)
+
+    run = drive(Panel(nan))
+    assert run.status == "diverged at point 2, lr 0.5" and run.curves["test accuracy"]["y"][0] == 0.5
+
+
+def test_an_exception_is_shown_in_plain_words_and_raised_once_by_wait():
+    def broken(lr=0.5):
+        print("so far so good")
+        raise ValueError("expected <three> shards")
+
+    panel = Panel(broken)
+    panel.train.click()
+    with pytest.raises(ValueError, match="expected <three> shards"):
+        panel.wait()
+    shown = text(panel._view.messages)
+    assert "ValueError: expected &lt;three&gt; shards" in shown and "raise ValueError" in shown
+    assert "so far so good" in shown and text(panel._view.status).startswith("Failed")
+    assert panel.wait().status == "failed: ValueError"
+    assert not panel.train.disabled
+
+
+def test_settings_that_the_function_refuses_are_shown_too():
+    panel = Panel(train, num_gpus=4, batch_size=2, fixed={"num_examples": 100})
+    panel.train.click()
+    with pytest.raises(ValueError, match="Choose fewer devices"):
+        panel.wait()
+    assert "Choose fewer devices" in text(panel._view.messages)
+
+
+def test_an_interrupt_while_waiting_stops_the_run():
+    if threading.current_thread() is not threading.main_thread() or os.name == "nt":
+        pytest.skip("signals reach the main thread of POSIX systems only")
+    gate = Gate()
+    gate.through.release(1)
+    panel = Panel(gate)
+    panel.train.click()
+
+    def interrupt():
+        gate.at.acquire(timeout=20)
+        waiting.wait(20)
+        time.sleep(0.2)
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.3)
+        gate.through.release(200)
+
+    waiting = threading.Event()
+    other = threading.Thread(target=interrupt)
+    other.start()
+    with pytest.raises(KeyboardInterrupt):
+        waiting.set()
+        panel.wait()
+    other.join()
+    assert not panel.running and panel.runs[0].status == "stopped" and gate.steps <= 3
+
+
+def test_wait_gives_up_after_its_time():
+    gate = Gate()
+    panel = Panel(gate)
+    panel.train.click()
+    assert panel.wait(timeout=0.1) is None and panel.running
+    panel.stop.click()
+    gate.through.release(200)
+    assert panel.wait(timeout=20).status == "stopped"
+
+
+def test_save_writes_a_run_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    panel = Panel(toy, lr=0.5, num_gpus=1, batch_size=32, seed=7)
+    panel.save.click()
+    assert "Nothing to save" in text(panel._view.status) and not os.listdir(tmp_path)
+    drive(panel)
+    panel.save.click()
+    (name,) = os.listdir(tmp_path)
+    assert name.startswith("d2lite-runs-") and name in text(panel._view.status)
+    saved = json.loads((tmp_path / name).read_text("utf-8"))
+    assert saved["function"] == "toy" and saved["runs"][0]["curves"]["test accuracy"]["y"] == [0.5, 0.5]
+    assert saved["runs"][0]["seed"] == 7 and saved["runs"][0]["dataset"] == "toys"
+    assert panel.save_to(tmp_path / "mine.json").name == "mine.json"
+
+
+def test_a_save_that_fails_keeps_the_runs_and_says_so(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    panel = Panel(toy, lr=0.5, num_gpus=1, batch_size=32)
+    drive(panel)
+    monkeypatch.setattr(os, "replace", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    panel.save.click()
+    assert "Not saved: No space left on device" in text(panel._view.messages)
+    assert len(panel.runs) == 1 and not os.listdir(tmp_path)
+
+
+def test_two_panels_at_once():
+    gates = [Gate(), Gate()]
+    panels = [Panel(gate, lr=lr) for gate, lr in zip(gates, (0.25, 0.75), strict=True)]
+    for panel in panels:
+        panel.train.click()
+    for gate in gates:
+        gate.at.acquire(timeout=20)
+        gate.through.release(200)
+    assert [panel.wait().curves["test accuracy"]["y"][-1] for panel in panels] == [0.25, 0.75]
+
+
+def test_without_a_front_end_it_is_text():
+    panel = Panel(toy, lr=0.5, num_gpus=1, batch_size=32)
+    bundle = panel._repr_mimebundle_()
+    assert bundle["text/plain"].startswith("Panel(toy, num_gpus=1, batch_size=32, lr=0.5, num_epochs=2, seed=0)")
+    assert "application/vnd.jupyter.widget-view+json" in bundle
+
+
+def test_the_function_runs_unchanged_without_a_panel():
+    run = train(1, 50, 0.1, num_epochs=1, num_examples=100)
+    again = drive(Panel(train, num_gpus=1, batch_size=50, lr=0.1, num_epochs=1, fixed={"num_examples": 100}))
+    assert again.accuracies == run.accuracies and again.losses == run.losses
+
+
+def test_a_run_makes_no_new_widgets_and_close_ends_them_all():
+    before = len(widgets.widget._instances)
+    panel = Panel(toy, lr=0.5, num_gpus=1, batch_size=32)
+    drive(panel)
+    after_one = len(widgets.widget._instances)
+    drive(panel)
+    assert len(widgets.widget._instances) == after_one
+    panel.close()
+    assert len(widgets.widget._instances) <= before + 1
