@@ -13,13 +13,13 @@ import psutil
 
 from benchmarks.kernel import running
 from benchmarks.report import Row
-from d2lite.workers.pool import Workers
+from d2lite import Workers
 
 __all__ = ["count", "of_a_pool", "rows"]
 
 _IN_THE_KERNEL = """
 import threading, time
-from d2lite.workers.pool import Workers
+from d2lite import Workers
 workers = Workers(2)
 workers.run(len, "warm up")
 threading.Thread(target=workers.run, args=(time.sleep, 60), daemon=True).start()

@@ -15,8 +15,8 @@ BOOK = Path(__file__).parent.parent / "book"
 EVERY_S = 0.1
 _RANKS = """
 from d2lite import Panel
-from d2lite.training.ddp import train_ddp
-from d2lite.workers.pool import Workers
+from d2lite.training import train_ddp
+from d2lite import Workers
 workers = Workers({k})
 panel = Panel(lambda lr: workers.run(train_ddp, 512, lr, 1)[0], lr=0.1)
 panel.train.click()

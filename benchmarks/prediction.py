@@ -13,10 +13,9 @@ import torch
 from torch import nn
 
 from benchmarks.report import Row, machine, save, table
-from d2lite import LeNet
-from d2lite.costs.workloads import named_workload, workload
-from d2lite.profiling.calibration import calibrate, measured_seconds, predicted_step
-from d2lite.workers.pool import Workers
+from d2lite import LeNet, Workers
+from d2lite.costs import named_workload, workload
+from d2lite.profiling import calibrate, measured_seconds, predicted_step
 
 __all__ = ["NETWORKS", "RANKS", "measure", "predict", "rows", "wide_mlp"]
 

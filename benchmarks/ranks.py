@@ -11,15 +11,14 @@ import torch
 from benchmarks.kernel import ROOT, run_cells
 from benchmarks.report import Row, rounds
 from benchmarks.starts import sum_ranks
-from d2lite import num_cores
-from d2lite.workers.faults import FAULTS, diagnose, five_steps
-from d2lite.workers.pool import Workers, WorkersError
+from d2lite import Workers, WorkersError, num_cores
+from d2lite.workers import FAULTS, diagnose, five_steps
 
 __all__ = ["fault_rows", "rows", "speed_rows"]
 
 _CELL = """
-from d2lite.training.ddp import train_ddp
-from d2lite.workers.pool import Workers
+from d2lite.training import train_ddp
+from d2lite import Workers
 with Workers({k}) as workers:
     workers.run(train_ddp, {batch_size}, 0.1, {epochs}, {examples}, 0, {checkpoint!r})
 """

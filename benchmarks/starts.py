@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 
 from benchmarks.report import Row
-from d2lite.workers.pool import Workers
+from d2lite import Workers
 
 __all__ = ["rows", "sum_ranks"]
 

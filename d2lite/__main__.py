@@ -15,8 +15,7 @@ import torch
 import torch.distributed as dist
 
 import d2lite
-from d2lite.data import download
-from d2lite.data import fashion_mnist as data
+from d2lite.data import find_files, load_data_fashion_mnist, location
 from d2lite.devices import MAX_REPLICAS, describe, num_cores, num_gpus, try_gpus
 
 __all__ = ["features", "main", "report"]
@@ -65,7 +64,7 @@ def features(is_reachable=reachable):
         ("panel", shows, f"plotly, ipywidgets and anywidget are missing: {SET_UP}"),
         (
             "Fashion-MNIST, here or by download",
-            bool(download.find_files()) or (installed["torchvision"] and is_reachable()),
+            bool(find_files()) or (installed["torchvision"] and is_reachable()),
             "its server cannot be reached (or torchvision is missing): put the four .gz files into a folder "
             "fashion-mnist and set D2LITE_DATA to the folder above it; until then the drawn set is used",
         ),
@@ -95,7 +94,7 @@ def report(is_reachable=reachable):
         f"devices  CPU cores: {num_cores()}, GPUs: {num_gpus()}; num_gpus={k} gives {describe(try_gpus(k))}",
         f"threads  {torch.get_num_threads()} intra-op, unless a replica sets its own",
         f"memory   {memory()}",
-        f"data     {data.where()}",
+        f"data     {location()}",
         "versions " + ", ".join(f"{p} {version_of(p) or 'is missing'}" for p in PACKAGES),
         "",
         "What works here",
@@ -105,10 +104,17 @@ def report(is_reachable=reachable):
     return "\n".join(lines)
 
 
+def fetch():
+    """Fetch the data set, or draw the stand-in, and print what it is and where."""
+    train_iter, test_iter = load_data_fashion_mnist(256)
+    print(f"{train_iter.dataset}: {train_iter.num_examples:,} examples to train, {test_iter.num_examples:,} to test.")
+    print(location())
+
+
 def main(arguments=()):
     """Print the report; with the argument `data`, fetch the data set instead."""
     if list(arguments) == ["data"]:
-        data.main()
+        fetch()
     elif arguments:
         sys.exit("python -m d2lite: expected nothing, for the report, or data, to fetch the data set")
     else:

@@ -1,14 +1,17 @@
-"""What a running training loop tells the one who watches it, and how it is asked to stop.
+"""Events: what a running training loop reports to a listener such as a panel, and how the listener stops the loop.
 
-The data iterator and `Animator.add` call `tell`; a panel listens. Nobody listening costs one look-up.
+The data iterator and `Animator.add` call `emit`; a panel installs the listener. Without one, `emit` is one look-up.
 """
 
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Any
 
-__all__ = ["Diverged", "Stopped", "heard", "listening", "tell"]
+__all__ = ["Diverged", "Listener", "Stopped", "emit", "has_listener", "listening"]
 
-_listener = ContextVar("d2lite_listener", default=None)
+Listener = Callable[..., None]
+_listener: ContextVar[Listener | None] = ContextVar("d2lite_listener", default=None)
 
 
 class Stopped(BaseException):
@@ -19,20 +22,23 @@ class Stopped(BaseException):
 
 
 class Diverged(ArithmeticError):
-    """Raised when a loss or a point is NaN or infinite: `step` (from 1) and `lr` (None if unknown) say where.
+    """Raised when a loss or a point is NaN or infinite.
 
-    `run` holds the curves so far. `unit` says what `step` counts, `what` whose value `loss` is.
+    `step` (from 1) and `lr` (None if unknown) say where, and `status` says so in words; `run` holds the curves so far.
     """
 
-    def __init__(self, step, lr, loss, run=None, unit="step", what="loss"):
-        at = f"{unit} {step}" + ("" if lr is None else f", lr {lr:g}")
-        super().__init__(f"diverged at {at}: the {what} is {loss}. Try a learning rate ten times smaller.")
+    def __init__(
+        self, step: int, lr: float | None, value: float, run: Any = None, unit: str = "step", what: str = "loss"
+    ) -> None:
+        """`unit` names what `step` counts, and `what` names the quantity that has the `value`."""
+        self.status = f"diverged at {unit} {step}" + ("" if lr is None else f", lr {lr:g}")
+        super().__init__(f"{self.status}: the {what} is {value}. Try a learning rate ten times smaller.")
         self.step, self.lr, self.run = step, lr, run
 
 
 @contextmanager
-def listening(listener):
-    """Call `listener(event, **facts)` for all that this thread tells inside the block."""
+def listening(listener: Listener) -> Iterator[Listener]:
+    """Call `listener(event, **facts)` for each event that this thread emits inside the block."""
     token = _listener.set(listener)
     try:
         yield listener
@@ -40,17 +46,18 @@ def listening(listener):
         _listener.reset(token)
 
 
-def heard():
-    """Return whether somebody listens to this thread."""
+def has_listener() -> bool:
+    """Return whether this thread has a listener."""
     return _listener.get() is not None
 
 
-def tell(event, **facts):
-    """Tell the listener of this thread, if any; the listener may raise Stopped or Diverged.
+def emit(event: str, **facts: Any) -> None:
+    """Pass an event to the listener of this thread, if there is one; the listener may raise Stopped or Diverged.
 
-    Events: "run" (run: the record of a run that begins), "minibatch" (epoch, step, steps, dataset), "evaluation",
-    "epoch" (epoch, seconds, num_examples), "point" (names, x, y: three lists with one entry a curve).
-    Of what ranks tell, rank 0's is heard, and every rank's point with each_rank=True, as a curve of its own.
+    The events are "run" (run: the Run that begins), "minibatch" (epoch, step, steps, dataset), "evaluation",
+    "epoch" (epoch, seconds, num_examples), "waiting" (a pool waits for its ranks) and "point" (names, x, y: three lists
+    with one entry per curve). A pool passes on the events of rank 0, and of a point emitted with each_rank=True that of
+    every rank, with its `rank`: each rank is a curve of its own.
     """
     listener = _listener.get()
     if listener is not None:

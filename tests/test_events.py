@@ -2,18 +2,18 @@ import threading
 
 import pytest
 
-from d2lite.events import Stopped, listening, tell
+from d2lite.events import Stopped, emit, listening
 
 
 def test_a_listener_hears_its_own_thread_only():
-    heard = []
-    with listening(lambda event, **facts: heard.append((event, facts))):
-        tell("point", x=1)
-        other = threading.Thread(target=tell, args=("elsewhere",))
+    has_listener = []
+    with listening(lambda event, **facts: has_listener.append((event, facts))):
+        emit("point", x=1)
+        other = threading.Thread(target=emit, args=("elsewhere",))
         other.start()
         other.join()
-    tell("after")
-    assert heard == [("point", {"x": 1})]
+    emit("after")
+    assert has_listener == [("point", {"x": 1})]
 
 
 def test_stopped_passes_through_except_exception():
@@ -22,7 +22,7 @@ def test_stopped_passes_through_except_exception():
 
     with pytest.raises(Stopped), listening(listener):
         try:
-            tell("minibatch")
+            emit("minibatch")
         except Exception:
             pytest.fail("swallowed")
-    tell("minibatch")  # nobody listens any more
+    emit("minibatch")  # nobody listens any more

@@ -7,8 +7,7 @@ import sys
 import pytest
 
 from d2lite import __main__ as page
-from d2lite.data import download
-from d2lite.data import fashion_mnist as data
+from d2lite.data import location
 
 
 def verdicts(**arguments):
@@ -17,7 +16,7 @@ def verdicts(**arguments):
 
 def test_the_report_names_devices_versions_data_and_every_feature():
     text = page.report(is_reachable=lambda: False)
-    for word in ("CPU cores: ", "GPUs: ", "gives ", "memory ", "torch 2", "jupyterlab ", data.where()):
+    for word in ("CPU cores: ", "GPUs: ", "gives ", "memory ", "torch 2", "jupyterlab ", location()):
         assert word in text
     lines = text.split("What works here\n")[1].splitlines()
     assert len(lines) == len(page.features(is_reachable=lambda: False))
@@ -41,11 +40,11 @@ def test_the_version_of_what_is_not_installed_is_none():
 
 def test_the_data_is_a_yes_when_it_is_here_or_can_be_had(monkeypatch):
     name = "Fashion-MNIST, here or by download"
-    monkeypatch.setattr(download, "find_files", lambda: None)
+    monkeypatch.setattr(page, "find_files", lambda: None)
     assert not verdicts(is_reachable=lambda: False)[name][0]
     assert "D2LITE_DATA" in verdicts(is_reachable=lambda: False)[name][1]
     assert verdicts(is_reachable=lambda: True)[name][0]
-    monkeypatch.setattr(download, "find_files", lambda: ("folder", {}))
+    monkeypatch.setattr(page, "find_files", lambda: ("folder", {}))
     assert verdicts(is_reachable=lambda: False)[name][0]
 
 
@@ -66,7 +65,7 @@ def test_reachable_is_whether_a_connection_opens():
 
 
 def test_the_argument_data_fetches_the_data_and_another_is_refused(monkeypatch, capsys):
-    monkeypatch.setattr(data, "main", lambda: print("fetched"))
+    monkeypatch.setattr(page, "fetch", lambda: print("fetched"))
     page.main(["data"])
     assert capsys.readouterr().out == "fetched\n"
     with pytest.raises(SystemExit, match="expected nothing, for the report, or data"):

@@ -1,75 +1,95 @@
-"""The package's shape: imports go down only, modules stay small, `import d2lite` stays light."""
+"""The package's shape: imports go down only, rooms say what they offer, and `import d2lite` stays light."""
 
 import ast
+import re
 import subprocess
 import sys
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
 
 import d2lite
 
-PACKAGE = Path(d2lite.__file__).parent
-FLOORS = [
-    {"checks", "watch", "svg", "diagnosis", "faults", "trace", "live", "scratch", "schedules", "memory", "turns"},
-    {"ring", "roots", "exchange", "costs", "stragglers", "critical_path"},
-    {"devices", "models", "silhouettes", "download", "splits", "rank", "two_level", "presets"},
-    {"rank_agent", "rank_watch", "rank_process", "fit"},
-    {"meters", "runs", "sharding", "algorithms", "data", "workers", "workloads", "step_times"},
-    {"replicas", "evaluation", "collectives", "predict"},
-    {
-        "data_parallel",
-        "concise",
-        "distributed",
-        "figures",
-        "split_figures",
-        "fault_lab",
-        "rank_collectives",
-        "published",
-        "scaling",
-    },
-    {"timelines", "recorded_steps", "this_machine", "records", "animator", "stepper_figures", "scaling_figures"},
-    {"background", "controls", "view", "split_explorer", "stepper", "scaling_explorer"},
-    {"panel"},
-    {"__init__", "__main__"},
-]
-MODULES = sorted(PACKAGE.glob("*.py"))
+PACKAGE, ROOT = Path(d2lite.__file__).parent, Path(__file__).parents[1]
+# each room and the rooms that it may import from; "top" is the modules beside the rooms
+BELOW = {"top": (), "data": ("top",), "workers": ("top",), "costs": ("top",)}
+BELOW["collectives"] = ("top", "costs")
+BELOW["training"] = (*BELOW["collectives"], "collectives", "data", "workers")
+BELOW["profiling"] = (*BELOW["training"], "training")
+BELOW["figures"] = (*BELOW["profiling"], "profiling")
+BELOW["widgets"] = (*BELOW["figures"], "figures")
+ROOMS = [room for room in BELOW if room != "top"]
+MODULES = {".".join(p.relative_to(PACKAGE).with_suffix("").parts): p for p in sorted(PACKAGE.rglob("*.py"))}
+EACH = pytest.mark.parametrize("name", MODULES)
 
 
-def floor(name):
-    return next((i for i, names in enumerate(FLOORS) if name in names), None)
+def room_of(module):
+    return module.split(".")[0] if module.split(".")[0] in ROOMS else "top"
 
 
-def imported(tree):
-    for node in ast.walk(tree):
+def imported(source):
+    """The names d2lite.x.y that some code imports, in whatever form, those inside functions as well."""
+    for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            yield node.module
+            yield from (alias.name for alias in node.names if alias.name.split(".")[0] == "d2lite")
+        elif isinstance(node, ast.ImportFrom) and node.module.split(".")[0] == "d2lite":
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda p: p.stem)
-def test_imports_go_down_only(path):
-    mine = floor(path.stem)
-    assert mine is not None, f"{path.stem} stands on no floor"
-    below = {name.split(".")[1] for name in imported(ast.parse(path.read_text())) if name.startswith("d2lite.")}
-    for name in below & {p.stem for p in MODULES}:
-        assert floor(name) < mine, f"{path.stem} imports {name}"
+def modules_in(names):
+    """The modules of the package among imported names: d2lite.costs.step.Step is of costs.step."""
+    parts = [name.split(".")[1:] for name in names]
+    return {module for p in parts for module in (".".join(p), ".".join(p[:-1])) if module in MODULES}
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda p: p.stem)
-def test_modules_are_small_and_say_what_they_offer(path):
-    tree = ast.parse(path.read_text())
-    assert len(path.read_text().splitlines()) <= 250
+@EACH
+def test_imports_between_rooms_go_down_only(name):
+    if name not in ("__init__", "__main__"):
+        for other in modules_in(imported(MODULES[name].read_text())):
+            assert room_of(other) in (room_of(name), *BELOW[room_of(name)]), f"{name} imports {other}"
+
+
+def test_imports_inside_a_room_go_down_only():
+    graph = {name: modules_in(imported(path.read_text())) for name, path in MODULES.items()}
+    del graph["__init__"], graph["__main__"]
+    list(TopologicalSorter(graph).static_order())  # raises CycleError
+
+
+@EACH
+def test_modules_are_small_and_say_what_they_offer(name):
+    source = MODULES[name].read_text()
+    tree = ast.parse(source)
+    assert len(source.splitlines()) <= 300
     assert ast.get_docstring(tree)
-    if path.stem != "__main__":
+    if name != "__main__":
         assert any(
             isinstance(node, ast.Assign) and getattr(node.targets[0], "id", None) == "__all__" for node in tree.body
         )
     for node in ast.walk(tree):  # what is public is explained
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node in tree.body:
-            assert node.name.startswith("_") or ast.get_docstring(node), f"{path.stem}.{node.name}"
+            assert node.name.startswith("_") or ast.get_docstring(node), f"{name}.{node.name}"
+
+
+def cells(path):
+    """The code of a notebook, with `pass` for IPython's magics."""
+    import nbformat
+
+    code = "\n".join(c.source for c in nbformat.read(path, as_version=4).cells if c.cell_type == "code")
+    return re.sub(r"(?m)^(\s*)[%!].*$", r"\1pass", code)
+
+
+USERS = [p for folder in ("benchmarks", "book", "tools") for p in sorted((ROOT / folder).rglob("*.py"))]
+USERS += sorted((ROOT / "book").rglob("[0-9]*.ipynb"))
+
+
+@pytest.mark.parametrize("path", USERS, ids=lambda p: str(p.relative_to(ROOT)))
+def test_book_benchmarks_and_tools_import_from_the_package_and_its_rooms_alone(path):
+    public = {f"d2lite.{name}" for name in d2lite.__all__} | {"d2lite", *(f"d2lite.{room}" for room in ROOMS)}
+    for room in ROOMS:
+        public |= {f"d2lite.{room}.{name}" for name in getattr(d2lite, room).__all__}
+    names = set(imported(cells(path) if path.suffix == ".ipynb" else path.read_text()))
+    assert names <= public
 
 
 def test_import_loads_nothing_that_shows():
@@ -84,5 +104,8 @@ def test_import_loads_nothing_that_shows():
 def test_every_public_name_is_there():
     for name in d2lite.__all__:
         assert getattr(d2lite, name) is not None
+    for room in ROOMS:
+        for name in getattr(d2lite, room).__all__:
+            assert getattr(getattr(d2lite, room), name) is not None
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         d2lite.nothing  # noqa: B018

@@ -11,8 +11,8 @@ import time
 import torch
 import torch.distributed as dist
 
-from d2lite.collectives.on_ranks import all_reduce_on_ranks
-from d2lite.training.ddp import leave
+from d2lite import all_reduce_on_ranks
+from d2lite.training import exit_rank
 
 __all__ = ["ALGORITHMS", "seconds"]
 
@@ -74,7 +74,7 @@ def main():
     if dist.get_rank() == 0:
         with open(args.out, "w") as file:
             json.dump(record, file)
-    leave()
+    exit_rank()
 
 
 if __name__ == "__main__":

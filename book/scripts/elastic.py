@@ -14,8 +14,8 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from d2lite.events import listening
-from d2lite.training.ddp import leave, train_ddp
+from d2lite import listening
+from d2lite.training import exit_rank, train_ddp
 
 __all__ = ["main"]
 
@@ -54,7 +54,7 @@ def main():
         log("error", type=type(error).__name__, message=str(error).splitlines()[0])
         raise
     log("finished", accuracy=run.accuracy, losses=len(run.losses))
-    leave()
+    exit_rank()
 
 
 if __name__ == "__main__":

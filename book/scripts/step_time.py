@@ -18,7 +18,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from d2lite import LeNet, load_data_fashion_mnist
-from d2lite.training.ddp import leave, my_shard, train_ddp
+from d2lite.training import exit_rank, my_shard, train_ddp
 
 __all__ = ["NETS", "mlp"]
 
@@ -98,7 +98,7 @@ def main():
     if dist.get_rank() == 0:
         with open(args.out, "w") as file:
             json.dump(record, file)
-    leave()
+    exit_rank()
 
 
 if __name__ == "__main__":

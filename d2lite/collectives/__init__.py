@@ -1,1 +1,42 @@
-"""Who sends what to whom."""
+"""Who sends what to whom: schedules, plans, and what carries them out on tensors and on ranks."""
+
+from d2lite.collectives.execute import WRITE, exchange, execute
+from d2lite.collectives.on_devices import (
+    all_gather,
+    all_reduce,
+    all_reduce_many,
+    all_reduce_naive,
+    assign_owners,
+    broadcast,
+    check_tensors,
+    reduce,
+    reduce_scatter,
+)
+from d2lite.collectives.on_ranks import all_reduce_on_ranks
+from d2lite.collectives.planner import ALGORITHMS, COLLECTIVES, make_plan
+from d2lite.collectives.schedule import Move, Plan, at_once, backwards, relabel, side_by_side
+
+__all__ = [
+    "ALGORITHMS",
+    "COLLECTIVES",
+    "Move",
+    "Plan",
+    "WRITE",
+    "all_gather",
+    "all_reduce",
+    "all_reduce_many",
+    "all_reduce_naive",
+    "all_reduce_on_ranks",
+    "assign_owners",
+    "at_once",
+    "backwards",
+    "broadcast",
+    "check_tensors",
+    "exchange",
+    "execute",
+    "make_plan",
+    "reduce",
+    "reduce_scatter",
+    "relabel",
+    "side_by_side",
+]

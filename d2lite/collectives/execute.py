@@ -6,7 +6,7 @@ import torch
 
 from d2lite.trace import Send
 
-__all__ = ["WRITE", "carry_out", "exchange", "rows"]
+__all__ = ["WRITE", "execute", "exchange", "rows"]
 
 WRITE = {  # what a device does with a chunk that it gets: write(mine, what_came)
     "sum": torch.Tensor.add_,
@@ -26,7 +26,7 @@ def exchange(moves, chunks, op=None):
         WRITE[op](chunks[move.dst][move.chunk], what)
 
 
-def carry_out(plan, chunks, op="sum", trace=None):
+def execute(plan, chunks, op="sum", trace=None):
     """Carry out a plan in place on `chunks`, chunks[i][c] being chunk c on device i; write to `trace` what is sent."""
     if trace is not None:
         _begin(trace, plan, chunks)

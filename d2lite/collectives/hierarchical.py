@@ -6,7 +6,7 @@ each of its devices holds one part; then the devices that hold the same part on 
 
 from d2lite._checks import positive_int
 from d2lite.collectives.ring import ring_all_gather, ring_reduce_scatter
-from d2lite.collectives.schedule import placed, side_by_side
+from d2lite.collectives.schedule import relabel, side_by_side
 
 __all__ = ["hosts_of", "two_level_all_gather", "two_level_reduce_scatter"]
 
@@ -40,6 +40,6 @@ def two_level_all_gather(k, per_host=None):
 def _rings(ring, hosts):
     """The schedules of one ring a host, and of one ring for each place in a host."""
     places = [list(place) for place in zip(*hosts, strict=True)]  # places[j]: the j-th device of every host
-    within = [placed(ring(len(host)), host, places) for host in hosts]  # chunk j of a host's ring is all of places[j]
-    across = [placed(ring(len(place)), place, [[i] for i in place]) for place in places]
+    within = [relabel(ring(len(host)), host, places) for host in hosts]  # chunk j of a host's ring is all of places[j]
+    across = [relabel(ring(len(place)), place, [[i] for i in place]) for place in places]
     return side_by_side(*within), side_by_side(*across)

@@ -4,7 +4,7 @@ import torch
 import torch.distributed as dist
 
 from d2lite.collectives.execute import WRITE, rows
-from d2lite.collectives.on_devices import check_inputs
+from d2lite.collectives.on_devices import check_tensors
 from d2lite.collectives.planner import cut, make_plan
 
 __all__ = ["all_reduce_on_ranks"]
@@ -14,9 +14,9 @@ def all_reduce_on_ranks(tensor, op="sum", algorithm="ring", per_host=None):
     """Replace this rank's `tensor`, in place, by the sum, the mean or the maximum of those of all ranks.
 
     Called on every rank of the process group, like torch.distributed.all_reduce; shape and dtype must be the same on
-    all. For `op`, `algorithm` and `per_host` see collectives.all_reduce_by, which does the same bit for bit.
+    all. For `op`, `algorithm` and `per_host` see collectives.all_reduce, which does the same bit for bit.
     """
-    check_inputs([tensor], op)
+    check_tensors([tensor], op)
     rank, k = dist.get_rank(), dist.get_world_size()
     plan = make_plan("all_reduce", algorithm, k, per_host=per_host)
     with rows([tensor]) as (row,), torch.no_grad():

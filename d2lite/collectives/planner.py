@@ -5,44 +5,29 @@ own: they reduce-scatter and all-gather. The rest is put together from these, an
 """
 
 from d2lite._checks import positive_int
-from d2lite.collectives import hierarchical as two_level
-from d2lite.collectives import naive as roots
-from d2lite.collectives import ring
-from d2lite.collectives.schedule import Move, Plan, at_once, placed
+from d2lite.collectives import all_pairs, hierarchical, naive, parameter_server, ring, tree
+from d2lite.collectives.schedule import Plan, at_once, relabel
 
-__all__ = [
-    "ALGORITHMS",
-    "COLLECTIVES",
-    "all_pairs_all_gather",
-    "all_pairs_reduce_scatter",
-    "check_device",
-    "cut",
-    "make_plan",
-]
+__all__ = ["ALGORITHMS", "COLLECTIVES", "check_device", "cut", "make_plan"]
 
 COLLECTIVES = ("all_reduce", "broadcast", "reduce", "reduce_scatter", "all_gather")
 
 
-def all_pairs_reduce_scatter(k):
-    """Return one step: each device sends chunk c to device c, for all c: every device is the server of a chunk."""
-    return at_once([[Move(i, c, c)] for c in range(k) for i in range(k) if i != c])
-
-
-def all_pairs_all_gather(k):
-    """Return one step: each device c sends chunk c to all others."""
-    return at_once([[Move(c, i, c)] for c in range(k) for i in range(k) if i != c])
-
-
 _ONE_ROOT = {  # broadcast, reduce, scatter, gather
-    "naive": (roots.naive_broadcast, roots.naive_reduce, roots.naive_scatter, roots.naive_gather),
-    "tree": (roots.tree_broadcast, roots.tree_reduce, roots.tree_scatter, roots.tree_gather),
-    "parameter server": (roots.server_broadcast, roots.server_reduce, roots.server_scatter, roots.server_gather),
+    "naive": (naive.naive_broadcast, naive.naive_reduce, naive.naive_scatter, naive.naive_gather),
+    "tree": (tree.tree_broadcast, tree.tree_reduce, tree.tree_scatter, tree.tree_gather),
+    "parameter server": (
+        parameter_server.server_broadcast,
+        parameter_server.server_reduce,
+        parameter_server.server_scatter,
+        parameter_server.server_gather,
+    ),
 }
 _MANY_ROOTS = {  # reduce_scatter, all_gather
     "ring": (ring.ring_reduce_scatter, ring.ring_all_gather),
     "ring both ways": (ring.two_way_reduce_scatter, ring.two_way_all_gather),
-    "two-level": (two_level.two_level_reduce_scatter, two_level.two_level_all_gather),
-    "all pairs": (all_pairs_reduce_scatter, all_pairs_all_gather),
+    "two-level": (hierarchical.two_level_reduce_scatter, hierarchical.two_level_all_gather),
+    "all pairs": (all_pairs.all_pairs_reduce_scatter, all_pairs.all_pairs_all_gather),
 }
 ALGORITHMS = ("naive", "tree", "ring", "ring both ways", "two-level", "parameter server", "all pairs")
 
@@ -84,8 +69,8 @@ def _one_root(collective, schedules, k, root):
     if collective == "reduce":
         return Plan([root], reduce(k, root), [])
     if collective == "reduce_scatter":
-        return Plan([0] * k, placed(reduce(k), range(k), whole), scatter(k))
-    return Plan(list(range(k)), [], gather(k) + placed(broadcast(k), range(k), whole))
+        return Plan([0] * k, relabel(reduce(k), range(k), whole), scatter(k))
+    return Plan(list(range(k)), [], gather(k) + relabel(broadcast(k), range(k), whole))
 
 
 def _many_roots(collective, algorithm, k, root, per_host):
@@ -103,8 +88,8 @@ def _many_roots(collective, algorithm, k, root, per_host):
         return Plan(owners, [], gathered)
     direct = at_once if algorithm == "all pairs" else list
     if collective == "broadcast":
-        return Plan([root] * len(owners), [], placed(direct(roots.naive_scatter(k, root)), range(k), own) + gathered)
-    return Plan(owners, added, placed(direct(roots.naive_gather(k, root)), range(k), own))
+        return Plan([root] * len(owners), [], relabel(direct(naive.naive_scatter(k, root)), range(k), own) + gathered)
+    return Plan(owners, added, relabel(direct(naive.naive_gather(k, root)), range(k), own))
 
 
 def cut(row, k, num_chunks):

@@ -4,7 +4,7 @@ Source: Patarasuk and Yuan 2009, Bandwidth optimal all-reduce algorithms for clu
 Distrib. Comput. 69(2).
 """
 
-from d2lite.collectives.schedule import Move, placed, side_by_side
+from d2lite.collectives.schedule import Move, relabel, side_by_side
 
 __all__ = ["ring_all_gather", "ring_reduce_scatter", "two_way_all_gather", "two_way_reduce_scatter"]
 
@@ -38,6 +38,6 @@ def two_way_all_gather(k):
 def _both_ways(steps, k):
     """The even chunks go round by `steps`, the odd ones the other way: i stands where -i stood, modulo k."""
     back = [-i % k for i in range(k)]
-    up = placed(steps, range(k), [[2 * i] for i in range(k)])
-    down = placed(steps, back, [[2 * i + 1] for i in back])
+    up = relabel(steps, range(k), [[2 * i] for i in range(k)])
+    down = relabel(steps, back, [[2 * i + 1] for i in back])
     return side_by_side(up, down)

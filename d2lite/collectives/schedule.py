@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import NamedTuple
 
-__all__ = ["Move", "Plan", "at_once", "backwards", "placed", "side_by_side"]
+__all__ = ["Move", "Plan", "at_once", "backwards", "relabel", "side_by_side"]
 
 
 class Move(NamedTuple):
@@ -32,7 +32,7 @@ class Plan:
     spread: list
 
 
-def placed(steps, devices=None, chunks=None):
+def relabel(steps, devices=None, chunks=None):
     """Return a schedule with device i renamed to devices[i], and chunk c to all of the list chunks[c]."""
     devices = devices or range(1 + max((max(m.src, m.dst) for moves in steps for m in moves), default=0))
     chunks = chunks or [[c] for c in range(1 + max((m.chunk for moves in steps for m in moves), default=0))]

@@ -186,8 +186,12 @@ def all_reduce_seconds(algorithm, k, n_bytes, cluster):
 
 
 def lower_bound_n_bytes(k, n_bytes):
-    """Return the bytes that each of k devices must send at least, whatever the algorithm (Patarasuk and Yuan, 2009)."""
-    return 2 * (k - 1) / k * n_bytes
+    """Return 2 (k - 1) / k * n_bytes: what the busiest of k devices must send at least to sum tensors of `n_bytes`.
+
+    Source: Patarasuk and Yuan 2009, Bandwidth optimal all-reduce algorithms for clusters of workstations, J. Parallel
+    Distrib. Comput. 69(2). A ring reaches it; gathering on the first device does not: that one sends (k - 1) * n_bytes.
+    """
+    return 2 * (positive_int("k", k) - 1) / k * n_bytes
 
 
 def messages_seconds(messages, cluster):

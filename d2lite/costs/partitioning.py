@@ -17,10 +17,8 @@ __all__ = [
     "Layer",
     "Message",
     "Traffic",
-    "all_reduce_bound",
     "all_ways",
     "bytes_sent",
-    "label",
     "layers_of",
     "messages",
     "stages",
@@ -230,21 +228,3 @@ def all_ways(layers, k):
     """Return {way: its Traffic, or None where the batch or the layers are too few for k devices}."""
     most = {"data": layers[-1].output_shape[0], "layers": sum(layer.n_macs > 0 for layer in layers), "network": k}
     return {way: bytes_sent(way, layers, k) if k <= most[way] else None for way in WAYS}
-
-
-def all_reduce_bound(n_bytes, k):
-    """Return 2 (k - 1) / k * n_bytes: what the busiest of k devices must send at least to sum tensors of n_bytes.
-
-    Source: Patarasuk and Yuan 2009, Bandwidth optimal all-reduce algorithms for clusters of workstations, J. Parallel
-    Distrib. Comput. 69(2). A ring reaches it; gathering on the first device does not: that one sends (k - 1) * n_bytes.
-    """
-    return 2 * (positive_int("k", k) - 1) / k * n_bytes
-
-
-def label(n_bytes):
-    """Return a size in three digits and a unit: 904544 -> "905 KB"."""
-    for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("KB", 1e3)):
-        if n_bytes >= 0.9995 * size:
-            value = n_bytes / size
-            return f"{value:.{2 if value < 9.995 else 1 if value < 99.95 else 0}f} {unit}"
-    return f"{round(n_bytes)} B"

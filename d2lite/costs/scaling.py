@@ -8,7 +8,7 @@ from d2lite.costs.step import crossover_batch_size, gpu_hours, predict_step
 from d2lite.costs.stragglers import normal_wait
 from d2lite.costs.workloads import named_workload
 
-__all__ = ["GPUS", "Outcome", "Setup", "crossover", "outcome", "outcomes", "sentence"]
+__all__ = ["GPUS", "Outcome", "Setup", "crossover", "outcome", "outcomes", "summary"]
 
 GPUS = (1, *(n for i in range(1, 14) for n in (2**i, 3 * 2 ** (i - 1)) if n < 10_000), 10_000)
 
@@ -87,7 +87,7 @@ def _cluster(setup):
     return Cluster(setup.inside, setup.across, setup.per_host)
 
 
-def sentence(setup, k, price=0.0):
+def summary(setup, k, price=0.0):
     """Return in words (HTML) what is predicted for k GPUs at `price` for an hour of one GPU."""
     one, many = outcome(setup, 1), outcome(setup, k)
     if many is None:

@@ -82,8 +82,8 @@ def predict_step(
     compute_end = device.overhead_s + arithmetic_s
     events = [Event(0, "forward", "forward", 0.0, forward_end)]
     ready = sent = forward_end
-    for i, (share, n_bytes) in enumerate(bucket_sums(workload, caps)):
-        start, ready = ready, forward_end + (compute_end - forward_end) * share
+    for i, (fraction, n_bytes) in enumerate(bucket_sums(workload, caps)):
+        start, ready = ready, forward_end + (compute_end - forward_end) * fraction
         events.append(Event(0, "backward", f"backward {i}", start, ready))
         if k > 1:
             start = max(sent, ready if overlap else compute_end)

@@ -15,7 +15,9 @@ from pathlib import Path
 
 import numpy as np
 
-__all__ = ["FILES", "cache_folder", "download", "failed_lately", "find_files", "note_failure", "read_idx"]
+from d2lite.data.cache import cache_folder
+
+__all__ = ["FILES", "download", "failed_lately", "find_files", "note_failure", "read_idx"]
 
 # the four files and their MD5 sums, as torchvision.datasets.FashionMNIST lists them
 FILES = {
@@ -28,11 +30,6 @@ PROBE_S = 3  # seconds a mirror has to answer
 STALL_S = 30  # seconds without a byte after which a download is given up
 LATELY_S = 3600  # seconds for which ranks believe a failure and do not try themselves
 _FAILED = ".not-downloaded"
-
-
-def cache_folder():
-    """Return the folder for downloaded and drawn data: $XDG_CACHE_HOME/d2lite or ~/.cache/d2lite."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "d2lite"
 
 
 def find_files():

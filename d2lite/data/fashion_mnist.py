@@ -1,6 +1,5 @@
 """The data set in memory and the iterator over its minibatches."""
 
-import contextlib
 import functools
 import os
 import shutil
@@ -13,9 +12,10 @@ import torch.nn.functional as F
 
 from d2lite._checks import positive_int
 from d2lite.data import download, silhouettes
-from d2lite.events import tell
+from d2lite.data.cache import cache_folder, load_or_make
+from d2lite.events import emit
 
-__all__ = ["FASHION_MNIST", "SILHOUETTES", "BatchIterator", "load_data_fashion_mnist", "quick", "where"]
+__all__ = ["FASHION_MNIST", "SILHOUETTES", "BatchIterator", "load_data_fashion_mnist", "location"]
 
 FASHION_MNIST = "Fashion-MNIST"
 SILHOUETTES = "silhouettes (drawn)"
@@ -73,7 +73,7 @@ class BatchIterator:
             for images, labels in zip(
                 self.images.split(self.batch_size), self.labels.split(self.batch_size), strict=True
             ):
-                tell("evaluation")
+                emit("evaluation")
                 yield self._to_float(images), labels
             return
         epoch, self.epoch = self.epoch, self.epoch + 1
@@ -81,10 +81,10 @@ class BatchIterator:
         order = torch.randperm(self.num_examples, generator=generator)
         start = time.perf_counter()
         for step, index in enumerate(order.split(self.batch_size)):
-            tell("minibatch", epoch=epoch, step=step, steps=len(self), dataset=self.dataset)
+            emit("minibatch", epoch=epoch, step=step, steps=len(self), dataset=self.dataset)
             yield self._to_float(self.images.index_select(0, index)), self.labels[index]
         seconds = time.perf_counter() - start
-        tell("epoch", epoch=epoch, seconds=seconds, num_examples=self.num_examples)
+        emit("epoch", epoch=epoch, seconds=seconds, num_examples=self.num_examples)
 
     def _to_float(self, images):
         X = images.float().div_(255)
@@ -93,17 +93,12 @@ class BatchIterator:
         return X
 
 
-def quick(full, small):
-    """Return `full`, or `small` where D2LITE_QUICK=1 asks for a short run (the tests do)."""
-    return small if os.environ.get("D2LITE_QUICK") == "1" else full
-
-
-def where():
+def location():
     """Return a line that says which data set is here and where, without downloading anything."""
     found = download.find_files()
     if found:
         return f"{FASHION_MNIST} in {found[0]}"
-    return f"{FASHION_MNIST} is not here yet: downloaded on first use, else {SILHOUETTES} in {download.cache_folder()}"
+    return f"{FASHION_MNIST} is not here yet: downloaded on first use, else {SILHOUETTES} in {cache_folder()}"
 
 
 def _dataset(num_examples):
@@ -117,7 +112,7 @@ def _dataset(num_examples):
 
 def _find_or_download():
     """Return (folder, names) of whole files, or None where there are none to be had."""
-    cache = download.cache_folder() / "fashion-mnist"
+    cache = cache_folder() / "fashion-mnist"
     found = download.find_files()
     if found and found[0] == cache:
         try:
@@ -156,7 +151,7 @@ def _download_once(cache):
 def _read(folder, names):
     """Return ((train images, labels), (test images, labels)) as uint8 [n, 1, 28, 28] and int64 [n]."""
     about = [(str(folder / name), (folder / name).stat().st_size, (folder / name).stat().st_mtime_ns) for name in names]
-    return _kept("fashion-mnist.pt", repr(about), lambda: _unpacked(folder, names))
+    return load_or_make("fashion-mnist.pt", repr(about), lambda: _unpacked(folder, names))
 
 
 def _unpacked(folder, names):
@@ -175,45 +170,4 @@ def _unpacked(folder, names):
 @functools.lru_cache(maxsize=4)
 def _drawn(n, seed):
     """Return images, labels of the drawn set."""
-    return _kept(f"silhouettes-{silhouettes.VERSION}-{n}-{seed}.pt", "drawn", lambda: silhouettes.draw(n, seed))
-
-
-def _kept(name, about, make):
-    """Return make()'s tensors from a file in the cache; all processes that map it share its memory.
-
-    The file is made anew where it is missing, damaged, or was made of something else than `about` says.
-    """
-    path = download.cache_folder() / name
-    if kept := _mapped(path, about):
-        return kept
-    made = make()
-    part = path.with_suffix(f".{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        torch.save({"about": about, "tensors": made}, part)
-        if not _mapped(path, about):  # else another rank was faster: one file for all
-            os.replace(part, path)
-    except (OSError, RuntimeError):  # a full disk or a read-only home: it costs a second each time
-        return made
-    finally:
-        with contextlib.suppress(OSError):  # renamed, or never made
-            part.unlink()
-    return _mapped(path, about) or made
-
-
-def _mapped(path, about):
-    """Return the tensors of a file of `_kept`, or None if it is not there, cut short, or about something else."""
-    with contextlib.suppress(Exception):  # a damaged file can raise nearly anything
-        kept = torch.load(path, weights_only=True, mmap=True)
-        return kept["tensors"] if kept["about"] == about else None
-
-
-def main():
-    """Fetch the data, say where it is: `python -m d2lite.data.fashion_mnist`."""
-    train_iter, test_iter = load_data_fashion_mnist(256)
-    print(f"{train_iter.dataset}: {train_iter.num_examples:,} examples to train, {test_iter.num_examples:,} to test.")
-    print(where())
-
-
-if __name__ == "__main__":
-    main()
+    return load_or_make(f"silhouettes-{silhouettes.VERSION}-{n}-{seed}.pt", "drawn", lambda: silhouettes.draw(n, seed))

@@ -7,10 +7,11 @@ import html
 
 import plotly.graph_objects as go
 
-from d2lite.costs.partitioning import all_reduce_bound, label
+from d2lite._format import format_bytes
+from d2lite.costs.alpha_beta import lower_bound_n_bytes
 from d2lite.figures.runs import GREY, PALETTE, layout
 
-__all__ = ["MOST", "least_n_bytes", "step_figure"]
+__all__ = ["MOST", "least_n_bytes", "collective_figure"]
 
 MOST = 16  # devices; more rows cannot be read
 NONE, SOME, MORE, WHOLE = "#E6E6E6", (214, 230, 242), (76, 148, 200), "#66C2A4"  # cells by what they hold of a chunk
@@ -22,20 +23,20 @@ _HEIGHT = 440  # pixels, for any number of devices: a figure that grows moves th
 def least_n_bytes(trace):
     """Return the bytes that the busiest device must send at least, whatever the algorithm; None where it is unknown.
 
-    2 (k - 1) / k of the tensor for an all-reduce (see splits.all_reduce_bound), half of it for a reduce-scatter or an
+    2 (k - 1) / k of the tensor for an all-reduce (see lower_bound_n_bytes), half of it for a reduce-scatter or an
     all-gather; the whole tensor for a broadcast, which the source must send once, or a reduce.
     """
     k, n_bytes = trace.world_size, sum(trace.chunk_n_bytes)
     if trace.collective == "all_reduce":
-        return all_reduce_bound(n_bytes, k)
+        return lower_bound_n_bytes(k, n_bytes)
     if trace.collective in ("reduce_scatter", "all_gather"):
-        return all_reduce_bound(n_bytes, k) / 2
+        return lower_bound_n_bytes(k, n_bytes) / 2
     if trace.collective in ("broadcast", "reduce"):
         return n_bytes if k > 1 else 0
     return None
 
 
-def step_figure(trace, step):
+def collective_figure(trace, step):
     """Return a plotly figure of a Trace after `step` of its steps, with the messages of the last of them as arrows.
 
     At the left each row is a device and each column a chunk; the number in a cell, and its colour, says of how many
@@ -107,7 +108,8 @@ def _arrows(trace, step):
             x += [places[send], places[send], None]
             y += [send.src, send.dst, None]
             angles += [0, 180 if send.dst > send.src else 0, 0]
-            about += [f"device {send.src} to device {send.dst}: chunk {send.chunk}, {label(send.n_bytes)}"] * 2 + [""]
+            text = f"device {send.src} to device {send.dst}: chunk {send.chunk}, {format_bytes(send.n_bytes)}"
+            about += [text, text, ""]
         yield go.Scatter(
             x=x,
             y=y,
@@ -165,7 +167,7 @@ def _bars(trace, step):
         y=[] if least is None else [-0.5, k - 0.5],
         xaxis="x2",
         yaxis="y2",
-        name="" if least is None else f"the busiest sends {label(least)} at least",
+        name="" if least is None else f"the busiest sends {format_bytes(least)} at least",
         mode="lines",
         line={"color": PALETTE[2], "dash": "dash", "width": 2.5},
         hoverinfo="skip",
@@ -179,6 +181,7 @@ def _axes(trace, step):
     longest = max([*trace.sent_n_bytes(), least_n_bytes(trace) or 0]) or 1
     plain = {"showgrid": False, "zeroline": False, "fixedrange": True, "color": GREY, "showline": False}
     small = {"font": {"size": 13}, "standoff": 6}
+    sent = [format_bytes(n_bytes) for n_bytes in trace.sent_n_bytes(step)]
     gap = {"ticks": "outside", "ticklen": 4, "tickcolor": "rgba(0,0,0,0)"}  # between a label and its row
     devices = plain | gap | {"range": [k - 0.5, -0.5], "tickvals": list(range(k))}
     return {
@@ -191,5 +194,5 @@ def _axes(trace, step):
         "xaxis2": plain
         | {"domain": [0.8, 1], "range": [0, 1.04 * longest], "anchor": "y2", "showticklabels": False, "ticks": ""}
         | {"title": small | {"text": "sent so far"}},
-        "yaxis2": devices | {"anchor": "x2", "ticktext": [label(n_bytes) for n_bytes in trace.sent_n_bytes(step)]},
+        "yaxis2": devices | {"anchor": "x2", "ticktext": sent},
     }

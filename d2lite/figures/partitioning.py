@@ -7,9 +7,10 @@ stands on a plate of its own; only the titles, large and bold, are grey on the p
 import math
 
 from d2lite._checks import positive_int
-from d2lite.costs.partitioning import WAYS, bytes_sent, label, messages, stages
+from d2lite._format import format_bytes
+from d2lite.costs.partitioning import WAYS, bytes_sent, messages, stages
 
-__all__ = ["COLOURS", "MOST", "bars", "picture"]
+__all__ = ["COLOURS", "MOST", "partition_figure", "traffic_bars"]
 
 MOST = 8  # columns of a picture
 GREY = "#797979"  # 4.35:1 on both pages, where large bold text wants 3:1
@@ -26,7 +27,7 @@ _ROW, _TOP, _COLUMN = 30, 58, 220  # pixels: height of a row, of the title, widt
 _LOWEST, _HIGHEST = 4, 12  # bars go from 10 KB to 1 TB
 
 
-def picture(way, layers, k):
+def partition_figure(way, layers, k):
     """Return a plotly figure of one iteration over k devices, cut in one way: time goes down, devices side by side.
 
     A box is a layer with what follows it, labelled with the bytes of its parameters or with the channels it keeps; an
@@ -35,7 +36,7 @@ def picture(way, layers, k):
     """
     import plotly.graph_objects as go
 
-    positive_int("k", k, MOST, "More columns cannot be read; bars() draws more devices.")
+    positive_int("k", k, MOST, "More columns cannot be read; traffic_bars() draws more devices.")
     sent = messages(way, layers, k)
     units = stages(layers, sum(layer.n_macs > 0 for layer in layers))
     steps = {"data": _data_steps, "layers": _layers_steps, "network": _network_steps}[way](layers, units, sent, k)
@@ -102,14 +103,14 @@ def _name(unit):
 
 
 def _parameters(unit):
-    return f"{_name(unit)} · {label(sum(layer.params_n_bytes for layer in unit))}"
+    return f"{_name(unit)} · {format_bytes(sum(layer.params_n_bytes for layer in unit))}"
 
 
 def _title(way, layers, k):
     total = bytes_sent(way, layers, k).n_bytes
     devices = f"{k} device" + ("s" if k > 1 else "")
     small = f"an iteration of {layers[-1].output_shape[0]} examples on {devices}; computed from shapes"
-    return f"Cut: {WAYS[way]}. Sent: {label(total)}", small
+    return f"Cut: {WAYS[way]}. Sent: {format_bytes(total)}", small
 
 
 def _arrow(notes, y, sent, k):
@@ -119,7 +120,7 @@ def _arrow(notes, y, sent, k):
     colour, ink = COLOURS[kind]
     heads = dict(arrowcolor=colour, arrowwidth=2.5, arrowhead=2, arrowside="end" if len(sent) == 1 else "end+start")
     notes.append(dict(x=dst, y=y, ax=src, ay=y, axref="x", ayref="y", text="", showarrow=True) | heads)
-    notes.append(_plate(f"{kind} {label(n_bytes)}", (src + dst) / 2, y, colour, ink))
+    notes.append(_plate(f"{kind} {format_bytes(n_bytes)}", (src + dst) / 2, y, colour, ink))
     what = "<br>".join(dict.fromkeys(m.what for m in sent)) + (f"<br>{len(sent)} messages" if len(sent) > 1 else "")
     return dict(
         type="scatter",
@@ -134,7 +135,7 @@ def _arrow(notes, y, sent, k):
     )
 
 
-def bars(traffics, title="", subtitle="computed from shapes"):
+def traffic_bars(traffics, title="", subtitle="computed from shapes"):
     """Return a plotly figure with one bar a way: bytes sent in one iteration, on a logarithmic axis that stays put.
 
     `traffics` is what all_ways(layers, k) returned; a way that cannot be has no bar and says so, nor has 0 bytes.
@@ -159,13 +160,14 @@ def bars(traffics, title="", subtitle="computed from shapes"):
     )
     for row, (way, traffic) in enumerate(traffics.items()):
         figure.add_annotation(**_plate(f"cut {WAYS[way]}", 0, row, *PLATE, xref="paper", xanchor="right", xshift=-6))
-        text = (
-            "not with so many devices" if traffic is None else label(traffic.n_bytes) if traffic.n_bytes else "nothing"
-        )
+        if traffic is None:
+            text = "not with so many devices"
+        else:
+            text = format_bytes(traffic.n_bytes) if traffic.n_bytes else "nothing"
         x = max(_LOWEST, math.log10(sizes[row] or 1))
         figure.add_annotation(**_plate(text, x, row, *PLATE, xanchor="left", xshift=6))
     for power in range(_LOWEST, _HIGHEST + 1, 2):
-        text = label(10**power).replace(".00", "").replace(".0", "")
+        text = format_bytes(10**power).replace(".00", "").replace(".0", "")
         figure.add_annotation(**_plate(text, power, 0, *PLATE, yref="paper", yanchor="top", yshift=-6))
     return figure
 

@@ -5,12 +5,11 @@ neighbours in colour, dash and marker.
 """
 
 import html
-from collections import Counter
 
 import numpy as np
 import plotly.graph_objects as go
 
-from d2lite.training.run import of_a_rank, short
+from d2lite.training.run import legends
 
 __all__ = [
     "GREY",
@@ -21,7 +20,6 @@ __all__ = [
     "curves",
     "curves_of",
     "is_accuracy",
-    "labels",
     "layout",
     "seconds_per_epoch",
     "style",
@@ -41,23 +39,6 @@ _HEIGHT = 370  # pixels, fixed: a figure that grows moves the page
 def style(i):
     """Return (colour, dash, marker) of the i-th run; the first twenty differ in colour or dash, most in both."""
     return PALETTE[i % len(PALETTE)], DASHES[i % len(DASHES)], MARKERS[i % len(MARKERS)]
-
-
-def labels(runs):
-    """Return one legend a run, all different: equal ones get the settings that tell them apart, then " (2)"."""
-    names = [run.label for run in runs]
-    for label in [name for name, n in Counter(names).items() if n > 1]:
-        same = [i for i, name in enumerate(names) if name == label]
-        for setting in dict.fromkeys(s for i in same for s in runs[i].settings):
-            values = [short(runs[i].settings.get(setting)) for i in same]
-            if len(set(values)) > 1:
-                for i, value in zip(same, values, strict=True):
-                    names[i] += f" · {setting.removeprefix('num_')} {value}"
-    seen = Counter()
-    for i, name in enumerate(names):
-        seen[name] += 1
-        names[i] += f" ({seen[name]})" if seen[name] > 1 else ""
-    return names
 
 
 def thin(x, y, most=MAX_POINTS):
@@ -88,7 +69,7 @@ def curve_traces(runs, names=None, first=0):
     A run has a colour; its curves, if they are several, differ in dash. `names` are the runs' legends.
     """
     traces = []
-    for i, (run, label) in enumerate(zip(runs, names or labels(runs), strict=True), first):
+    for i, (run, label) in enumerate(zip(runs, names or legends(runs), strict=True), first):
         own = curves_of(run)
         for j, (name, (x, y)) in enumerate(own.items()):
             n = min(len(x), len(y))
@@ -149,7 +130,8 @@ def axes(runs):
     title = " and ".join(data) or ("data not named" if runs else "no run yet")
     if len(found) == 1:
         title = f"{next(iter(found))}, {title}"
-    quantities = dict.fromkeys(of_a_rank(name)[0] for name in found)  # the legend tells the ranks
+    quantity = {name: curve.get("quantity", name) for run in runs for name, curve in run.curves.items()}
+    quantities = dict.fromkeys(quantity.get(name, name) for name in found)  # the legend names the ranks
     yaxis = {"title": {"text": html.escape(" · ".join(quantities))}, "range": None, "autorange": True, "tickformat": ""}
     if all(is_accuracy(name) for name in found):
         yaxis |= {"range": [0, 1], "autorange": False, "tickformat": ".0%"}
@@ -189,7 +171,7 @@ def seconds_per_epoch(runs, names=None, first=0):
     """
     timed = [
         (i, run, name)
-        for i, (run, name) in enumerate(zip(runs, names or labels(runs), strict=True), first)
+        for i, (run, name) in enumerate(zip(runs, names or legends(runs), strict=True), first)
         if run.seconds
     ]
     figure = go.Figure(layout=layout(title="seconds an epoch, measured"))

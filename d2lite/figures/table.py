@@ -1,21 +1,14 @@
-"""Runs as a table to read and as a file to keep."""
+"""Runs as a table."""
 
 import html
-import json
 import math
-import os
-import platform
-import time
-import uuid
-from dataclasses import asdict
-from pathlib import Path
 
-from d2lite.figures.runs import labels, style
+from d2lite.figures.runs import style
 from d2lite.figures.svg import DASHES
+from d2lite.training.run import legends
 
-__all__ = ["SCHEMA", "as_record", "save", "table"]
+__all__ = ["speed_ups", "table"]
 
-SCHEMA = "d2lite-runs/1"
 _HEADS = ("run", "test accuracy", "s/epoch", "examples/s", "speed-up", "status", "devices", "data")
 
 
@@ -28,7 +21,7 @@ def speed_ups(runs):
 def table(runs):
     """Return the runs as an HTML table, each with the stroke of its curve."""
     rows = []
-    for i, (run, label, speed_up) in enumerate(zip(runs, labels(runs), speed_ups(runs), strict=True)):
+    for i, (run, label, speed_up) in enumerate(zip(runs, legends(runs), speed_ups(runs), strict=True)):
         cells = [
             _number(run.accuracy, ".1%"),
             _number(run.seconds_per_epoch, ".3g"),
@@ -43,65 +36,6 @@ def table(runs):
     rows = rows or [f'<tr><td colspan="{len(_HEADS)}">No run yet: press Train.</td></tr>']
     heads = "".join(f'<th scope="col">{head}</th>' for head in _HEADS)
     return f"<table><thead><tr>{heads}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
-
-
-def as_record(runs, function=""):
-    """Return what a run file holds: plain dicts and lists; NaN and infinities, which JSON lacks, are None."""
-    import d2lite
-
-    return {
-        "schema": SCHEMA,
-        "saved": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        "function": function,
-        "versions": {"d2lite": d2lite.__version__, "system": platform.platform()},
-        "runs": [
-            _plain(
-                {"label": label}
-                | asdict(run)
-                | {"seed": run.settings.get("seed"), "test_accuracy": run.accuracy}
-                | {"seconds_per_epoch": run.seconds_per_epoch}
-                | {"examples_per_s": run.examples_per_s if run.seconds else None}
-            )
-            for run, label in zip(runs, labels(runs), strict=True)
-        ],
-    }
-
-
-def save(runs, path=None, function=""):
-    """Write the runs as JSON and return the path: whole or not at all, an existing file only if `path` names it.
-
-    By default `d2lite-runs-<date>-<time>.json` in the working directory. Raises OSError where it cannot be written.
-    """
-    path = Path(path) if path is not None else _free(Path(f"d2lite-runs-{time.strftime('%Y%m%d-%H%M%S')}.json"))
-    text = json.dumps(as_record(runs, function), indent=1, allow_nan=False, ensure_ascii=False, default=repr)
-    part = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
-    try:
-        with open(part, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, path)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
-    return path
-
-
-def _free(path):
-    """The path, or the first of path-2, path-3, ... that is not there."""
-    candidate, n = path, 1
-    while candidate.exists():
-        n += 1
-        candidate = path.with_stem(f"{path.stem}-{n}")
-    return candidate
-
-
-def _plain(value):
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _number(value, form, unit=""):

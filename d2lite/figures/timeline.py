@@ -3,7 +3,7 @@
 import plotly.graph_objects as go
 
 from d2lite.figures.runs import GREY, PALETTE, layout
-from d2lite.profiling.critical_path import critical_path, idle_events, is_meeting
+from d2lite.profiling.critical_path import critical_path, idle_events, is_collective
 
 __all__ = ["timeline"]
 
@@ -83,4 +83,4 @@ def _full(label, event):
 
 def lane(event):
     """The name of an event's lane: computing and sending of one rank stand beneath each other."""
-    return f"rank {event.rank} · {'sends' if is_meeting(event) or event.kind == 'wait' else 'computes'}"
+    return f"rank {event.rank} · {'sends' if is_collective(event) or event.kind == 'wait' else 'computes'}"

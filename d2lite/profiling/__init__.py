@@ -1,1 +1,34 @@
-"""All that is measured."""
+"""All that is measured: recorded steps, their critical path, and this machine's links and devices."""
+
+from d2lite.profiling.calibration import Calibration, calibrate, measured_seconds, predicted_step, time_steps
+from d2lite.profiling.critical_path import critical_path, cut_waits, idle_events, is_collective
+from d2lite.profiling.fitting import SIZES, Fit, fit_device, fit_link, time_all_reduces
+from d2lite.profiling.instrumented import record_buckets, record_ddp, record_train_batch
+from d2lite.profiling.recorder import Recorder
+from d2lite.profiling.step_times import PARTS, StepTimes, merged_step, step_parts, step_times
+
+__all__ = [
+    "Calibration",
+    "Fit",
+    "PARTS",
+    "Recorder",
+    "SIZES",
+    "StepTimes",
+    "calibrate",
+    "critical_path",
+    "cut_waits",
+    "fit_device",
+    "fit_link",
+    "idle_events",
+    "is_collective",
+    "measured_seconds",
+    "merged_step",
+    "predicted_step",
+    "record_buckets",
+    "record_ddp",
+    "record_train_batch",
+    "step_parts",
+    "step_times",
+    "time_all_reduces",
+    "time_steps",
+]

@@ -2,13 +2,13 @@
 
 from dataclasses import replace
 
-__all__ = ["IDLE_KINDS", "critical_path", "cut_waits", "idle_events", "is_meeting"]
+__all__ = ["IDLE_KINDS", "critical_path", "cut_waits", "idle_events", "is_collective"]
 
 IDLE_KINDS = ("wait", "idle")  # spans in which nothing is done
 _SAME_S = 1e-9  # times that differ by less are one moment
 
 
-def is_meeting(event):
+def is_collective(event):
     """Return whether `event` is a part of a collective, to which all ranks must come: it sends bytes."""
     return event.n_bytes > 0
 
@@ -38,10 +38,10 @@ def critical_path(events):
 
 def _members(event, events):
     """All events of the meeting that `event` belongs to, itself first; only itself if it is none."""
-    if not is_meeting(event):
+    if not is_collective(event):
         return [event]
     same = (event.kind, event.name)
-    return [event, *(e for e in events if is_meeting(e) and (e.kind, e.name) == same and e.rank != event.rank)]
+    return [event, *(e for e in events if is_collective(e) and (e.kind, e.name) == same and e.rank != event.rank)]
 
 
 def _before(event, events):
@@ -60,12 +60,12 @@ def cut_waits(events):
     That part is waiting for others; only the rest is sending. Clocks of different ranks must agree.
     """
     last = {}
-    for event in filter(is_meeting, events):
+    for event in filter(is_collective, events):
         key = event.kind, event.name
         last[key] = max(last.get(key, event.start_s), event.start_s)
     found = []
     for event in events:
-        begins = min(last[event.kind, event.name], event.end_s) if is_meeting(event) else event.start_s
+        begins = min(last[event.kind, event.name], event.end_s) if is_collective(event) else event.start_s
         if begins > event.start_s:
             found.append(replace(event, kind="wait", name=f"wait, {event.name}", end_s=begins, n_bytes=0))
         found.append(replace(event, start_s=begins))
@@ -77,7 +77,7 @@ def idle_events(events):
     first, end = min(e.start_s for e in events), max(e.end_s for e in events)
     found = []
     for rank in sorted({event.rank for event in events}):
-        busy = [e for e in events if e.rank == rank and not is_meeting(e) and e.kind not in IDLE_KINDS]
+        busy = [e for e in events if e.rank == rank and not is_collective(e) and e.kind not in IDLE_KINDS]
         until, name = first, "idle"
         for start_s, end_s in [*sorted((e.start_s, e.end_s) for e in busy), (end, end)]:
             if start_s > until + _SAME_S:

@@ -7,10 +7,11 @@ from torch.nn.parallel import DistributedDataParallel
 
 from d2lite.collectives.on_devices import all_reduce
 from d2lite.models import lenet
+from d2lite.parallel import parallel_apply
 from d2lite.profiling.recorder import Recorder
 from d2lite.training.ddp import my_device, my_shard
 from d2lite.training.from_scratch import sgd
-from d2lite.training.sharding import parallel_apply, split_batch
+from d2lite.training.sharding import split_batch
 
 __all__ = ["record_buckets", "record_ddp", "record_train_batch"]
 

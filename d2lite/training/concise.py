@@ -6,10 +6,10 @@ from torch import nn
 from d2lite.data.fashion_mnist import load_data_fashion_mnist
 from d2lite.devices import try_gpus
 from d2lite.meters import Timer
-from d2lite.training import run as runs
+from d2lite.parallel import one_intra_op_thread
 from d2lite.training.data_parallel import wrap
 from d2lite.training.evaluation import evaluate_accuracy_gpus
-from d2lite.training.sharding import one_thread_each
+from d2lite.training.run import Run
 
 __all__ = ["init_all", "train_concise"]
 
@@ -50,11 +50,11 @@ def train_concise(
     """
     devices = try_gpus(num_gpus)
     train_iter, test_iter = load_data_fashion_mnist(batch_size, num_examples, seed=seed)
-    run = runs.begin(devices, train_iter, lr, num_epochs, seed=seed)
+    run = Run.begin(devices, train_iter, lr, num_epochs, seed=seed)
     net = wrap(init_all(net, seed), devices)
     optimizer = optim(net.parameters(), lr=lr)
     loss_fn, timer = nn.CrossEntropyLoss(), Timer(devices)
-    with one_thread_each(devices):
+    with one_intra_op_thread(devices):
         for epoch in range(num_epochs):
             net.train()
             timer.start()

@@ -5,7 +5,7 @@ import copy
 import torch
 from torch import nn
 
-from d2lite.training.sharding import check_devices, parallel_apply
+from d2lite.parallel import check_devices, parallel_apply
 
 __all__ = ["DataParallel", "wrap"]
 

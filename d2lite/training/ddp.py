@@ -15,17 +15,17 @@ from torch.nn.parallel import DistributedDataParallel
 
 from d2lite.data.fashion_mnist import load_data_fashion_mnist
 from d2lite.devices import num_gpus, try_gpus
-from d2lite.events import tell
+from d2lite.events import emit
 from d2lite.meters import Timer
 from d2lite.models import LeNet
-from d2lite.training import run as runs
-from d2lite.training.evaluation import evaluating, num_correct, share
-from d2lite.workers.batch_mode import take_turns
+from d2lite.training.evaluation import accuracy, evaluating, num_correct
+from d2lite.training.run import Run
+from d2lite.workers.batch_mode import use_batch_mode
 
 __all__ = [
     "ddp_step",
     "evaluate_accuracy_ranks",
-    "leave",
+    "exit_rank",
     "load_checkpoint",
     "my_device",
     "my_shard",
@@ -73,7 +73,7 @@ def train_ddp(batch_size, lr, num_epochs=10, num_examples=None, seed=0, checkpoi
     """
     device = my_device()
     train_iter, test_iter = load_data_fashion_mnist(batch_size, num_examples, seed=seed)
-    run = runs.begin(try_gpus(dist.get_world_size()), train_iter, lr, num_epochs, seed=seed)
+    run = Run.begin(try_gpus(dist.get_world_size()), train_iter, lr, num_epochs, seed=seed)
     net = make_net().to(device)
     # a fifth of the network a bucket: DDP's own 25 MB would hold a small one whole, and send nothing before all is done
     bucket_cap_mb = min(25, sum(p.nbytes for p in net.parameters()) / 2**20 / 5)
@@ -88,7 +88,7 @@ def train_ddp(batch_size, lr, num_epochs=10, num_examples=None, seed=0, checkpoi
         seconds = timer.stop()
         run.add_epoch(seconds, evaluate_accuracy_ranks(net.module, test_iter))
         save_checkpoint(checkpoint, net.module, optimizer, run)
-        tell("point", names=["test accuracy"], x=[epoch + 1], y=[run.accuracy])
+        emit("point", names=["test accuracy"], x=[epoch + 1], y=[run.accuracy])
     return run.finish()
 
 
@@ -105,7 +105,7 @@ def evaluate_accuracy_ranks(net, data_iter):
             if len(y_shard):
                 counts += torch.tensor([num_correct(net, X_shard, y_shard), len(y_shard)], device=counts.device)
     dist.all_reduce(counts)
-    return share(counts.tolist())
+    return accuracy(counts.tolist())
 
 
 def save_checkpoint(path, net, optimizer, run):
@@ -159,7 +159,7 @@ def main():
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     else:
         torch.set_num_threads(1)  # one core a rank
-        take_turns()
+        use_batch_mode()
     dist.init_process_group("nccl" if own_gpu else "gloo")
     try:
         run = train_ddp(**vars(args))
@@ -169,7 +169,7 @@ def main():
         dist.destroy_process_group()
 
 
-def leave():
+def exit_rank():
     """End a process of torchrun whose work is done: leave the process group, if there is one still, and exit with 0.
 
     The interpreter is not shut down: a thread of gloo that still holds a tensor would now and then abort it.
@@ -182,4 +182,4 @@ def leave():
 
 if __name__ == "__main__":
     main()
-    leave()
+    exit_rank()

@@ -6,7 +6,8 @@ import torch
 from torch import nn
 
 from d2lite.meters import Accumulator
-from d2lite.training.sharding import parallel_apply, split_batch
+from d2lite.parallel import parallel_apply
+from d2lite.training.sharding import split_batch
 
 __all__ = ["evaluate_accuracy", "evaluate_accuracy_gpus", "num_correct"]
 
@@ -29,7 +30,7 @@ def evaluate_accuracy(net, data_iter, device=None):
         for X, y in data_iter:
             here = device or X.device
             correct.add(num_correct(net, X.to(here), y.to(here)), len(y))
-    return share(correct)
+    return accuracy(correct)
 
 
 def evaluate_accuracy_gpus(net, data_iter, split_f=split_batch):
@@ -46,7 +47,7 @@ def evaluate_accuracy_gpus(net, data_iter, split_f=split_batch):
             used = devices[: len(y)]
             shards = list(zip(replicas[: len(used)], *split_f(X, y, used), strict=True))
             correct.add(sum(parallel_apply(num_correct, shards, used)), len(y))
-    return share(correct)
+    return accuracy(correct)
 
 
 @contextmanager
@@ -63,7 +64,7 @@ def evaluating(net):
             layer.training = mode
 
 
-def share(correct):
+def accuracy(correct):
     """Return right answers / examples from an Accumulator(2); raises ValueError if there were none."""
     if correct[1] == 0:
         raise ValueError("data_iter: expected at least one minibatch, got none.")

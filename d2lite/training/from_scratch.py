@@ -9,9 +9,10 @@ from d2lite.data.fashion_mnist import load_data_fashion_mnist
 from d2lite.devices import try_gpus
 from d2lite.meters import Timer
 from d2lite.models import lenet, lenet_params
-from d2lite.training import run as runs
+from d2lite.parallel import one_intra_op_thread, parallel_apply
 from d2lite.training.evaluation import evaluate_accuracy
-from d2lite.training.sharding import one_thread_each, parallel_apply, replicate, split_batch
+from d2lite.training.run import Run
+from d2lite.training.sharding import replicate, split_batch
 
 __all__ = ["forward_backward", "sgd", "train", "train_batch"]
 
@@ -60,9 +61,9 @@ def train(num_gpus, batch_size, lr, num_epochs=10, num_examples=None, seed=0, sc
     devices = try_gpus(num_gpus)
     train_iter, test_iter = load_data_fashion_mnist(batch_size, num_examples, seed=seed)
     device_params = replicate(lenet_params(seed, scale), devices)
-    run = runs.begin(devices, train_iter, lr, num_epochs, seed=seed)
+    run = Run.begin(devices, train_iter, lr, num_epochs, seed=seed)
     timer = Timer(devices)
-    with one_thread_each(devices):
+    with one_intra_op_thread(devices):
         for epoch in range(num_epochs):
             timer.start()
             for X, y in train_iter:

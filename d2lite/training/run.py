@@ -1,140 +1,226 @@
-"""The record of one training run: what was asked for, what came out, on what."""
+"""Run: what was asked of one training run, what came out of it, and on which devices; and runs as a file to keep."""
 
 import json
 import math
+import os
 import platform
-import re
 import statistics
+import time
+import uuid
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
 
 import torch
 
 from d2lite._checks import positive_int, positive_number
 from d2lite.devices import describe
-from d2lite.events import Diverged, tell
+from d2lite.events import Diverged, emit
 
-__all__ = ["Run", "begin", "in_rank_order", "of_a_rank", "short"]
+__all__ = ["SCHEMA", "Run", "as_json", "format_setting", "legends", "save"]
 
+SCHEMA = "d2lite-runs/1"
 _READ_EVERY = 32  # losses kept on a GPU before they are read; reading waits for the GPU
 
 
 @dataclass
 class Run:
-    """One run: settings, labels, a loss a step, an accuracy and a time an epoch.
+    """One training run: its settings, the loss of each step, and the accuracy and time of each epoch.
 
-    `losses` are mean training losses of each minibatch, `accuracies` are of the whole test set (0..1), `seconds`
-    hold the training part of each epoch alone, measured. `status` is "running", "finished", "stopped",
-    "diverged at step n, lr x" or "failed: ...". `curves` holds what an Animator was given: {name: {"x": [...],
-    "y": [...]}}; a panel fills it.
+    `losses` are the mean training losses of the minibatches, `accuracies` those of the whole test set (0..1), and
+    `seconds` the measured times of the epochs' training, evaluation left out. `status` is "running", "finished",
+    "stopped", "diverged at step n, lr x" or "failed: ...". `curves` holds what an Animator was given:
+    {name: {"x": [...], "y": [...]}}; a panel fills it. The curve of one rank among several also has its "rank" and
+    the "quantity" that it shows.
     """
 
-    settings: dict
+    settings: dict[str, Any]
     devices: str
     dataset: str
     num_examples: int
-    losses: list = field(default_factory=list)
-    accuracies: list = field(default_factory=list)
-    seconds: list = field(default_factory=list)
-    curves: dict = field(default_factory=dict)
+    losses: list[float] = field(default_factory=list)
+    accuracies: list[float] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+    curves: dict[str, dict[str, Any]] = field(default_factory=dict)
     status: str = "running"
-    versions: dict = field(default_factory=lambda: {"python": platform.python_version(), "torch": torch.__version__})
+    versions: dict[str, str] = field(
+        default_factory=lambda: {"python": platform.python_version(), "torch": torch.__version__}
+    )
 
-    def __post_init__(self):
-        self._unread = []
+    def __post_init__(self) -> None:
+        self._unread: list[float | torch.Tensor] = []
 
-    def add_loss(self, loss):
-        """Keep the mean loss of one step (a number or a 0-d tensor); raises Diverged if it is not finite."""
+    @classmethod
+    def begin(
+        cls, devices: Sequence[torch.device], train_iter: Any, lr: float, num_epochs: int, **settings: Any
+    ) -> "Run":
+        """Check the settings of a run that is about to start, and return its Run without losses.
+
+        Raises:
+            TypeError: if `lr` is no number or `num_epochs` no whole number.
+            ValueError: if `lr` or `num_epochs` is out of range, or the last minibatch has fewer examples than there are
+                devices. Nothing has been computed then.
+        """
+        positive_number("lr", lr)
+        positive_int("num_epochs", num_epochs)
+        k = len(devices)
+        if train_iter.smallest() < k:
+            raise ValueError(
+                f"batch_size {train_iter.batch_size}: expected every minibatch to hold at least {k} examples, one "
+                f"per device, got a minibatch of {train_iter.smallest()} ({train_iter.num_examples} examples per "
+                "epoch). Choose fewer devices or another batch_size."
+            )
+        settings = {"num_gpus": k, "batch_size": train_iter.batch_size, "lr": lr, "num_epochs": num_epochs, **settings}
+        run = cls(settings, describe(devices), train_iter.dataset, train_iter.num_examples)
+        emit("run", run=run)
+        return run
+
+    def add_loss(self, loss: float | torch.Tensor) -> None:
+        """Keep the mean loss of one step (a number or a 0-d tensor).
+
+        Raises:
+            Diverged: if the loss is not finite; on a GPU up to 32 steps later, since reading a loss waits for the GPU.
+        """
         self._unread.append(loss)
         on_gpu = isinstance(loss, torch.Tensor) and loss.is_cuda
         if not on_gpu or len(self._unread) >= _READ_EVERY:
             self._read_losses()
 
-    def _read_losses(self):
+    def _read_losses(self) -> None:
         unread, self._unread = self._unread, []
         for loss in unread:
             self.losses.append(float(loss))
             if not math.isfinite(self.losses[-1]):
                 error = Diverged(len(self.losses), self.settings["lr"], self.losses[-1], self)
-                self.status = str(error).split(":")[0]
+                self.status = error.status
                 raise error
 
-    def add_epoch(self, seconds, accuracy):
-        """Keep the time of an epoch's training (s) and the test accuracy after it."""
+    def add_epoch(self, seconds: float, accuracy: float) -> None:
+        """Keep the training time of an epoch (s) and the test accuracy after it (0..1)."""
         self._read_losses()
         self.seconds.append(seconds)
         self.accuracies.append(accuracy)
 
-    def finish(self):
+    def finish(self) -> "Run":
         """Mark the run as finished and return it."""
         self._read_losses()
         self.status = "finished"
         return self
 
     @property
-    def accuracy(self):
+    def accuracy(self) -> float:
         """Test accuracy after the last epoch, or NaN before the first."""
         return self.accuracies[-1] if self.accuracies else math.nan
 
     @property
-    def seconds_per_epoch(self):
+    def seconds_per_epoch(self) -> float:
         """Median of the epochs' times in seconds, or NaN before the first."""
         return statistics.median(self.seconds) if self.seconds else math.nan
 
     @property
-    def examples_per_s(self):
-        """Training examples a second, from the median epoch."""
+    def examples_per_s(self) -> float:
+        """Training examples per second, from the median epoch."""
         return self.num_examples / self.seconds_per_epoch
 
     @property
-    def label(self):
-        """The run in a legend: "k=2 · lr 0.2 · batch 512"."""
+    def legend(self) -> str:
+        """The text for the run in a legend: "k=2 · lr 0.2 · batch 512"."""
         names = {"num_gpus": "k={}", "lr": "lr {}", "batch_size": "batch {}"}
-        parts = [text.format(short(self.settings[name])) for name, text in names.items() if name in self.settings]
+        parts = [
+            text.format(format_setting(self.settings[name])) for name, text in names.items() if name in self.settings
+        ]
         return " · ".join(parts) or "run"
 
-    def to_json(self):
-        """Return the record as JSON text."""
-        return json.dumps(asdict(self), indent=1)
-
-    def __repr__(self):
+    def __repr__(self) -> str:
         return (
-            f"{self.label}: test accuracy {self.accuracy:.3f}, {self.seconds_per_epoch:.2f} s/epoch, "
+            f"{self.legend}: test accuracy {self.accuracy:.3f}, {self.seconds_per_epoch:.2f} s/epoch, "
             f"{self.examples_per_s:,.0f} examples/s ({self.devices}; {self.dataset}; {self.status})"
         )
 
 
-def short(value):
-    """Return a setting as a legend says it: floats that differ in the last digits alone are the same."""
+def format_setting(value: Any) -> str:
+    """Return a setting as text; floats that differ only by rounding give the same text."""
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def begin(devices, train_iter, lr, num_epochs, **settings):
-    """Check the settings of a run that is about to start and return its empty record.
+def legends(runs: Sequence[Run]) -> list[str]:
+    """Return one legend per run, all different: equal ones get the settings that differ, then " (2)"."""
+    names = [run.legend for run in runs]
+    for legend in [name for name, n in Counter(names).items() if n > 1]:
+        same = [i for i, name in enumerate(names) if name == legend]
+        for setting in dict.fromkeys(s for i in same for s in runs[i].settings):
+            values = [format_setting(runs[i].settings.get(setting)) for i in same]
+            if len(set(values)) > 1:
+                for i, value in zip(same, values, strict=True):
+                    names[i] += f" · {setting.removeprefix('num_')} {value}"
+    seen: Counter[str] = Counter()
+    for i, name in enumerate(names):
+        seen[name] += 1
+        names[i] += f" ({seen[name]})" if seen[name] > 1 else ""
+    return names
 
-    Raises ValueError or TypeError, before anything is computed, for a learning rate or a number of epochs out
-    of range, and for a last minibatch with fewer examples than devices.
+
+def as_json(runs: Sequence[Run], function: str = "") -> dict[str, Any]:
+    """Return what `save` writes: plain dicts and lists; NaN and infinities, which JSON does not have, become None."""
+    import d2lite
+
+    return {
+        "schema": SCHEMA,
+        "saved": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "function": function,
+        "versions": {"d2lite": d2lite.__version__, "system": platform.platform()},
+        "runs": [
+            _finite(
+                {"label": legend}
+                | asdict(run)
+                | {"seed": run.settings.get("seed"), "test_accuracy": run.accuracy}
+                | {"seconds_per_epoch": run.seconds_per_epoch}
+                | {"examples_per_s": run.examples_per_s if run.seconds else None}
+            )
+            for run, legend in zip(runs, legends(runs), strict=True)
+        ],
+    }
+
+
+def save(runs: Sequence[Run], path: str | Path | None = None, function: str = "") -> Path:
+    """Write the runs as JSON and return the path.
+
+    The file is written whole or not at all, and replaces an existing file only if `path` names it. By default the path
+    is `d2lite-runs-<date>-<time>.json` in the working directory.
+
+    Raises:
+        OSError: if the file cannot be written, for example on a full disk.
     """
-    positive_number("lr", lr)
-    positive_int("num_epochs", num_epochs)
-    k = len(devices)
-    if train_iter.smallest() < k:
-        raise ValueError(
-            f"batch_size {train_iter.batch_size}: expected every minibatch to hold at least {k} examples, one "
-            f"a device, got a minibatch of {train_iter.smallest()} ({train_iter.num_examples} examples an "
-            "epoch). Choose fewer devices or another batch_size."
-        )
-    settings = {"num_gpus": k, "batch_size": train_iter.batch_size, "lr": lr, "num_epochs": num_epochs, **settings}
-    run = Run(settings, describe(devices), train_iter.dataset, train_iter.num_examples)
-    tell("run", run=run)
-    return run
+    path = Path(path) if path is not None else _free(Path(f"d2lite-runs-{time.strftime('%Y%m%d-%H%M%S')}.json"))
+    text = json.dumps(as_json(runs, function), indent=1, allow_nan=False, ensure_ascii=False, default=repr)
+    part = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
+    try:
+        with open(part, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+    return path
 
 
-def of_a_rank(name):
-    """Return (what a curve shows, the rank that told it) from the name of a curve; -1 where no rank is named."""
-    found = re.search(r", rank (\d+)$", name)
-    return (name[: found.start()], int(found.group(1))) if found else (name, -1)
+def _free(path: Path) -> Path:
+    """The path, or the first of path-2, path-3, ... that does not exist."""
+    candidate, n = path, 1
+    while candidate.exists():
+        n += 1
+        candidate = path.with_stem(f"{path.stem}-{n}")
+    return candidate
 
 
-def in_rank_order(curves):
-    """Return {name: curve} with the curves of ranks in their order, and the others in front."""
-    return dict(sorted(curves.items(), key=lambda item: of_a_rank(item[0])[1]))
+def _finite(value: Any) -> Any:
+    """A value with None for each number that is not finite."""
+    if isinstance(value, dict):
+        return {str(key): _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -12,7 +12,7 @@ import time
 
 import numpy as np
 
-from d2lite.events import Diverged, heard, tell
+from d2lite.events import Diverged, emit, has_listener
 from d2lite.figures import runs as figures
 from d2lite.figures import svg
 from d2lite.widgets.live import Live, kernel, static_bundle
@@ -47,7 +47,7 @@ class Animator:
         self._held = []  # (curve, place) of values still on a GPU: reading them waits for the GPU
         self._lock, self._sending = threading.Lock(), threading.RLock()  # who sends may take both, in this order
         self._timer, self._pushed_at, self._at_cell_end, self._diverged = None, -math.inf, False, None
-        self._live = None if heard() or kernel() is None else Live(self._layout())
+        self._live = None if has_listener() or kernel() is None else Live(self._layout())
 
     @property
     def Y(self):
@@ -78,8 +78,8 @@ class Animator:
                 self._Y[i].append(b)
         names = self.names(len(ys))
         curves, x, y = zip(*points, strict=True) if points else ((), (), ())
-        if heard():
-            tell("point", names=[names[i] for i in curves], x=list(x), y=list(y))
+        if has_listener():
+            emit("point", names=[names[i] for i in curves], x=list(x), y=list(y))
         else:
             self._push_soon()
         for i, _, b in points:

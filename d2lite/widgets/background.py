@@ -6,6 +6,7 @@ stopped, diverges or fails has a record too.
 
 import atexit
 import contextvars
+import itertools
 import linecache
 import math
 import sys
@@ -17,7 +18,7 @@ from contextlib import contextmanager
 
 from d2lite.events import Diverged, Stopped, listening
 from d2lite.figures.runs import is_accuracy
-from d2lite.training.run import Run, in_rank_order
+from d2lite.training.run import Run
 from d2lite.widgets.animator import Animator
 
 __all__ = ["Lines", "Training", "explain", "printing_to"]
@@ -78,9 +79,10 @@ class Training:
         """Move the points heard so far into the record; values on a GPU are waited for here, not in the loop."""
         with self._lock:
             points, self._points = self._points, []
-            for name, x, y in points:
-                y = float(y)
-                curve = self.run.curves.setdefault(name, {"x": [], "y": []})
+            for rank, quantity, x, y in points:
+                y, name = float(y), quantity if rank is None else f"{quantity}, rank {rank}"
+                own = {} if rank is None else {"rank": rank, "quantity": quantity}
+                curve = self.run.curves.setdefault(name, {"x": [], "y": []} | own)
                 curve["y"].append(y)
                 curve["x"].append(x)
                 if not math.isfinite(y) and self._diverged is None:
@@ -89,7 +91,8 @@ class Training:
                     lr = self.arguments.get("lr") if isinstance(self.arguments.get("lr"), (int, float)) else None
                     self._diverged = Diverged(at, lr, y, self.run, "step" if known else "point", name)
             if points:
-                self.run.curves = in_rank_order(self.run.curves)
+                in_order = sorted(self.run.curves.items(), key=lambda item: item[1].get("rank", -1))
+                self.run.curves = dict(in_order)
                 first = next(iter(self.run.curves))
                 if not self._told_run and is_accuracy(first):
                     self.run.accuracies[:] = self.run.curves[first]["y"]
@@ -110,7 +113,7 @@ class Training:
         except Diverged as error:
             if error.run is not None:
                 self._adopt(error.run)
-            status, self.outcome = str(error).split(":")[0], str(error)
+            status, self.outcome = error.status, str(error)
         except BaseException as error:  # whatever it is, the notebook is told
             self.error, status = error, f"failed: {type(error).__name__}"
         try:
@@ -140,7 +143,8 @@ class Training:
             self.run.num_examples = facts["num_examples"]
         elif event == "point":
             with self._lock:
-                self._points += zip(facts["names"], facts["x"], facts["y"], strict=True)
+                ranks = itertools.repeat(facts.get("rank"))
+                self._points += zip(ranks, facts["names"], facts["x"], facts["y"], strict=False)
             if all(isinstance(y, float) for y in facts["y"]):
                 self.read_points()
         if self._diverged:

@@ -9,7 +9,7 @@ import threading
 import time
 
 from d2lite.devices import describe, try_gpus
-from d2lite.figures import table as records
+from d2lite.training.run import save
 from d2lite.widgets import controls
 from d2lite.widgets.animator import PUSH_EVERY_S
 from d2lite.widgets.background import Training, explain
@@ -80,7 +80,7 @@ class Panel:
 
     def save_to(self, path=None):
         """Write the runs as JSON to `path`, by default a new file in the working directory, and return the path."""
-        return records.save(self.runs, path, getattr(self.function, "__name__", ""))
+        return save(self.runs, path, getattr(self.function, "__name__", ""))
 
     def close(self):
         """Stop the run, wait for its end and take the panel off the page; `runs` stay."""
@@ -114,7 +114,7 @@ class Panel:
                 return
             self.runs, self._error = [], None
             self._view.draw([])
-            self._view.tell()
+            self._view.show_messages()
             self._view.say("Cleared. Press Train.", 0.0)
 
     def _on_save(self, _=None):
@@ -125,7 +125,7 @@ class Panel:
             self._view.say(f"Saved as {self.save_to()}")
         except OSError as error:
             self._view.say("Not saved; the runs are kept.")
-            self._view.tell(
+            self._view.show_messages(
                 problem=f"Not saved: {error.strerror or error}. The runs are kept. "
                 "Free some space or choose another place: panel.save_to('/another/folder/runs.json')"
             )
@@ -151,7 +151,7 @@ class Panel:
         self._dataset = training.run.dataset or self._dataset
         self._show_labels()
         self._view.draw(self.runs)
-        self._view.tell(str(training.lines), explain(training.error) if training.error else "")
+        self._view.show_messages(str(training.lines), explain(training.error) if training.error else "")
         self._view.say(*_where(training))
 
     def _show_labels(self, _=None):

@@ -8,7 +8,8 @@ import html
 from ipywidgets import widgets
 
 from d2lite.figures import runs as figures
-from d2lite.figures import table as records
+from d2lite.figures.table import table
+from d2lite.training.run import legends
 from d2lite.widgets.live import close_all, live_figure
 
 __all__ = ["View"]
@@ -75,7 +76,7 @@ class View:
         """Show what trains, or would train, and on which data."""
         self.labels.value = f"Devices: <b>{html.escape(devices)}</b><br>Data: <b>{html.escape(dataset)}</b>"
 
-    def tell(self, printed="", problem=""):
+    def show_messages(self, printed="", problem=""):
         """Show the last lines that were printed, and a problem in plain words beneath them."""
         last = "\n".join(printed.splitlines()[-20:])
         parts = [("printed", last), ("problem", problem)]
@@ -83,10 +84,10 @@ class View:
 
     def draw(self, runs):
         """Draw the runs: curves, bars and table."""
-        names = figures.labels(runs)
+        names = legends(runs)
         self._draw_curves(runs, names)
         self._draw_bars(runs, names)
-        self.table.value = records.table(runs)
+        self.table.value = table(runs)
 
     def _draw_curves(self, runs, names):
         traces, axes = figures.curve_traces(runs, names), figures.axes(runs)

@@ -7,11 +7,12 @@ from functools import cache
 import torch
 from torch import nn
 
-from d2lite.costs.partitioning import WAYS, all_ways, label, layers_of
-from d2lite.figures.partitioning import bars
+from d2lite._format import format_bytes
+from d2lite.costs.partitioning import WAYS, all_ways, layers_of
+from d2lite.figures.partitioning import traffic_bars
 from d2lite.models import resnet18
 
-__all__ = ["BATCH_SIZES", "NETS", "SplitExplorer", "sentence", "sizes_of"]
+__all__ = ["BATCH_SIZES", "NETS", "PartitionExplorer", "summary", "sizes_of"]
 
 BATCH_SIZES = tuple(2**i for i in range(3, 13))  # 8 .. 4096
 
@@ -56,11 +57,11 @@ def sizes_of(model, batch_size):
         return layers_of(NETS[model](), torch.empty(batch_size, 1, 28, 28))
 
 
-def sentence(model, k, batch_size):
+def summary(model, k, batch_size):
     """Return in words which way sends the fewest bytes for NETS[model] over k devices, and why."""
     layers = sizes_of(model, batch_size)
     traffics = {way: traffic for way, traffic in all_ways(layers, k).items() if traffic}
-    params = label(sum(layer.params_n_bytes for layer in layers))
+    params = format_bytes(sum(layer.params_n_bytes for layer in layers))
     if k == 1:
         return f"One device has all {params} of parameters and the whole minibatch: it sends nothing."
     least = min(traffics.values(), key=lambda traffic: traffic.n_bytes)
@@ -69,7 +70,7 @@ def sentence(model, k, batch_size):
         "layers": f"the activations at {k - 1} cut{'s' if k > 2 else ''}, and their gradients",
         "network": "the activations between all layers with weights, and their gradients",
     }
-    words = f"Cutting <b>{WAYS[least.way]}</b> sends least, {label(least.n_bytes)}: {what[least.way]}."
+    words = f"Cutting <b>{WAYS[least.way]}</b> sends least, {format_bytes(least.n_bytes)}: {what[least.way]}."
     if "data" not in traffics:
         words += f" The data cannot be cut for {k} devices: there are {batch_size} examples."
     if "layers" not in traffics:
@@ -82,7 +83,7 @@ def sentence(model, k, batch_size):
     return words
 
 
-class SplitExplorer:
+class PartitionExplorer:
     """Bars of what each way sends in an iteration, over model, number of devices and batch size; a cell shows it.
 
     `model`, `k` and `batch_size` are the controls: set their `value` by hand or in code. `traffics` is what the bars
@@ -100,9 +101,9 @@ class SplitExplorer:
         self.batch_size = widgets.SelectionSlider(
             options=BATCH_SIZES, value=batch_size, description="batch size", **wide
         )
-        self.sentence = widgets.HTML(layout=widgets.Layout(min_height="84px", max_width="820px"))
+        self.summary = widgets.HTML(layout=widgets.Layout(min_height="84px", max_width="820px"))
         self.figure = go.FigureWidget(self._draw())
-        self.view = widgets.VBox([self.model, self.k, self.batch_size, self.figure, self.sentence])
+        self.view = widgets.VBox([self.model, self.k, self.batch_size, self.figure, self.summary])
         self._lock = threading.Lock()
         for control in (self.model, self.k, self.batch_size):
             control.observe(self._update, "value")
@@ -110,7 +111,7 @@ class SplitExplorer:
 
     def _draw(self):
         self.traffics = all_ways(sizes_of(self.model.value, self.batch_size.value), self.k.value)
-        return bars(self.traffics, "Bytes sent in one iteration")
+        return traffic_bars(self.traffics, "Bytes sent in one iteration")
 
     def _update(self, change=None):
         with self._lock:  # callbacks may come on several threads; the last one draws the last values
@@ -119,7 +120,7 @@ class SplitExplorer:
                 self.figure.data[0].x = fresh.data[0].x
                 self.figure.data[0].customdata = fresh.data[0].customdata
                 self.figure.layout.annotations = fresh.layout.annotations
-            self.sentence.value = sentence(self.model.value, self.k.value, self.batch_size.value)
+            self.summary.value = summary(self.model.value, self.k.value, self.batch_size.value)
 
     def _ipython_display_(self):
         from IPython.display import display

@@ -4,7 +4,7 @@ import threading
 
 from d2lite.costs.alpha_beta import ALGORITHMS
 from d2lite.costs.hardware import DEVICES, LINKS
-from d2lite.costs.scaling import GPUS, Setup, outcomes, sentence
+from d2lite.costs.scaling import GPUS, Setup, outcomes, summary
 from d2lite.costs.workloads import NETWORKS, named_workload
 
 __all__ = ["BATCH_SIZES", "ScalingExplorer"]
@@ -38,7 +38,7 @@ class ScalingExplorer:
         self.outcomes = outcomes(self.setup, sorted({*GPUS, k}))
         self.efficiency, left = live_figure(efficiency_figure(self.outcomes, k))
         self.step, right = live_figure(step_figure(self.outcomes[1], self.outcomes[k]))
-        self.sentence = widgets.HTML(layout=widgets.Layout(min_height="90px"))
+        self.summary = widgets.HTML(layout=widgets.Layout(min_height="90px"))
         row = dict(display="flex", flex_flow="row wrap", width="100%")
         height = f"{self.efficiency.layout.height + 4}px"
         for box in (left, right):
@@ -48,7 +48,7 @@ class ScalingExplorer:
                 widgets.HTML(_CSS, layout=widgets.Layout(height="0", margin="0")),
                 widgets.Box(list(self.controls.values()), layout=widgets.Layout(**row)),
                 widgets.Box([left, right], layout=widgets.Layout(**row)),
-                self.sentence,
+                self.summary,
             ],
             layout=widgets.Layout(width="100%", overflow="hidden"),
         )
@@ -67,7 +67,7 @@ class ScalingExplorer:
             efficiency_figure, step_figure = self._figures
             _redraw(self.efficiency, efficiency_figure(self.outcomes, k))
             _redraw(self.step, step_figure(self.outcomes[1], self.outcomes[k]))
-            self.sentence.value = sentence(self.setup, k, value["price"])
+            self.summary.value = summary(self.setup, k, value["price"])
 
     def _ipython_display_(self):
         from IPython.display import display

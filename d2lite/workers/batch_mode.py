@@ -7,10 +7,10 @@ tcp/pair.cc). As it wakes up it can push that very thread from its core, and ask
 
 import os
 
-__all__ = ["take_turns"]
+__all__ = ["use_batch_mode"]
 
 
-def take_turns():
+def use_batch_mode():
     """Put this thread, and all that it starts from now on, in batch mode (Linux, sched(7)); return whether they are.
 
     Call it before the process group is made. Their share of the cores stays what it was.

@@ -17,7 +17,7 @@ import cloudpickle
 
 from d2lite._checks import positive_int, positive_number
 from d2lite.devices import MAX_REPLICAS, num_cores, num_gpus
-from d2lite.events import Stopped, tell
+from d2lite.events import Stopped, emit
 from d2lite.workers.failures import WorkersError, describe_failure
 from d2lite.workers.process import PING_S, Agent, RankProcess, end_all
 
@@ -68,7 +68,7 @@ class Workers:
                 if kind == "print":
                     print(f"[rank {rank}] {value}")
                 elif kind == "event":
-                    tell(value[0], **value[1])
+                    emit(value[0], **value[1])
                 elif kind == "results":
                     results = value
         return results
@@ -147,7 +147,7 @@ class Workers:
         began, results = time.monotonic(), {}
         while len(results) < self.world_size:
             waiting = {rank.connection: rank for rank in self._ranks if rank.rank not in results}
-            tell("waiting")  # a panel's Stop is heard here too
+            emit("waiting")  # a panel's Stop is heard here too
             for connection in wait(list(waiting), PING_S / 4):
                 rank = waiting[connection]
                 kind, value = rank.receive()

@@ -11,7 +11,7 @@ from socket import socketpair
 
 from d2lite import _memory as memory
 from d2lite.devices import num_gpus
-from d2lite.workers.tempdir import make, remove
+from d2lite.workers.tempdir import make_tempdir, remove_tempdir
 
 __all__ = ["Agent", "RankProcess", "end_all"]
 
@@ -29,7 +29,7 @@ class Agent:
 
     def __init__(self, world_size):
         memory.give_back()  # the ranks need it
-        self.scratch = self.folder, _ = make()
+        self.tempdir = self.folder, _ = make_tempdir()
         self.exitcodes = {}
         pairs = [socketpair() for _ in range(world_size + 1)]
         theirs = [their.fileno() for _, their in pairs]
@@ -46,7 +46,7 @@ class Agent:
         except OSError:
             for mine, _ in pairs:
                 mine.close()
-            remove(*self.scratch)
+            remove_tempdir(*self.tempdir)
             raise
         finally:
             for _, their in pairs:
@@ -79,7 +79,7 @@ class Agent:
             self.process.wait()
         for connection in (self.control, *self.connections):
             connection.close()
-        remove(*self.scratch)
+        remove_tempdir(*self.tempdir)
 
 
 class RankProcess:
@@ -92,7 +92,7 @@ class RankProcess:
     def begin(self):
         """Forget the last call."""
         self.report = {"state": "running"}
-        self.heard = self.asked = time.monotonic()
+        self.answered = self.asked = time.monotonic()
 
     def alive(self):
         return self.agent.exitcode(self.rank) is None
@@ -113,7 +113,7 @@ class RankProcess:
         except (EOFError, OSError):
             self.report = {"state": "died", "exitcode": self.agent.exitcode(self.rank, END_S), "said": self.said()}
             return "died", None
-        self.heard = time.monotonic()
+        self.answered = time.monotonic()
         if kind == "error":
             self.report = {"state": "error", **value}
         elif kind == "result":
@@ -125,13 +125,13 @@ class RankProcess:
     def silent_s(self):
         """Seconds since a question has been left without any answer; asks when it is time to."""
         now = time.monotonic()
-        if now - max(self.heard, self.asked) > PING_S and self.heard >= self.asked:
+        if now - max(self.answered, self.asked) > PING_S and self.answered >= self.asked:
             self.ask()
-        return now - self.asked if self.heard < self.asked else 0.0
+        return now - self.asked if self.answered < self.asked else 0.0
 
     def final_report(self):
         """Return what is known of the rank after it was asked: without an answer it counts as silent."""
-        if self.report["state"] == "running" and self.heard < self.asked:
+        if self.report["state"] == "running" and self.answered < self.asked:
             return {"state": "silent"}
         return self.report
 

@@ -22,7 +22,7 @@ import torch
 import torch.distributed as dist
 
 from d2lite.events import listening
-from d2lite.workers.batch_mode import take_turns
+from d2lite.workers.batch_mode import use_batch_mode
 
 __all__ = ["main"]
 
@@ -85,7 +85,7 @@ def _join(settings):
         device_id = torch.device("cuda", settings["rank"])
         torch.cuda.set_device(device_id)
     else:
-        take_turns()
+        use_batch_mode()
     dist.init_process_group(
         settings["backend"],
         init_method=f"file://{settings['folder']}/store",
@@ -139,7 +139,7 @@ def _tell_parent(link, event, facts):
     A point told with `each_rank=True` is passed on from every rank, as a curve of its own.
     """
     if facts.pop("each_rank", False):
-        facts["names"] = [f"{name}, rank {dist.get_rank()}" for name in facts["names"]]
+        facts["rank"] = dist.get_rank()
     elif dist.get_rank() != 0 or event == "run":
         return
     link.send("event", (event, facts))

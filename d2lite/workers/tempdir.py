@@ -10,28 +10,28 @@ import shutil
 import tempfile
 from pathlib import Path
 
-__all__ = ["make", "remove", "sweep"]
+__all__ = ["make_tempdir", "remove_tempdir", "sweep_tempdirs"]
 
 PREFIX = "d2lite-workers-"
 
 
-def make():
+def make_tempdir():
     """Return (path of a fresh folder, descriptor that holds its lock); linux and macOS."""
-    sweep()
+    sweep_tempdirs()
     path = Path(tempfile.mkdtemp(prefix=PREFIX))
     descriptor = os.open(path / "new", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     _lock(descriptor)
-    os.rename(path / "new", path / "owner")  # seen by `sweep` when it is locked, not before
+    os.rename(path / "new", path / "owner")  # seen by `sweep_tempdirs` when it is locked, not before
     return path, descriptor
 
 
-def remove(path, descriptor):
+def remove_tempdir(path, descriptor):
     """Remove a folder and give its lock back."""
     shutil.rmtree(path, ignore_errors=True)
     os.close(descriptor)
 
 
-def sweep():
+def sweep_tempdirs():
     """Remove the folders of owners that were killed together with their ranks."""
     for path in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
         with contextlib.suppress(OSError):  # somebody else's, or gone already

@@ -25,10 +25,14 @@ def code_cells(path):
 
 
 def functions(source):
-    """{name: syntax tree without docstrings} of the functions at the top of some code."""
+    """{name: syntax tree without docstrings and types} of the functions at the top of some code."""
     found = {}
     for node in ast.parse(source).body:
         if isinstance(node, ast.FunctionDef):
+            for argument in ast.walk(node.args):
+                if isinstance(argument, ast.arg):
+                    argument.annotation = None
+            node.returns = None
             if ast.get_docstring(node) is not None:
                 node.body = node.body[1:]
             found[node.name] = ast.dump(node)

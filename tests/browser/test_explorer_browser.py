@@ -5,7 +5,7 @@ import json
 import pytest
 from notebook import errors, open_notebook, run_all, until, write
 
-from d2lite.costs.scaling import Setup, outcome, sentence
+from d2lite.costs.scaling import Setup, outcome, summary
 
 CELL = """
 from d2lite.widgets.scaling_explorer import ScalingExplorer
@@ -29,7 +29,7 @@ def plain(text):
 def shows(page, setup, k):
     """Whether the sentence, the mark and the bars on the page are those of `outcome(setup, k)`."""
     many = outcome(setup, k)
-    if page.locator(WORDS).last.inner_text().strip() != plain(sentence(setup, k)):
+    if page.locator(WORDS).last.inner_text().strip() != plain(summary(setup, k)):
         return False
     efficiency, step = json.loads(page.evaluate(BARS))
     mark = next(trace for trace in efficiency if trace["x"] == [k])

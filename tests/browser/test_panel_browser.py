@@ -5,7 +5,6 @@ import os
 import shutil
 
 import pytest
-from tests.browser.conftest import ROOT
 from notebook import (
     errors,
     open_notebook,
@@ -19,6 +18,8 @@ from notebook import (
     until,
     write,
 )
+
+from tests.browser.conftest import ROOT
 
 CHAPTER = ROOT / "book" / "02-data-parallel-from-scratch.ipynb"
 PANEL = """

@@ -5,9 +5,9 @@ import json
 import pytest
 from notebook import errors, open_notebook, run_all, until, write
 
-from d2lite.costs.partitioning import label
+from d2lite._format import format_bytes
 from d2lite.figures.collectives import MORE, SOME, WHOLE
-from d2lite.widgets.collective_stepper import record
+from d2lite.widgets.collective_stepper import trace_collective
 
 STEPPER = 'from d2lite.widgets.collective_stepper import Stepper\nstepper = Stepper("ring", 4)\nstepper'
 FIGURE = """() => {
@@ -80,7 +80,7 @@ def assert_shows(page, trace, step):
         assert arrows == sorted((s.src, s.dst, s.chunk) for s in sends if s.adds == adds)
     assert now["heads"] == 2 * len(sends)  # a dot and a head each
     assert now["sent"] == trace.sent_n_bytes(step)
-    assert now["labels"] == [label(n_bytes) for n_bytes in trace.sent_n_bytes(step)]
+    assert now["labels"] == [format_bytes(n_bytes) for n_bytes in trace.sent_n_bytes(step)]
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ def stepper(lab, page):
 
 
 def test_arrows_colours_and_bytes_are_the_trace_s(stepper):
-    trace = record("all_reduce", "ring", 4)
+    trace = trace_collective("all_reduce", "ring", 4)
     assert_shows(stepper, trace, 0)
     for step in (1, 2, 3, 4):
         move(stepper, "step", "ArrowRight", 1)
@@ -102,10 +102,10 @@ def test_arrows_colours_and_bytes_are_the_trace_s(stepper):
     assert_shows(stepper, trace, 6)
 
     control(stepper, "algorithm").locator("select").select_option(label="tree")
-    trace = record("all_reduce", "tree", 4)
+    trace = trace_collective("all_reduce", "tree", 4)
     assert_shows(stepper, trace, 0)
     move(stepper, "devices", "ArrowRight", 1)
-    trace = record("all_reduce", "tree", 5)
+    trace = trace_collective("all_reduce", "tree", 5)
     assert_shows(stepper, trace, 0)
     stepper.locator(".jupyter-widgets.widget-play button").first.click()  # plays to the end by itself
     assert_shows(stepper, trace, len(trace.steps))

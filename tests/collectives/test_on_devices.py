@@ -6,12 +6,11 @@ from hypothesis import strategies as st
 from d2lite.collectives.on_devices import (
     all_gather,
     all_reduce,
-    all_reduce_by,
     all_reduce_many,
+    assign_owners,
     broadcast,
     reduce,
     reduce_scatter,
-    share_out,
 )
 from d2lite.collectives.planner import ALGORITHMS
 from d2lite.trace import Trace
@@ -86,7 +85,7 @@ def test_all_reduce_integers_and_the_mean_of_integers():
 @pytest.mark.parametrize(
     ("tensors", "op", "error", "message"),
     [
-        ([torch.ones(2)], "max", ValueError, 'op: expected "sum" or "mean", got \'max\''),
+        ([torch.ones(2)], "min", ValueError, 'op: expected "sum", "mean" or "max", got \'min\''),
         ([], "sum", ValueError, "tensors: expected a list of tensors"),
         (torch.ones(2), "sum", ValueError, "tensors: expected a list of tensors"),
         ([torch.ones(2), None], "sum", TypeError, r"tensors\[1\]: expected a tensor, got NoneType"),
@@ -112,7 +111,7 @@ def test_all_reduce_by_any_algorithm(algorithm, k, shape, dtype, op, seed):
     assume(possible(dtype, op))
     tensors = whole_numbers(k, shape, dtype, seed)
     expected, places = expected_of(tensors, op), [t.data_ptr() for t in tensors]
-    assert all_reduce_by(tensors, op, algorithm) is None
+    assert all_reduce(tensors, op, algorithm) is None
     assert all(same_bits(t, expected) for t in tensors)
     assert [t.data_ptr() for t in tensors] == places
 
@@ -163,11 +162,11 @@ def test_entries_are_equal_bit_for_bit_however_sums_are_rounded(algorithm, k, n,
     expected, naive = expected_of(tensors, op), [t.clone() for t in tensors]
     biggest = torch.stack(tensors).abs().nan_to_num().amax(0)
     all_reduce(naive, op)
-    all_reduce_by(tensors, op, algorithm)
+    all_reduce(tensors, op, algorithm, Trace())  # with a Trace the naive algorithm, too, follows its plan
     assert all(torch.equal(t.view(torch.int32), tensors[0].view(torch.int32)) for t in tensors)  # NaNs too
     off = (tensors[0] - expected).abs()
     assert tensors[0].isnan().equal(expected.isnan()) and (off.nan_to_num() <= 1e-5 * biggest).all()
-    if algorithm == "naive":  # the same order as in all_reduce
+    if algorithm == "naive":  # the same order with a plan and without
         assert torch.equal(naive[0].view(torch.int32), tensors[0].view(torch.int32))
 
 
@@ -177,21 +176,21 @@ def test_tensors_that_do_not_lie_in_order(algorithm):
     tensors = [base.clone(), base.clone(memory_format=torch.channels_last), base.mT.contiguous().mT, 2 * base]
     places, strides = [t.data_ptr() for t in tensors], [t.stride() for t in tensors]
     assert len(set(strides)) == 3
-    for call in (all_reduce_by, reduce_scatter, reduce):
+    for call in (all_reduce, reduce_scatter, reduce):
         copies = [torch.empty_strided(t.shape, t.stride()).copy_(t) for t in tensors]
         call(copies, op="mean", algorithm=algorithm)
         part = slice(0, 6 if call is reduce_scatter else 24)
         assert torch.equal(copies[0].reshape(-1)[part], 1.25 * base.reshape(-1)[part])
-    all_reduce_by(tensors, "sum", algorithm)
+    all_reduce(tensors, "sum", algorithm)
     assert all(torch.equal(t, 5 * base) for t in tensors)
     assert [t.data_ptr() for t in tensors] == places and [t.stride() for t in tensors] == strides
     columns = list(torch.ones(5, 3).unbind(1))  # they take turns in memory, and share none
-    all_reduce_by(columns, algorithm=algorithm)
+    all_reduce(columns, algorithm=algorithm)
     assert all(column.tolist() == [3] * 5 for column in columns)
 
 
 def test_parameters_that_want_gradients_keep_no_graph():
-    for call in (all_reduce_by, broadcast, reduce, reduce_scatter, all_gather):
+    for call in (all_reduce, broadcast, reduce, reduce_scatter, all_gather):
         params = [torch.ones(2, requires_grad=True) for _ in range(3)]
         call(params)
         assert all(p.is_leaf and p.requires_grad and p.grad_fn is None for p in params)
@@ -199,7 +198,7 @@ def test_parameters_that_want_gradients_keep_no_graph():
 
 def test_the_maximum_of_booleans():
     tensors = [torch.tensor([False, True, False]), torch.tensor([True, False, False])]
-    all_reduce_by(tensors, "max")
+    all_reduce(tensors, "max")
     assert [t.tolist() for t in tensors] == [[True, True, False]] * 2
 
 
@@ -209,9 +208,9 @@ one, row = torch.ones(3), torch.zeros(6)
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: all_reduce_by([one], "min"), ValueError, 'op: expected "sum", "mean" or "max", got \'min\''),
-        (lambda: all_reduce_by([one], algorithm="bus"), ValueError, "algorithm: expected one of naive, .*'bus'"),
-        (lambda: all_reduce_by([one], per_host=1), ValueError, 'per_host: expected None, since only "two-level"'),
+        (lambda: all_reduce([one], "min"), ValueError, 'op: expected "sum", "mean" or "max", got \'min\''),
+        (lambda: all_reduce([one], algorithm="bus"), ValueError, "algorithm: expected one of naive, .*'bus'"),
+        (lambda: all_reduce([one], per_host=1), ValueError, 'per_host: expected None, since only "two-level"'),
         (lambda: broadcast([one], 1), ValueError, "src: expected a device from 0 to 0, got 1"),
         (lambda: broadcast([one], -1), ValueError, "src: expected a device from 0 to 0, got -1"),
         (lambda: reduce([one], 0.0), TypeError, r"dst: expected the number of a device, got 0.0 \(float\)"),
@@ -221,11 +220,11 @@ one, row = torch.ones(3), torch.zeros(6)
         (lambda: broadcast([one, torch.ones(2)]), ValueError, r"tensors\[1\]: expected \(3,\)"),
         (lambda: reduce_scatter([one, one]), ValueError, r"tensors\[1\] shares its memory with tensors\[0\]"),
         (lambda: reduce_scatter([row[2:], row[:4]]), ValueError, r"tensors\[0\] shares a part of its memory"),
-        (lambda: all_reduce_by([one.expand(2, 3)]), ValueError, r"tensors\[0\]: expected a place for each number"),
-        (lambda: all_reduce_by([one.to_sparse()]), ValueError, r"tensors\[0\]: expected a dense tensor"),
-        (lambda: all_reduce_by([one.int()], "mean"), ValueError, 'op="mean": expected floating point'),
-        (lambda: all_reduce_by([one.bool()]), ValueError, 'op="sum": expected numbers, got torch.bool'),
-        (lambda: all_reduce_by([one.cfloat()], "max"), ValueError, 'op="max": expected numbers that have an order'),
+        (lambda: all_reduce([one.expand(2, 3)]), ValueError, r"tensors\[0\]: expected memory of its own"),
+        (lambda: all_reduce([one.to_sparse()]), ValueError, r"tensors\[0\]: expected a dense tensor"),
+        (lambda: all_reduce([one.int()], "mean"), ValueError, 'op="mean": expected floating point'),
+        (lambda: all_reduce([one.bool()]), ValueError, 'op="sum": expected numbers, got torch.bool'),
+        (lambda: all_reduce([one.cfloat()], "max"), ValueError, 'op="max": expected numbers that have an order'),
     ],
 )  # fmt: skip
 def test_what_makes_no_sense_is_refused(call, error, message):
@@ -254,7 +253,7 @@ def test_all_reduce_many_adds_on_the_owner():
 
 @given(sizes=st.lists(st.integers(0, 1000), max_size=12), k=st.integers(1, 5))
 def test_share_out_is_never_far_from_even(sizes, k):
-    owners = share_out(sizes, k)
+    owners = assign_owners(sizes, k)
     loads = [sum(size for size, owner in zip(sizes, owners, strict=True) if owner == i) for i in range(k)]
     assert sum(loads) == sum(sizes)
     assert max(loads) <= sum(sizes) / k + (1 - 1 / k) * max(sizes, default=0) + 1e-9  # Graham 1966, for any order
@@ -262,11 +261,11 @@ def test_share_out_is_never_far_from_even(sizes, k):
 
 def test_all_reduce_many_shares_lenet_s_gradients_by_size():
     sizes = [180, 20, 25_000, 50, 102_400, 128, 1280, 10]
-    owners = share_out(sizes, 2)
+    owners = assign_owners(sizes, 2)
     assert [sum(s for s, owner in zip(sizes, owners, strict=True) if owner == i) for i in (0, 1)] == [102_400, 26_668]
-    with pytest.raises(ValueError, match=r"expected lists of one length, one a device, got lengths \[1, 0\]"):
+    with pytest.raises(ValueError, match=r"expected lists of one length, one per device, got lengths \[1, 0\]"):
         all_reduce_many([[torch.ones(1)], []])
-    with pytest.raises(ValueError, match="expected lists of one length, one a device, got lengths"):
+    with pytest.raises(ValueError, match="expected lists of one length, one per device, got lengths"):
         all_reduce_many([])
     with pytest.raises(ValueError, match=r"tensors\[1\] shares its memory"):
         all_reduce_many([[one], [one]])
@@ -276,7 +275,7 @@ def test_all_reduce_many_shares_lenet_s_gradients_by_size():
 
 def test_a_trace_is_filled_anew():
     trace = Trace()
-    all_reduce_by([torch.zeros(8) for _ in range(4)], trace=trace)
+    all_reduce([torch.zeros(8) for _ in range(4)], algorithm="ring", trace=trace)
     assert (trace.collective, trace.algorithm, len(trace.steps), len(trace.sends)) == ("all_reduce", "ring", 6, 24)
     broadcast([torch.zeros(4, dtype=torch.float64) for _ in range(2)], 1, "tree", trace)
     assert (trace.collective, trace.algorithm, trace.chunk_n_bytes) == ("broadcast", "tree", [32])

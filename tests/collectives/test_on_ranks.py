@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from d2lite.collectives.on_devices import all_gather, all_reduce_by, broadcast, reduce, reduce_scatter
+from d2lite.collectives.on_devices import all_gather, all_reduce, broadcast, reduce, reduce_scatter
 from d2lite.collectives.on_ranks import all_reduce_on_ranks
 from d2lite.collectives.planner import ALGORITHMS
 from d2lite.workers.pool import Workers, WorkersError
@@ -90,7 +90,7 @@ def test_torch_distributed_says_the_same(pool):
                     elif name == "reduce":
                         reduce(tensors, k - 1, "sum", algorithm)
                     elif name == "sum" or not dtype.is_complex:
-                        all_reduce_by(tensors, name, algorithm)
+                        all_reduce(tensors, name, algorithm)
                     for rank in range(k) if name != "reduce" else (k - 1,):
                         assert torch.equal(found[rank][k, dtype, shape, name], tensors[rank])
                 # each rank's own chunk is what torch's all_gather takes from it
@@ -116,7 +116,7 @@ def test_ranks_carry_out_the_same_plans_bit_for_bit(pool):
         tensors = [tensor_of(rank, dtype, shape) for rank in range(4)]
         if dtype.is_floating_point:
             tensors = [tensor / 3 for tensor in tensors]  # sums are rounded: the order of adding shows
-        all_reduce_by(tensors, op, algorithm)
+        all_reduce(tensors, op, algorithm)
         for rank in range(4):
             assert torch.equal(found[rank][dtype, shape, algorithm, op], tensors[rank])
 

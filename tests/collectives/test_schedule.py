@@ -7,17 +7,17 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from d2lite.collectives.execute import carry_out, exchange
+from d2lite.collectives.execute import exchange, execute
 from d2lite.collectives.hierarchical import hosts_of, two_level_reduce_scatter
-from d2lite.collectives.naive import tree_broadcast, tree_reduce, tree_scatter
-from d2lite.collectives.on_devices import all_gather, all_reduce_by, broadcast, reduce, reduce_scatter
+from d2lite.collectives.on_devices import all_gather, all_reduce, broadcast, reduce, reduce_scatter
 from d2lite.collectives.planner import ALGORITHMS, COLLECTIVES, cut, make_plan
 from d2lite.collectives.ring import ring_all_gather, ring_reduce_scatter
-from d2lite.collectives.schedule import Move, Plan, at_once, backwards, placed, side_by_side
-from d2lite.costs.partitioning import all_reduce_bound
+from d2lite.collectives.schedule import Move, Plan, at_once, backwards, relabel, side_by_side
+from d2lite.collectives.tree import tree_broadcast, tree_reduce, tree_scatter
+from d2lite.costs.alpha_beta import lower_bound_n_bytes
 from d2lite.trace import Send, Trace
 
-CALLS = dict(zip(COLLECTIVES, (all_reduce_by, broadcast, reduce, reduce_scatter, all_gather), strict=True))
+CALLS = dict(zip(COLLECTIVES, (all_reduce, broadcast, reduce, reduce_scatter, all_gather), strict=True))
 EACH = pytest.mark.parametrize("algorithm", ALGORITHMS)
 WORLDS = st.integers(1, 9)
 BOUND = ("ring", "ring both ways", "two-level", "all pairs")  # those that reach the lower bound
@@ -86,7 +86,7 @@ def test_bytes_of_the_ring_are_the_exact_sums_of_its_chunks(k, n):
 def test_lower_bound_is_reached_where_chunks_are_equal(algorithm, k, n):
     pieces = 2 if algorithm == "ring both ways" else 1
     trace = trace_of("all_reduce", algorithm, k, pieces * k * n)
-    assert trace.sent_n_bytes() == trace.received_n_bytes() == [all_reduce_bound(4 * pieces * k * n, k)] * k
+    assert trace.sent_n_bytes() == trace.received_n_bytes() == [lower_bound_n_bytes(k, 4 * pieces * k * n)] * k
 
 
 @given(k=WORLDS)
@@ -119,7 +119,7 @@ def test_two_levels_cross_hosts_with_little(k, per_host):
     trace = trace_of("all_reduce", "two-level", k, 360, per_host=per_host)
     hosts = k // per_host
     crossing = [s for s in trace.sends if s.src // per_host != s.dst // per_host]
-    assert sum(s.n_bytes for s in crossing) == hosts * all_reduce_bound(4 * 360, hosts)  # as a ring of one a host
+    assert sum(s.n_bytes for s in crossing) == hosts * lower_bound_n_bytes(hosts, 4 * 360)  # as a ring of one a host
     assert len(trace.steps) == 2 * (per_host - 1 + hosts - 1)
 
 
@@ -149,8 +149,8 @@ def test_putting_schedules_together():
     assert side_by_side(one, two) == [[(0, 1, 0), (1, 0, 0)], [(0, 1, 1)]] and side_by_side() == []
     assert at_once(two) == [[(1, 0, 0), (0, 1, 1)]] and at_once([]) == []
     assert backwards(two) == [[(1, 0, 1)], [(0, 1, 0)]]
-    assert placed(two, [5, 7]) == [[(7, 5, 0)], [(5, 7, 1)]] and placed([]) == []
-    assert placed(two, chunks=[[2, 3], []]) == [[(1, 0, 2), (1, 0, 3)], []]
+    assert relabel(two, [5, 7]) == [[(7, 5, 0)], [(5, 7, 1)]] and relabel([]) == []
+    assert relabel(two, chunks=[[2, 3], []]) == [[(1, 0, 2), (1, 0, 3)], []]
 
 
 @given(k=WORLDS, pieces=st.sampled_from([1, 2]), n=st.integers(0, 60))
@@ -176,7 +176,7 @@ def test_replay_finds_what_is_wrong_with_a_schedule():
     k = 3
     late = [[Move(i, (i + 1) % k, (i - step) % k) for i in range(k)] for step in (0, 0)]  # the same chunk twice
     trace = Trace()
-    carry_out(Plan([0, 1, 2], late, []), [[torch.ones(1) for _ in range(k)] for _ in range(k)], trace=trace)
+    execute(Plan([0, 1, 2], late, []), [[torch.ones(1) for _ in range(k)] for _ in range(k)], trace=trace)
     with pytest.raises(
         ValueError, match=r"step 1: device 0 sends chunk 0 to device 1, .* of devices \[0\] a second time"
     ):

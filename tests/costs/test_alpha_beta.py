@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from d2lite.collectives.on_devices import all_reduce_by
+from d2lite.collectives.on_devices import all_reduce
 from d2lite.collectives.planner import ALGORITHMS as LOGGED
 from d2lite.costs.alpha_beta import (
     ALGORITHMS,
@@ -35,7 +35,7 @@ def sends(algorithm, k, per_host=None):
     """What all_reduce_by logs for k devices with NUMEL float32 numbers each."""
     trace = Trace()
     hosts = {"per_host": per_host or k} if algorithm == "two-level" else {}
-    all_reduce_by([torch.zeros(NUMEL) for _ in range(k)], algorithm=algorithm, trace=trace, **hosts)
+    all_reduce([torch.zeros(NUMEL) for _ in range(k)], algorithm=algorithm, trace=trace, **hosts)
     return trace
 
 

@@ -4,9 +4,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from d2lite.costs.partitioning import WAYS, all_reduce_bound, all_ways, bytes_sent, label, layers_of, messages, stages
+from d2lite._format import format_bytes
+from d2lite.costs.alpha_beta import lower_bound_n_bytes
+from d2lite.costs.partitioning import WAYS, all_ways, bytes_sent, layers_of, messages, stages
 from d2lite.models import LeNet, SimpleCNN
-from d2lite.widgets.partition_explorer import NETS, SplitExplorer, sentence, sizes_of
+from d2lite.widgets.partition_explorer import NETS, PartitionExplorer, sizes_of, summary
 
 MODELS = st.sampled_from(list(NETS))
 
@@ -112,9 +114,9 @@ def test_data_and_layers_change_places_for_lenet_between_161_and_162():
 def test_gathering_meets_the_bound_for_two_devices_only():
     layers = sizes_of("LeNet", 8)
     for k in range(1, 9):
-        sent, bound = max(bytes_sent("data", layers, k).sent_n_bytes), all_reduce_bound(params_of(layers), k)
+        sent, bound = max(bytes_sent("data", layers, k).sent_n_bytes), lower_bound_n_bytes(k, params_of(layers))
         assert sent == bound if k <= 2 else sent > bound
-    assert all_reduce_bound(100, 4) == 150
+    assert lower_bound_n_bytes(4, 100) == 150
 
 
 @pytest.mark.parametrize(
@@ -123,7 +125,7 @@ def test_gathering_meets_the_bound_for_two_devices_only():
      (9_996, "10.0 KB"), (99_960, "100 KB"), (2.06e9, "2.06 GB"), (1e12, "1.00 TB")],
 )  # fmt: skip
 def test_label(n_bytes, text):
-    assert label(n_bytes) == text
+    assert format_bytes(n_bytes) == text
 
 
 def test_refuses_what_it_cannot_measure():
@@ -155,19 +157,19 @@ def test_refuses_ways_and_numbers_that_cannot_be():
 
 @given(MODELS, st.integers(1, 16), st.sampled_from([8, 256, 4096]))
 def test_sentence_names_the_least(model, k, batch_size):
-    words = sentence(model, k, batch_size)
+    words = summary(model, k, batch_size)
     possible = [t for t in all_ways(sizes_of(model, batch_size), k).values() if t]
     least = min(possible, key=lambda t: t.n_bytes)
     if k == 1:
         assert "sends nothing" in words
     else:
-        assert f"Cutting <b>{WAYS[least.way]}</b> sends least, {label(least.n_bytes)}" in words
+        assert f"Cutting <b>{WAYS[least.way]}</b> sends least, {format_bytes(least.n_bytes)}" in words
     assert words.count("cannot be cut") == len(WAYS) - len(possible)
 
 
 def test_explorer_shows_what_its_controls_say():
     pytest.importorskip("ipywidgets")
-    explorer = SplitExplorer()
+    explorer = PartitionExplorer()
     height = explorer.figure.layout.height
     for model, k, batch_size in (("LeNet", 1, 8), ("MLP, three layers of 4096", 8, 256), ("SimpleCNN", 16, 8)):
         explorer.model.value, explorer.k.value, explorer.batch_size.value = model, k, batch_size
@@ -175,7 +177,7 @@ def test_explorer_shows_what_its_controls_say():
         assert explorer.traffics == traffics
         sizes = [t.n_bytes if t else 0 for t in traffics.values()]
         assert list(explorer.figure.data[0].customdata) == sizes
-        assert explorer.sentence.value == sentence(model, k, batch_size)
+        assert explorer.summary.value == summary(model, k, batch_size)
         texts = [note.text for note in explorer.figure.layout.annotations]
-        assert all(label(size) in texts for size in sizes if size)
+        assert all(format_bytes(size) in texts for size in sizes if size)
         assert explorer.figure.layout.height == height and len(explorer.figure.data) == 1

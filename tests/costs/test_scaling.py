@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from d2lite.costs.alpha_beta import ALGORITHMS, Link
-from d2lite.costs.scaling import GPUS, Setup, crossover, outcome, outcomes, sentence
+from d2lite.costs.scaling import GPUS, Setup, crossover, outcome, outcomes, summary
 from d2lite.costs.workloads import named_workload
 
 LENET = Setup("LeNet", 256, is_global=True)
@@ -51,7 +51,7 @@ def test_what_is_changed_changes_what_it_should():
 
 def test_too_small_a_model_is_told_with_numbers():
     # D2L 13.5: about 3.0 s an epoch of 235 steps on one GPU, 12.8 ms each, and no meaningful speed-up with two
-    text = sentence(replace(LENET, overhead_s=0.0128), 2)
+    text = summary(replace(LENET, overhead_s=0.0128), 2)
     speedup = float(re.search(r"([\d.]+) times as fast", text).group(1))
     assert 1.0 <= speedup < 1.05
     even = crossover(LENET)
@@ -65,13 +65,13 @@ def test_too_small_a_model_is_told_with_numbers():
 def test_the_sentence_says_what_was_found():
     setup = Setup("LeNet", 32, overhead_s=0.001)
     found = outcome(setup, 64)
-    text = sentence(setup, 64, price=3.0)
+    text = summary(setup, 64, price=3.0)
     assert text.startswith("<b>Predicted for 64 GPUs")
     assert f"efficiency {found.efficiency:.0%}" in text
     assert "1 ms are overhead" in text and "GPU-hours" in text
     cost = float(re.search(r"costs ([\d.e-]+)", text).group(1))
     assert math.isclose(cost, 3 * found.gpu_hours, rel_tol=0.1)
-    assert "costs" not in sentence(setup, 64)
-    assert sentence(setup, 1).startswith("<b>Predicted for 1 GPU:")
-    assert "cannot be shared out" in sentence(LENET, 512)
-    assert "never slower" in sentence(replace(setup, inside=Link(0, 1e15)), 2)
+    assert "costs" not in summary(setup, 64)
+    assert summary(setup, 1).startswith("<b>Predicted for 1 GPU:")
+    assert "cannot be shared out" in summary(LENET, 512)
+    assert "never slower" in summary(replace(setup, inside=Link(0, 1e15)), 2)

@@ -7,7 +7,9 @@ import torch
 
 from d2lite.data import download
 from d2lite.data import fashion_mnist as data
-from d2lite.data.fashion_mnist import FASHION_MNIST, SILHOUETTES, BatchIterator, load_data_fashion_mnist, quick
+from d2lite.data.cache import cache_folder
+from d2lite.data.fashion_mnist import FASHION_MNIST, SILHOUETTES, BatchIterator, load_data_fashion_mnist
+from d2lite.data.quick import quick
 from d2lite.events import listening
 
 
@@ -41,7 +43,7 @@ def test_drawn_set_without_network_says_so_once(no_copy, capsys):
     assert (train_iter.dataset, train_iter.num_examples, test_iter.num_examples) == (SILHOUETTES, 600, 100)
     said = capsys.readouterr().err
     assert said.count("Fashion-MNIST is not at hand") == 1 and "set D2LITE_DATA" in said
-    mark, *cached = sorted(p.name for p in download.cache_folder().iterdir())
+    mark, *cached = sorted(p.name for p in cache_folder().iterdir())
     assert mark == ".not-downloaded" and len(cached) == 2 and all(name.startswith("silhouettes-") for name in cached)
 
 
@@ -51,7 +53,7 @@ def test_ranks_believe_a_failure_of_the_last_hour_and_everyone_else_tries(no_cop
         data._download_once.cache_clear()  # as in a new process
         capsys.readouterr()
         then = time.time() - age_s
-        os.utime(download.cache_folder() / ".not-downloaded", (then, then))
+        os.utime(cache_folder() / ".not-downloaded", (then, then))
         monkeypatch.setattr(data.dist, "is_initialized", lambda answer=in_a_rank: answer)
         assert load_data_fashion_mnist(100, num_examples=600)[0].dataset == SILHOUETTES
         assert capsys.readouterr().err.count("not at hand") == told
@@ -66,7 +68,7 @@ def test_a_failure_leaves_no_mark_where_nothing_can_be_written(monkeypatch, tmp_
 
 def test_drawn_set_comes_from_the_cache_and_survives_a_damaged_one(no_copy):
     first, _ = load_data_fashion_mnist(100, num_examples=600)
-    for path in download.cache_folder().glob("silhouettes-*"):
+    for path in cache_folder().glob("silhouettes-*"):
         begin = path.read_bytes()[:1000]
         path.unlink()  # what is cut short while it is mapped kills who reads it: a file of its own
         path.write_bytes(begin)
@@ -79,8 +81,8 @@ def test_unpacked_files_are_kept_and_mapped_and_made_anew_when_the_files_change(
     monkeypatch.setenv("D2LITE_DATA", str(tmp_path))
     write_fashion_mnist(tmp_path)
     first, _ = load_data_fashion_mnist(4, num_examples=12)
-    kept = download.cache_folder() / "fashion-mnist.pt"
-    assert [path.name for path in download.cache_folder().iterdir()] == [kept.name]
+    kept = cache_folder() / "fashion-mnist.pt"
+    assert [path.name for path in cache_folder().iterdir()] == [kept.name]
     first.images[0] = 7  # a copy of the page, this process's own
     inode = kept.stat().st_ino
     data._read.cache_clear()
@@ -111,7 +113,7 @@ def test_d2lite_data_in_either_layout(no_copy, monkeypatch, tmp_path, place, pac
     X, y = next(iter(train_iter))
     assert X.shape == (5, 1, 28, 28) and X.dtype == torch.float32 and y.dtype == torch.int64
     assert torch.equal((X[:, 0, 0, 0] * 255).round().long() % 10, y)
-    assert "mine" in data.where() and FASHION_MNIST in data.where()
+    assert "mine" in data.location() and FASHION_MNIST in data.location()
 
 
 @pytest.mark.parametrize(
@@ -146,7 +148,7 @@ def test_labels_that_do_not_fit_are_named(no_copy, monkeypatch, tmp_path):
 
 
 def test_where_without_data_downloads_nothing(no_copy):
-    assert "not here yet" in data.where() and not download.cache_folder().exists()
+    assert "not here yet" in data.location() and not cache_folder().exists()
 
 
 def iterator(n=10, batch_size=4, **options):
@@ -176,13 +178,13 @@ def test_minibatches_sizes_and_values():
 
 
 def test_the_iterator_tells_steps_and_epochs():
-    heard = []
-    with listening(lambda event, **facts: heard.append((event, facts))):
+    has_listener = []
+    with listening(lambda event, **facts: has_listener.append((event, facts))):
         list(iterator(seed=0))
         list(iterator())
-    assert [event for event, _ in heard] == ["minibatch"] * 3 + ["epoch"] + ["evaluation"] * 3
-    assert heard[1][1] == {"epoch": 0, "step": 1, "steps": 3, "dataset": "toy"}
-    assert heard[3][1]["num_examples"] == 10 and heard[3][1]["seconds"] > 0
+    assert [event for event, _ in has_listener] == ["minibatch"] * 3 + ["epoch"] + ["evaluation"] * 3
+    assert has_listener[1][1] == {"epoch": 0, "step": 1, "steps": 3, "dataset": "toy"}
+    assert has_listener[3][1]["num_examples"] == 10 and has_listener[3][1]["seconds"] > 0
 
 
 @pytest.mark.parametrize(

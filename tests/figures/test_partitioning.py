@@ -2,8 +2,9 @@ import re
 
 import pytest
 
-from d2lite.costs.partitioning import WAYS, all_ways, bytes_sent, label, messages
-from d2lite.figures.partitioning import COLOURS, GREY, PLATE, bars, picture
+from d2lite._format import format_bytes
+from d2lite.costs.partitioning import WAYS, all_ways, bytes_sent, messages
+from d2lite.figures.partitioning import COLOURS, GREY, PLATE, partition_figure, traffic_bars
 from d2lite.widgets.partition_explorer import NETS, sizes_of
 
 pytest.importorskip("plotly")
@@ -37,14 +38,14 @@ def test_numbers_in_a_picture_are_those_computed(way, k, model):
     layers = sizes_of(model, 16)
     if all_ways(layers, k)[way] is None:
         pytest.skip("cannot be cut so often")
-    figure = picture(way, layers, k)
+    figure = partition_figure(way, layers, k)
     computed = bytes_sent(way, layers, k)
     drawn = {kind: sum(t.customdata[0] for t in figure.data if t.name == kind) for kind in ("activations", "gradients")}
     assert drawn == {"activations": computed.activations_n_bytes, "gradients": computed.gradients_n_bytes}
     notes = [note.text for note in figure.layout.annotations]
     for trace in figure.data:
-        assert f"{trace.name} {label(trace.customdata[0])}" in notes
-    assert label(computed.n_bytes) in figure.layout.title.text
+        assert f"{trace.name} {format_bytes(trace.customdata[0])}" in notes
+    assert format_bytes(computed.n_bytes) in figure.layout.title.text
     counted = sum(int(n) for t in figure.data for n in re.findall(r"<br>(\d+) messages", t.hovertemplate))
     single = sum("messages" not in t.hovertemplate for t in figure.data)
     assert counted + single == len(messages(way, layers, k))
@@ -55,7 +56,7 @@ def test_numbers_in_a_picture_are_those_computed(way, k, model):
 @pytest.mark.parametrize("way", WAYS)
 def test_rows_hold_either_boxes_or_one_arrow(way, k):
     model = "ResNet-18, width 8"
-    figure = picture(way, sizes_of(model, 16), k)
+    figure = partition_figure(way, sizes_of(model, 16), k)
     arrows = {note.y for note in figure.layout.annotations if note.showarrow}
     boxes = {(shape.y0 + shape.y1) / 2 for shape in figure.layout.shapes if shape.type == "rect"}
     assert not arrows & boxes
@@ -65,13 +66,13 @@ def test_rows_hold_either_boxes_or_one_arrow(way, k):
 
 
 def test_boxes_of_the_data_picture_share_the_batch_and_hold_the_parameters():
-    notes = [note.text for note in picture("data", sizes_of(LENET, 10), 3).layout.annotations]
+    notes = [note.text for note in partition_figure("data", sizes_of(LENET, 10), 3).layout.annotations]
     assert notes.count("4 of 10 examples") == 1 and notes.count("3 of 10 examples") == 2
     assert notes.count("linear1 · 410 KB") == 3
 
 
 def test_boxes_of_the_network_picture_share_the_channels():
-    notes = [note.text for note in picture("network", sizes_of(LENET, 10), 4).layout.annotations]
+    notes = [note.text for note in partition_figure("network", sizes_of(LENET, 10), 4).layout.annotations]
     assert notes.count("conv2: 13 of 50 channels") == 2 and notes.count("conv2: 12 of 50 channels") == 2
     assert notes.count("linear2: 3 of 10 outputs") == 2
 
@@ -79,14 +80,14 @@ def test_boxes_of_the_network_picture_share_the_channels():
 @pytest.mark.parametrize(("k", "batch_size"), [(1, 8), (2, 256), (8, 4096), (16, 8)])
 def test_numbers_in_the_bars_are_those_computed(k, batch_size):
     traffics = all_ways(sizes_of(LENET, batch_size), k)
-    figure = bars(traffics, "a title")
+    figure = traffic_bars(traffics, "a title")
     sizes = [t.n_bytes if t else 0 for t in traffics.values()]
     assert list(figure.data[0].customdata) == sizes
     assert [x or 0 for x in figure.data[0].x] == sizes
     notes = [note.text for note in figure.layout.annotations]
     assert notes.count("not with so many devices") == sum(t is None for t in traffics.values())
     assert notes.count("nothing") == (3 if k == 1 else 0)
-    assert all(label(size) in notes for size in sizes if size)
+    assert all(format_bytes(size) in notes for size in sizes if size)
     assert "computed from shapes" in notes
 
 
@@ -98,12 +99,12 @@ def test_bars_stay_in_their_axis():
 
 
 def test_backgrounds_are_transparent():
-    for figure in (picture("data", sizes_of(LENET, 8), 2), bars(all_ways(sizes_of(LENET, 8), 2))):
+    for figure in (partition_figure("data", sizes_of(LENET, 8), 2), traffic_bars(all_ways(sizes_of(LENET, 8), 2))):
         assert figure.layout.paper_bgcolor == figure.layout.plot_bgcolor == "rgba(0,0,0,0)"
 
 
 def test_refuses_more_columns_than_can_be_read():
     with pytest.raises(ValueError, match=r"k: expected a whole number from 1 to 8, got 9\. More columns"):
-        picture("data", sizes_of(LENET, 64), 9)
+        partition_figure("data", sizes_of(LENET, 64), 9)
     with pytest.raises(ValueError, match="way: expected one of"):
-        picture("time", sizes_of(LENET, 64), 2)
+        partition_figure("time", sizes_of(LENET, 64), 2)

@@ -11,8 +11,8 @@ import pytest
 
 from d2lite.figures import runs as figures
 from d2lite.figures import svg
-from d2lite.figures import table as records
-from d2lite.training.run import Run
+from d2lite.figures.table import speed_ups, table
+from d2lite.training.run import SCHEMA, Run, legends, save
 
 
 def make_run(k=1, lr=0.2, batch_size=512, seconds=(4.0, 2.0, 3.0), accuracies=(0.5, 0.6, 0.7), **settings):
@@ -53,7 +53,10 @@ def test_what_an_animator_was_given_is_drawn_one_curve_each():
 
 def test_curves_of_several_ranks_share_the_name_of_their_axis():
     run = make_run()
-    run.curves = {f"test accuracy, rank {rank}": {"x": [1], "y": [0.5]} for rank in (0, 1)}
+    run.curves = {
+        f"test accuracy, rank {rank}": {"x": [1], "y": [0.5], "rank": rank, "quantity": "test accuracy"}
+        for rank in (0, 1)
+    }
     assert figures.axes([run])[2]["title"]["text"] == "test accuracy"
 
 
@@ -74,19 +77,19 @@ def test_bars_hold_the_measured_medians_and_leave_out_runs_without_a_time():
 
 def test_labels_are_all_different_and_say_what_differs():
     runs = [make_run(), make_run(), make_run(seed=1), make_run(k=2)]
-    assert figures.labels(runs) == [
+    assert legends(runs) == [
         "k=1 · lr 0.2 · batch 512 · seed 0",
         "k=1 · lr 0.2 · batch 512 · seed 0 (2)",
         "k=1 · lr 0.2 · batch 512 · seed 1",
         "k=2 · lr 0.2 · batch 512",
     ]
-    assert figures.labels([make_run(), make_run()]) == ["k=1 · lr 0.2 · batch 512", "k=1 · lr 0.2 · batch 512 (2)"]
+    assert legends([make_run(), make_run()]) == ["k=1 · lr 0.2 · batch 512", "k=1 · lr 0.2 · batch 512 (2)"]
 
 
 def test_labels_do_not_tell_rounding_errors_apart():
     nearly = make_run()
     nearly.settings["lr"] *= 1 + 1e-15
-    assert figures.labels([make_run(), nearly]) == ["k=1 · lr 0.2 · batch 512", "k=1 · lr 0.2 · batch 512 (2)"]
+    assert legends([make_run(), nearly]) == ["k=1 · lr 0.2 · batch 512", "k=1 · lr 0.2 · batch 512 (2)"]
 
 
 def test_long_names_of_bars_take_several_lines():
@@ -95,7 +98,7 @@ def test_long_names_of_bars_take_several_lines():
 
 
 def test_labels_of_other_parameters():
-    assert figures.labels([Run({"width": 8}, "", "", 0), Run({"width": 16}, "", "", 0)]) == [
+    assert legends([Run({"width": 8}, "", "", 0), Run({"width": 16}, "", "", 0)]) == [
         "run · width 8",
         "run · width 16",
     ]
@@ -128,7 +131,7 @@ def test_nothing_in_a_name_is_taken_for_markup():
     run.dataset, run.settings["lr"] = "<b>toys</b>", "<i>"
     figure = figures.curves([run])
     assert "<b>toys" not in figure.layout.title.text and "<i>" not in figure.data[0].name
-    assert "<b>toys" not in records.table([run]) and "<i>" not in records.table([run])
+    assert "<b>toys" not in table([run]) and "<i>" not in table([run])
 
 
 def test_the_picture_holds_the_curves():
@@ -156,9 +159,9 @@ def test_ticks_are_few_and_inside(low, high):
 def test_the_table_has_the_runs_numbers_and_speed_ups_over_the_first():
     runs = [make_run(1), make_run(2, seconds=(1.5,), accuracies=(0.8,)), make_run(4, seconds=(), accuracies=())]
     runs[2].status = "diverged at step 3, lr 9"
-    table = records.table(runs)
-    assert records.speed_ups(runs)[:2] == [1.0, 2.0] and math.isnan(records.speed_ups(runs)[2])
-    rows = [[cell.split("<")[0] for cell in row.split("<td>")[1:]] for row in table.split("<tr>")[2:]]
+    text = table(runs)
+    assert speed_ups(runs)[:2] == [1.0, 2.0] and math.isnan(speed_ups(runs)[2])
+    rows = [[cell.split("<")[0] for cell in row.split("<td>")[1:]] for row in text.split("<tr>")[2:]]
     assert rows[0] == ["70.0%", "3", "2,000", "1.00×", "finished", "1 on toys", "toys"]
     assert rows[1] == ["80.0%", "1.5", "4,000", "2.00×", "finished", "2 on toys", "toys"]
     assert rows[2] == ["–", "–", "–", "–", "diverged at step 3, lr 9", "4 on toys", "toys"]
@@ -167,15 +170,15 @@ def test_the_table_has_the_runs_numbers_and_speed_ups_over_the_first():
 def test_the_speed_up_is_over_the_first_run_that_has_a_time_and_counts_examples():
     runs = [make_run(seconds=()), make_run(seconds=(2.0,)), make_run(seconds=(2.0,))]
     runs[2].num_examples = 12_000
-    assert records.speed_ups(runs)[1:] == [1.0, 2.0]
+    assert speed_ups(runs)[1:] == [1.0, 2.0]
 
 
 def test_a_run_file_holds_everything_and_is_strict_json(tmp_path):
     runs = [make_run(1), make_run(2, seconds=(), accuracies=())]
     runs[1].losses.append(math.nan)
-    path = records.save(runs, tmp_path / "runs.json", "train")
+    path = save(runs, tmp_path / "runs.json", "train")
     saved = json.loads(path.read_text("utf-8"), parse_constant=pytest.fail)
-    assert saved["schema"] == records.SCHEMA and saved["function"] == "train" and "d2lite" in saved["versions"]
+    assert saved["schema"] == SCHEMA and saved["function"] == "train" and "d2lite" in saved["versions"]
     one, two = saved["runs"]
     assert one["settings"]["lr"] == 0.2 and one["seed"] == 0 and one["label"] == "k=1 · lr 0.2 · batch 512"
     assert one["accuracies"] == [0.5, 0.6, 0.7] and one["seconds"] == [4.0, 2.0, 3.0] and one["losses"] == [2.0]
@@ -185,7 +188,7 @@ def test_a_run_file_holds_everything_and_is_strict_json(tmp_path):
 
 
 def test_a_file_that_cannot_be_written_leaves_nothing_behind_and_the_old_one_whole(tmp_path, monkeypatch):
-    path = records.save([make_run()], tmp_path / "runs.json")
+    path = save([make_run()], tmp_path / "runs.json")
     before = path.read_text()
 
     def full(*_):
@@ -193,12 +196,12 @@ def test_a_file_that_cannot_be_written_leaves_nothing_behind_and_the_old_one_who
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space left"):
-        records.save([make_run(), make_run()], path)
+        save([make_run(), make_run()], path)
     assert os.listdir(tmp_path) == ["runs.json"] and path.read_text() == before
 
 
 def test_two_saves_in_a_second_are_two_files(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("time.strftime", lambda *_: "20260101-120000")
-    names = [records.save([make_run()]).name for _ in range(3)]
+    names = [save([make_run()]).name for _ in range(3)]
     assert names == ["d2lite-runs-20260101-120000" + end for end in (".json", "-2.json", "-3.json")]

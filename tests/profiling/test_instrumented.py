@@ -7,7 +7,8 @@ from torch.nn.parallel import DistributedDataParallel
 from d2lite import LeNet, lenet_params, replicate, train_batch, try_gpus
 from d2lite.profiling.critical_path import critical_path
 from d2lite.profiling.instrumented import record_ddp, record_train_batch
-from d2lite.profiling.recorder import Recorder, merged_step, step_times
+from d2lite.profiling.recorder import Recorder
+from d2lite.profiling.step_times import merged_step, step_times
 from d2lite.workers.pool import Workers
 
 

@@ -6,7 +6,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from d2lite.profiling.recorder import PARTS, Recorder, merged_step, step_parts, step_times
+from d2lite.profiling.recorder import Recorder
+from d2lite.profiling.step_times import PARTS, merged_step, step_parts, step_times
 from d2lite.trace import Event
 
 

@@ -157,7 +157,7 @@ def test_stop_ends_training_within_a_step():
         ({"lr": -1}, ValueError, "lr"),
         ({"num_epochs": 0}, ValueError, "num_epochs"),
         ({"num_examples": 0}, ValueError, "num_examples: expected a whole number from 1 to 60000, got 0"),
-        ({"num_examples": 1, "num_gpus": 2}, ValueError, "at least 2 examples, one a device"),
+        ({"num_examples": 1, "num_gpus": 2}, ValueError, "at least 2 examples, one per device"),
     ],
 )
 def test_train_refuses(settings, error, message):

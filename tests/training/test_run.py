@@ -7,14 +7,14 @@ import torch
 from d2lite.data.fashion_mnist import BatchIterator
 from d2lite.devices import describe
 from d2lite.events import Diverged
-from d2lite.training import run as runs
+from d2lite.training.run import Run, as_json
 
 CPU = torch.device("cpu")
 
 
 def begin(n=100, batch_size=10, k=2, lr=0.1, num_epochs=3):
     train_iter = BatchIterator(torch.zeros(n, 1, 1, 1), torch.zeros(n), batch_size, "toy", seed=0)
-    return runs.begin([CPU] * k, train_iter, lr, num_epochs, seed=0)
+    return Run.begin([CPU] * k, train_iter, lr, num_epochs, seed=0)
 
 
 def test_a_run_keeps_what_it_is_given_and_derives_the_rest():
@@ -26,12 +26,12 @@ def test_a_run_keeps_what_it_is_given_and_derives_the_rest():
     assert run.finish() is run and run.status == "finished"
     assert (run.losses, run.accuracy) == ([1.5] * 3, 0.7)
     assert (run.seconds_per_epoch, run.examples_per_s) == (4.0, 25.0)
-    assert run.label == "k=2 · lr 0.1 · batch 10"
+    assert run.legend == "k=2 · lr 0.1 · batch 10"
     assert "test accuracy 0.700, 4.00 s/epoch, 25 examples/s (2 replicas" in repr(run)
-    record = json.loads(run.to_json())
-    assert record["devices"] == describe([CPU] * 2) and record["dataset"] == "toy"
-    assert record["settings"] == {"num_gpus": 2, "batch_size": 10, "lr": 0.1, "num_epochs": 3, "seed": 0}
-    assert record["versions"]["torch"] == torch.__version__
+    (saved,) = json.loads(json.dumps(as_json([run])))["runs"]
+    assert saved["devices"] == describe([CPU] * 2) and saved["dataset"] == "toy"
+    assert saved["settings"] == {"num_gpus": 2, "batch_size": 10, "lr": 0.1, "num_epochs": 3, "seed": 0}
+    assert saved["versions"]["torch"] == torch.__version__
 
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf, torch.tensor(-math.inf)])
@@ -51,7 +51,7 @@ def test_a_run_that_diverges_says_where_and_keeps_its_curve(loss):
         ({"lr": math.nan}, ValueError, "lr: expected"),
         ({"lr": "0.1"}, TypeError, "lr: expected"),
         ({"num_epochs": 0}, ValueError, "num_epochs: expected a positive whole number, got 0"),
-        ({"n": 101}, ValueError, r"at least 2 examples, one a device, got a minibatch of 1 \(101 examples"),
+        ({"n": 101}, ValueError, r"at least 2 examples, one per device, got a minibatch of 1 \(101 examples"),
         ({"batch_size": 1}, ValueError, "batch_size 1: expected every minibatch to hold at least 2"),
     ],
 )

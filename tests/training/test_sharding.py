@@ -8,9 +8,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from d2lite import parallel
 from d2lite.devices import try_gpus
-from d2lite.training import sharding
-from d2lite.training.sharding import one_thread_each, parallel_apply, replicate, split_batch
+from d2lite.parallel import one_intra_op_thread, parallel_apply
+from d2lite.training.sharding import replicate, split_batch
 
 CPU = torch.device("cpu")
 
@@ -48,7 +49,7 @@ def test_replicas_share_no_storage(k):
 
 
 def test_parallel_apply_has_a_thread_a_core_with_one_intra_op_thread(monkeypatch):
-    monkeypatch.setattr(sharding, "num_cores", lambda: 3)
+    monkeypatch.setattr(parallel, "num_cores", lambda: 3)
     before = torch.get_num_threads()
     meet = threading.Barrier(3, timeout=10)  # passed only if all three run at once
 
@@ -65,7 +66,7 @@ def test_parallel_apply_has_a_thread_a_core_with_one_intra_op_thread(monkeypatch
 
 @pytest.mark.parametrize("cores", [1, 2])
 def test_replicas_take_turns_where_there_are_more_than_cores(monkeypatch, cores):
-    monkeypatch.setattr(sharding, "num_cores", lambda: cores)
+    monkeypatch.setattr(parallel, "num_cores", lambda: cores)
     meet = threading.Barrier(cores, timeout=10)  # passed only if as many as there are cores run at once
     lock, running, most = threading.Lock(), set(), []
 
@@ -102,7 +103,7 @@ def test_parallel_apply_names_the_replica_that_failed():
 
 @pytest.mark.skipif(os.name == "nt", reason="needs signals")
 def test_parallel_apply_waits_for_the_others_when_interrupted(monkeypatch):
-    monkeypatch.setattr(sharding, "num_cores", lambda: 2)
+    monkeypatch.setattr(parallel, "num_cores", lambda: 2)
     done = []
 
     def fn(i):
@@ -137,9 +138,9 @@ def test_parallel_apply_wants_inputs_for_each_device():
 
 def test_one_thread_each_is_for_the_cpu_and_is_undone():
     before = torch.get_num_threads()
-    with pytest.raises(KeyError), one_thread_each([CPU] * 2):
+    with pytest.raises(KeyError), one_intra_op_thread([CPU] * 2):
         assert torch.get_num_threads() == 1
         raise KeyError
     assert torch.get_num_threads() == before
-    with one_thread_each([torch.device("cuda", 0)]):
+    with one_intra_op_thread([torch.device("cuda", 0)]):
         assert torch.get_num_threads() == before

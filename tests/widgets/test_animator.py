@@ -266,10 +266,10 @@ def test_values_on_a_gpu_are_read_when_pushed_not_when_added(shell, clock):
 
 
 def test_where_somebody_listens_nothing_is_shown(shell):
-    heard = []
-    with listening(lambda event, **facts: heard.append((event, facts))):
+    has_listener = []
+    with listening(lambda event, **facts: has_listener.append((event, facts))):
         Animator("epoch", "acc", legend=["a", "b"]).add(1, (None, 0.5))
-    assert heard == [("point", {"names": ["b"], "x": [1.0], "y": [0.5]})] and not shell.shown and not shell.hooks
+    assert has_listener == [("point", {"names": ["b"], "x": [1.0], "y": [0.5]})] and not shell.shown and not shell.hooks
 
 
 def test_a_listener_stops_a_loop_that_only_adds():

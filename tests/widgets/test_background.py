@@ -10,7 +10,7 @@ import torch
 
 from d2lite import train
 from d2lite.data.fashion_mnist import BatchIterator
-from d2lite.events import Diverged, tell
+from d2lite.events import Diverged, emit
 from d2lite.training.run import Run
 from d2lite.widgets.background import Lines, Training, explain, printing_to
 
@@ -137,9 +137,9 @@ def test_points_on_a_gpu_are_read_by_who_looks(monkeypatch):
             return self.value
 
     def loop():
-        tell("point", names=["test accuracy"], x=[1], y=[OnGpu(0.5)])
+        emit("point", names=["test accuracy"], x=[1], y=[OnGpu(0.5)])
         assert training.run.curves == {}
-        tell("point", names=["test accuracy"], x=[2], y=[OnGpu(math.nan)])
+        emit("point", names=["test accuracy"], x=[2], y=[OnGpu(math.nan)])
 
     training = Training(loop, {}, animated=False)
     training.start()
@@ -227,7 +227,7 @@ def test_diverged_without_a_step_or_a_rate():
 def test_curves_stand_in_the_order_of_ranks_and_the_first_is_the_accuracy():
     def fn():
         for rank, y in [(1, 0.3), (10, 0.1), (0, 0.5), (0, 0.6), (1, 0.4)]:
-            tell("point", names=[f"test accuracy, rank {rank}"], x=[1], y=[y])
+            emit("point", names=["test accuracy"], x=[1], y=[y], rank=rank)
 
     training = Training(fn, {}, animated=False).start()
     assert training.join(10)

@@ -5,16 +5,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from d2lite.collectives.on_devices import all_reduce_by
+from d2lite._format import format_bytes
+from d2lite.collectives.on_devices import all_reduce
 from d2lite.collectives.planner import ALGORITHMS, COLLECTIVES
-from d2lite.costs.partitioning import all_reduce_bound, label
+from d2lite.costs.alpha_beta import lower_bound_n_bytes
 from d2lite.trace import Send, Trace
 
 pytest.importorskip("plotly")
 pytest.importorskip("ipywidgets")
 
-from d2lite.figures.collectives import MORE, NONE, SOME, WHOLE, least_n_bytes, step_figure  # noqa: E402
-from d2lite.widgets.collective_stepper import Stepper, record, sentence  # noqa: E402
+from d2lite.figures.collectives import MORE, NONE, SOME, WHOLE, collective_figure, least_n_bytes  # noqa: E402
+from d2lite.widgets.collective_stepper import CollectiveStepper, summary, trace_collective  # noqa: E402
 
 
 def luminance(colour):
@@ -46,23 +47,23 @@ def arrows(figure):
 )
 @settings(max_examples=12)
 def test_numbers_in_the_figure_are_the_trace_s(collective, algorithm, k, n):
-    trace = record(collective, algorithm, k, torch.zeros(n))
+    trace = trace_collective(collective, algorithm, k, torch.zeros(n))
     states, shapes = trace.replay(), set()
     for step in range(len(trace.steps) + 1):
-        figure = step_figure(trace, step)
+        figure = collective_figure(trace, step)
         cells, _, _, bars, bound = figure.data
         drawn = [[count for count in row if count is not None] for row in cells.z]
         assert drawn == [[len(held) for held in row] for row in states[step]]
         assert [[text for text in row if text != ""] for row in cells.text] == drawn
         assert list(bars.x) == trace.sent_n_bytes(step)
-        assert list(figure.layout.yaxis2.ticktext) == [label(sent) for sent in trace.sent_n_bytes(step)]
+        assert list(figure.layout.yaxis2.ticktext) == [format_bytes(sent) for sent in trace.sent_n_bytes(step)]
         sends = trace.steps[step - 1] if step else []
         assert arrows(figure) == sorted((s.src, s.dst, s.chunk, s.adds) for s in sends)
         told = [text for trace in figure.data[1:3] for text in trace.customdata or () if text]
-        texts = [f"device {s.src} to device {s.dst}: chunk {s.chunk}, {label(s.n_bytes)}" for s in sends]
+        texts = [f"device {s.src} to device {s.dst}: chunk {s.chunk}, {format_bytes(s.n_bytes)}" for s in sends]
         assert sorted(told) == sorted(2 * texts)
         least = least_n_bytes(trace)
-        assert list(bound.x) == [least, least] and label(least) in bound.name
+        assert list(bound.x) == [least, least] and format_bytes(least) in bound.name
         assert f"step {step} of {len(trace.steps)}" in figure.layout.title.text
         layout = figure.layout
         shapes.add((layout.height, str(layout.xaxis), str(layout.xaxis2), str(layout.yaxis), cells.x))
@@ -73,10 +74,10 @@ def test_numbers_in_the_figure_are_the_trace_s(collective, algorithm, k, n):
 @given(st.sampled_from(ALGORITHMS), st.integers(2, 8))
 @settings(max_examples=10)
 def test_arrows_in_one_line_share_an_end_or_do_not_meet(algorithm, k):
-    trace = record("all_reduce", algorithm, k, torch.zeros(8))
+    trace = trace_collective("all_reduce", algorithm, k, torch.zeros(8))
     for step in range(1, len(trace.steps) + 1):
         lines = {}
-        for drawn in step_figure(trace, step).data[1:3]:
+        for drawn in collective_figure(trace, step).data[1:3]:
             for i in range(0, len(drawn.x), 3):
                 lines.setdefault(drawn.x[i], []).append((drawn.y[i], drawn.y[i + 1]))
         for ends in lines.values():
@@ -87,66 +88,66 @@ def test_arrows_in_one_line_share_an_end_or_do_not_meet(algorithm, k):
 
 
 def test_hovering_says_whose_contributions_a_cell_holds():
-    figure = step_figure(record("all_reduce", "ring", 4), 2)
+    figure = collective_figure(trace_collective("all_reduce", "ring", 4), 2)
     told = [text for row in figure.data[0].customdata for text in row if text]
     assert "device 3, chunk 0: the contributions of devices 1, 2, 3" in told
     assert "device 0, chunk 0: the contribution of device 0" in told and len(told) == 16
-    figure = step_figure(record("broadcast", "tree", 2), 0)
+    figure = collective_figure(trace_collective("broadcast", "tree", 2), 0)
     assert figure.data[0].customdata[1][0] == "device 1, chunk 0: nothing yet"
 
 
 def test_the_least_bytes():
-    numbers = {collective: least_n_bytes(record(collective, "ring", 4)) for collective in COLLECTIVES}
+    numbers = {collective: least_n_bytes(trace_collective(collective, "ring", 4)) for collective in COLLECTIVES}
     n = 336_000
-    assert numbers["all_reduce"] == all_reduce_bound(n, 4) == 504_000
+    assert numbers["all_reduce"] == lower_bound_n_bytes(4, n) == 504_000
     assert numbers["reduce_scatter"] == numbers["all_gather"] == 252_000
     assert numbers["broadcast"] == numbers["reduce"] == n
     for algorithm in ALGORITHMS:
         for collective in COLLECTIVES:
             for k in (1, 3, 4):
-                trace = record(collective, algorithm, k, torch.zeros(8))
+                trace = trace_collective(collective, algorithm, k, torch.zeros(8))
                 assert max(trace.sent_n_bytes()) >= least_n_bytes(trace)
     own = Trace(start=[[{0}], [{1}]], chunk_n_bytes=[4], steps=[[Send(0, 0, 1, 0, 4, True)]])
-    figure = step_figure(own, 1)  # a schedule of one's own: nothing is known about it
+    figure = collective_figure(own, 1)  # a schedule of one's own: nothing is known about it
     assert least_n_bytes(own) is None and figure.data[4].showlegend is False and not figure.data[4].x
 
 
 def test_numbers_are_black_on_light_cells_and_the_page_shows_through():
     for colour in (NONE, SOME, MORE, WHOLE):
         assert (luminance(colour) + 0.05) / 0.05 >= 4.5
-    figure = step_figure(record("all_reduce", "ring", 8), 3)
+    figure = collective_figure(trace_collective("all_reduce", "ring", 8), 3)
     assert figure.data[0].textfont.color == "black"
     assert figure.layout.paper_bgcolor == figure.layout.plot_bgcolor == "rgba(0,0,0,0)"
 
 
 def test_figures_that_cannot_be_are_refused():
-    trace = record("all_reduce", "ring", 2)
+    trace = trace_collective("all_reduce", "ring", 2)
     for step in (-1, 3, 1.5, "1"):
         with pytest.raises(ValueError, match="step: expected a whole number from 0 to 2, got"):
-            step_figure(trace, step)
+            collective_figure(trace, step)
     with pytest.raises(ValueError, match="trace: expected a Trace that a collective has filled, got an empty one"):
-        step_figure(Trace(), 0)
+        collective_figure(Trace(), 0)
     with pytest.raises(ValueError, match="trace: expected at most 16 devices, got 17"):
-        step_figure(record("all_reduce", "naive", 17, torch.zeros(1)), 0)
+        collective_figure(trace_collective("all_reduce", "naive", 17, torch.zeros(1)), 0)
     with pytest.raises(ValueError, match="collective: expected one of all_reduce, .* got 'sum'"):
-        record("sum", "ring", 2)
+        trace_collective("sum", "ring", 2)
 
 
 def test_record_carries_the_collective_out_on_copies():
     tensor, trace = torch.ones(10, requires_grad=True), Trace()
-    recorded = record("all_reduce", "two-level", 4, tensor, per_host=2)
-    all_reduce_by([torch.ones(10) for _ in range(4)], algorithm="two-level", trace=trace, per_host=2)
+    recorded = trace_collective("all_reduce", "two-level", 4, tensor, per_host=2)
+    all_reduce([torch.ones(10) for _ in range(4)], algorithm="two-level", trace=trace, per_host=2)
     assert recorded == trace and tensor.tolist() == [1] * 10
 
 
 def test_the_sentence():
-    assert "sends nothing" in sentence(record("all_reduce", "ring", 1))
-    words = sentence(record("all_reduce", "parameter server", 8))
+    assert "sends nothing" in summary(trace_collective("all_reduce", "ring", 1))
+    words = summary(trace_collective("all_reduce", "parameter server", 8))
     assert words.startswith("<b>parameter server</b>: 2 steps; the busiest device sends 2.35 MB, 4 times the least")
-    assert "504 KB, the least that is possible" in sentence(record("all_reduce", "ring", 4))
-    uneven = sentence(record("all_reduce", "ring", 4, torch.zeros(1001)))
+    assert "504 KB, the least that is possible" in summary(trace_collective("all_reduce", "ring", 4))
+    uneven = summary(trace_collective("all_reduce", "ring", 4, torch.zeros(1001)))
     assert "hardly more than the least possible" in uneven
-    assert "1 step; " in sentence(record("broadcast", "naive", 2))
+    assert "1 step; " in summary(trace_collective("broadcast", "naive", 2))
 
 
 def shown(stepper):
@@ -155,17 +156,17 @@ def shown(stepper):
 
 
 def test_the_stepper_shows_what_its_controls_say():
-    stepper = Stepper()
+    stepper = CollectiveStepper()
     assert (stepper.algorithm.value, stepper.k.value, stepper.step.value, stepper.step.max) == ("ring", 4, 0, 6)
     for algorithm, k, step in (("tree", 8, 5), ("ring both ways", 3, 4), ("ring", 1, 0), ("naive", 2, 1)):
         stepper.algorithm.value, stepper.k.value = algorithm, k
-        assert stepper.trace == record("all_reduce", algorithm, k)
+        assert stepper.trace == trace_collective("all_reduce", algorithm, k)
         assert stepper.step.max == stepper.play.max == len(stepper.trace.steps) and stepper.step.value == 0
         stepper.step.value = step
-        wanted = step_figure(stepper.trace, step)
+        wanted = collective_figure(stepper.trace, step)
         traces, title = shown(stepper)
         assert traces == [trace.to_plotly_json() | {"uid": None} for trace in wanted.data]
-        assert title == wanted.layout.title.text and stepper.sentence.value == sentence(stepper.trace)
+        assert title == wanted.layout.title.text and stepper.summary.value == summary(stepper.trace)
         assert stepper.figure.layout.yaxis2.ticktext == wanted.layout.yaxis2.ticktext
         assert stepper.figure.layout.height == wanted.layout.height
     link = stepper._link  # the page moves the slider as it plays, without the kernel
@@ -173,9 +174,9 @@ def test_the_stepper_shows_what_its_controls_say():
 
 
 def test_a_stepper_of_another_tensor_and_collective():
-    stepper = Stepper("naive", k=10, tensor=torch.zeros(3, 5, dtype=torch.float64), collective="broadcast")
+    stepper = CollectiveStepper("naive", k=10, tensor=torch.zeros(3, 5, dtype=torch.float64), collective="broadcast")
     assert stepper.k.max == 10 and stepper.trace.chunk_n_bytes == [120] and len(stepper.trace.steps) == 9
     with pytest.raises(ValueError, match="k: expected a whole number from 1 to 16, got 17"):
-        Stepper(k=17)
+        CollectiveStepper(k=17)
     with pytest.raises(ValueError, match="algorithm: expected one of naive"):
-        Stepper("bus")
+        CollectiveStepper("bus")

@@ -6,7 +6,7 @@ pytest.importorskip("anywidget")
 
 from d2lite.costs.alpha_beta import ALGORITHMS, Device, Link  # noqa: E402
 from d2lite.costs.hardware import DEVICES, LINKS, find_device, find_link  # noqa: E402
-from d2lite.costs.scaling import Setup, outcome, outcomes, sentence  # noqa: E402
+from d2lite.costs.scaling import Setup, outcome, outcomes, summary  # noqa: E402
 from d2lite.figures.scaling import PARTS, efficiency_figure, predicted_and_measured, step_figure  # noqa: E402
 from d2lite.widgets.live import close_all  # noqa: E402
 from d2lite.widgets.scaling_explorer import ScalingExplorer  # noqa: E402
@@ -40,7 +40,7 @@ def check(explorer, setup, k):
     assert [tuple(bars[part][i] for part in PARTS) for i in range(len(shown))] == [
         tuple(1e3 * value for value in values) for values in parts
     ]
-    assert explorer.sentence.value == sentence(setup, k, explorer.controls["price"].value)
+    assert explorer.summary.value == summary(setup, k, explorer.controls["price"].value)
 
 
 def test_it_shows_the_model_of_what_its_controls_say(explorer):

@@ -35,7 +35,7 @@ def test_all_threads_of_gloo_are_in_batch_mode_and_the_notebook_is_not():
 @batch_mode
 def test_threads_started_later_are_in_batch_mode_too():
     code = (
-        "import os, threading; from d2lite.workers.batch_mode import take_turns; print(take_turns())\n"
+        "import os, threading; from d2lite.workers.batch_mode import use_batch_mode; print(use_batch_mode())\n"
         "thread = threading.Thread(target=lambda: print(os.sched_getscheduler(0) == os.SCHED_BATCH))\n"
         "thread.start(); thread.join()"
     )
@@ -51,4 +51,4 @@ def test_a_system_without_batch_mode_is_left_as_it_is(monkeypatch, error):
     monkeypatch.setattr(os, "sched_setscheduler", forbid, raising=False)
     monkeypatch.setattr(os, "SCHED_BATCH", 3, raising=False)
     monkeypatch.setattr(os, "sched_param", int, raising=False)
-    assert turns.take_turns() is False
+    assert turns.use_batch_mode() is False

@@ -18,7 +18,7 @@ import torch.distributed as dist
 
 from benchmarks.leaks import of_a_pool
 from d2lite.devices import num_gpus
-from d2lite.events import Stopped, tell
+from d2lite.events import Stopped, emit
 from d2lite.widgets.panel import Panel
 from d2lite.workers import pool as module
 from d2lite.workers import process as rank_process
@@ -68,7 +68,7 @@ def test_prints_are_marked_with_the_rank(pool, capsys):
     def speak():
         print(f"I am {dist.get_rank()}", end="")
         print(" of\ntwo", file=sys.stderr)
-        tell("point", x=1)  # nobody listens here
+        emit("point", x=1)  # nobody listens here
 
     pool.run(speak)
     lines = capsys.readouterr().out.splitlines()
@@ -116,7 +116,7 @@ def kill():
     dist.all_reduce(torch.ones(1))
 
 
-def leave():
+def exit_rank():
     if dist.get_rank() == 1:
         os._exit(3)
     dist.all_reduce(torch.ones(1))
@@ -152,7 +152,7 @@ def sleep():
             r"rank 1 failed: ValueError: boom\n\nTraceback[^$]*raise ValueError\(\"boom\"\)\nValueError: boom",
         ),
         (kill, 1, r"rank 1 died \(SIGKILL\)"),
-        (leave, 1, r"rank 1 died \(exit code 3\)"),
+        (exit_rank, 1, r"rank 1 died \(exit code 3\)"),
         (stop, 1, "rank 1 was silent for 2 s: it is stopped"),
         (mismatch, None, r"aborted inside PyTorch's C\+\+ code, mostly because sizes or dtypes differ"),
         (skip, 1, "rank 1 had returned while others waited 2 s for it: it left out a collective"),
@@ -430,7 +430,7 @@ def test_timeout_is_checked():
 
 @by_value
 def tell_own_curve(each_rank):
-    tell("point", names=["loss"], x=[1], y=[float(dist.get_rank())], **({"each_rank": True} if each_rank else {}))
+    emit("point", names=["loss"], x=[1], y=[float(dist.get_rank())], **({"each_rank": True} if each_rank else {}))
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import tempfile
 
 import pytest
 
-from d2lite.workers import tempdir as scratch
+from d2lite.workers import tempdir
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="file locks of Linux and macOS")
 
@@ -19,25 +19,26 @@ def own_folder(tmp_path, monkeypatch):
 
 def test_a_folder_in_use_is_kept_and_a_removed_one_leaves_nothing_open(tmp_path):
     before = len(os.listdir("/dev/fd"))
-    path, descriptor = scratch.make()
+    path, descriptor = tempdir.make_tempdir()
     (path / "rank-0.txt").write_text("said")
-    scratch.sweep()
+    tempdir.sweep_tempdirs()
     assert (path / "rank-0.txt").exists() and path.parent == tmp_path
-    scratch.remove(path, descriptor)
+    tempdir.remove_tempdir(path, descriptor)
     assert not list(tmp_path.iterdir()) and len(os.listdir("/dev/fd")) == before
 
 
 def test_the_folder_of_an_owner_that_was_killed_is_swept_by_the_next_start(tmp_path):
-    code = "import os, signal; from d2lite.workers import tempdir; tempdir.make(); os.kill(os.getpid(), signal.SIGKILL)"
+    code = "import os, signal; from d2lite.workers import make_tempdir; make_tempdir(); "
+    code += "os.kill(os.getpid(), signal.SIGKILL)"
     subprocess.run([sys.executable, "-c", code], env=os.environ | {"TMPDIR": str(tmp_path)})
     (orphan,) = tmp_path.iterdir()
-    mine = scratch.make()
+    mine = tempdir.make_tempdir()
     assert not orphan.exists() and mine[0].exists()
-    scratch.remove(*mine)
+    tempdir.remove_tempdir(*mine)
 
 
 def test_what_is_no_folder_of_ours_is_left_alone(tmp_path):
-    half_made, other = tmp_path / f"{scratch.PREFIX}half", tmp_path / "other"
+    half_made, other = tmp_path / f"{tempdir.PREFIX}half", tmp_path / "other"
     half_made.mkdir(), other.mkdir()  # the first: another pool is about to lock it
-    scratch.sweep()
+    tempdir.sweep_tempdirs()
     assert half_made.exists() and other.exists()

@@ -9,7 +9,7 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from d2lite.workers import tempdir as scratch
+from d2lite.workers import make_tempdir, remove_tempdir
 from tools.cluster import links
 from tools.cluster.processes import end, running
 
@@ -170,11 +170,11 @@ def _end_line(line):
 
 @contextlib.contextmanager
 def _folder():
-    path, lock = scratch.make()
+    path, lock = make_tempdir()
     try:
         yield path
     finally:
-        scratch.remove(path, lock)
+        remove_tempdir(path, lock)
 
 
 def _run(command):

@@ -7,7 +7,7 @@ import statistics
 import sys
 from pathlib import Path
 
-from d2lite.costs.alpha_beta import Cluster, Link, all_reduce_seconds
+from d2lite.costs import Cluster, Link, all_reduce_seconds
 from tools.cluster import hosts, links, speed
 
 __all__ = ["LAYOUTS", "SCHEMA", "main", "measure", "rows", "table"]
