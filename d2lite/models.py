@@ -1,4 +1,7 @@
-"""The networks of the book: LeNet (plain tensors, and as a module), ResNet-18 and SimpleCNN."""
+"""The networks of the book: LeNet (plain tensors, a module, a list of layers), SimpleCNN, an MLP and ResNet-18."""
+
+from collections import OrderedDict
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
@@ -6,17 +9,33 @@ from torch import nn
 
 from d2lite._checks import positive_int, positive_number
 
-__all__ = ["LeNet", "SimpleCNN", "lenet", "lenet_params", "resnet18"]
+__all__ = ["LeNet", "SimpleCNN", "lenet", "lenet_layers", "lenet_params", "mlp_layers", "resnet18", "simple_cnn_layers"]
 
 # weight shapes of LeNet and the number of inputs that each output of a layer sums over
 _LENET = [((20, 1, 3, 3), 9), ((50, 20, 5, 5), 500), ((800, 128), 800), ((128, 10), 128)]
 
 
-def lenet_params(seed=0, scale=None):
-    """Return LeNet's 8 parameters (weight, bias of 4 layers) as float32 tensors on the CPU.
+def lenet_params(seed: int = 0, scale: float | None = None) -> list[torch.Tensor]:
+    """Return LeNet's 8 parameters as float32 tensors on the CPU.
 
-    Weights are normal with deviation sqrt(2 / fan_in) (He et al. 2015, arXiv:1502.01852, eq. 10), or `scale` if
-    given; biases are zero. The same seed gives the same values and leaves the global generator alone.
+    Weights are normal with standard deviation sqrt(2 / fan_in) (He et al. 2015, arXiv:1502.01852, eq. 10); biases are
+    zero.
+
+    Args:
+        seed: The same seed gives the same values. PyTorch's global generator is neither used nor changed.
+        scale: The standard deviation of all weights, instead of He's.
+
+    Returns:
+        The weight and the bias of four layers, in this order: two convolutions, [20, 1, 3, 3], [20] and
+        [50, 20, 5, 5], [50]; two linear layers, [800, 128], [128] and [128, 10], [10].
+
+    Raises:
+        TypeError: `scale` is not a number.
+        ValueError: `scale` is not finite, or not above 0.
+
+    Example:
+        >>> [tuple(p.shape) for p in lenet_params(seed=0)][:4]
+        [(20, 1, 3, 3), (20,), (50, 20, 5, 5), (50,)]
     """
     if scale is not None:
         positive_number("scale", scale)
@@ -29,57 +48,85 @@ def lenet_params(seed=0, scale=None):
     return params
 
 
-def lenet(X, params):
-    """Return the logits [b, 10] of LeNet for images X [b, 1, 28, 28]."""
+def lenet(X: torch.Tensor, params: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Return the logits of LeNet for a minibatch of images.
+
+    Args:
+        X: Images, [b, 1, 28, 28], on the device of the parameters.
+        params: The 8 tensors that `lenet_params` returns.
+
+    Returns:
+        Logits, [b, 10]: one number per class, before the softmax.
+
+    Raises:
+        ValueError: `params` are not 8 tensors.
+        RuntimeError: PyTorch's own, if shapes, types or devices do not fit.
+
+    Example:
+        >>> lenet(torch.zeros(2, 1, 28, 28), lenet_params()).shape
+        torch.Size([2, 10])
+    """
     W1, b1, W2, b2, W3, b3, W4, b4 = params
-    X = X.to(memory_format=torch.channels_last)  # same numbers, in the order that convolutions like best
-    h = F.avg_pool2d(F.relu(F.conv2d(X, W1, b1)), 2)  # [b, 20, 13, 13]
-    h = F.avg_pool2d(F.relu(F.conv2d(h, W2, b2)), 2)  # [b, 50, 4, 4]
-    h = F.relu(h.flatten(1) @ W3 + b3)  # [b, 128]
+    X = X.to(memory_format=torch.channels_last)  # the same numbers, in the order in which convolutions are fastest
+    h = F.avg_pool2d(F.relu_(F.conv2d(X, W1, b1)), 2)  # [b, 20, 13, 13]; relu_ writes over its input: less memory
+    h = F.avg_pool2d(F.relu_(F.conv2d(h, W2, b2)), 2)  # [b, 50, 4, 4]
+    h = F.relu_(h.flatten(1) @ W3 + b3)  # [b, 128]
     return h @ W4 + b4
+
+
+def lenet_layers() -> nn.Sequential:
+    """Return LeNet as a list of layers with names, which can be measured and split; PyTorch's own initialisation.
+
+    The function is that of `lenet`, whose linear weights are [inputs, outputs] where nn.Linear has [outputs, inputs].
+    """
+    layers: dict[str, nn.Module] = dict(conv1=nn.Conv2d(1, 20, 3), relu1=nn.ReLU(), pool1=nn.AvgPool2d(2))
+    layers |= dict(conv2=nn.Conv2d(20, 50, 5), relu2=nn.ReLU(), pool2=nn.AvgPool2d(2), flatten=nn.Flatten())
+    layers |= dict(linear1=nn.Linear(800, 128), relu3=nn.ReLU(), linear2=nn.Linear(128, 10))
+    return nn.Sequential(OrderedDict(layers))
 
 
 class LeNet(nn.Module):
     """LeNet as a module: the same 8 parameters, the same function."""
 
-    def __init__(self, seed=0):
+    def __init__(self, seed: int = 0) -> None:
         super().__init__()
         params = lenet_params(seed)
-        params[0] = params[0].to(memory_format=torch.channels_last)  # the same memory; else DDP warns of its strides
+        params[0] = params[0].to(memory_format=torch.channels_last)  # the same memory; else DDP warns about its strides
         self.params = nn.ParameterList(params)
 
-    def forward(self, X):
+    def forward(self, X: torch.Tensor) -> torch.Tensor:
         return lenet(X, list(self.params))
 
 
 class _Residual(nn.Module):
-    """Two 3x3 convolutions and a way around them (He et al. 2016, arXiv:1512.03385)."""
+    """Two 3x3 convolutions and a shortcut around them (He et al. 2016, arXiv:1512.03385)."""
 
-    def __init__(self, in_channels, channels, stride):
+    def __init__(self, in_channels: int, channels: int, stride: int) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(in_channels, channels, 3, stride, padding=1, bias=False)
         self.bn1 = nn.BatchNorm2d(channels)
         self.conv2 = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
         self.bn2 = nn.BatchNorm2d(channels)
-        self.shortcut = nn.Identity()
-        if stride != 1 or in_channels != channels:
-            self.shortcut = nn.Conv2d(in_channels, channels, 1, stride)
+        is_same = stride == 1 and in_channels == channels
+        self.shortcut = nn.Identity() if is_same else nn.Conv2d(in_channels, channels, 1, stride)
 
-    def forward(self, X):
+    def forward(self, X: torch.Tensor) -> torch.Tensor:
         h = F.relu(self.bn1(self.conv1(X)))
         return F.relu(self.bn2(self.conv2(h)) + self.shortcut(X))
 
 
-def resnet18(num_classes, in_channels=1, width=64):
-    """Return a ResNet-18 for small images: 3x3 first convolution of stride 1, no max-pooling.
+def resnet18(num_classes: int, in_channels: int = 1, width: int = 64) -> nn.Sequential:
+    """Return a ResNet-18 for small images: its first convolution is 3x3 with stride 1, and there is no max-pooling.
 
     `width` is the number of channels of the first stage (64 in the paper); the others have 2, 4 and 8 times as many.
-    Takes [b, in_channels, h, w], gives logits [b, num_classes].
+    The network maps [b, in_channels, h, w] to logits [b, num_classes]. Raises ValueError or TypeError for anything but
+    positive whole numbers.
     """
     positive_int("num_classes", num_classes)
     positive_int("in_channels", in_channels)
     positive_int("width", width)
-    layers = [nn.Conv2d(in_channels, width, 3, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU()]
+    layers: list[nn.Module] = [nn.Conv2d(in_channels, width, 3, padding=1, bias=False)]
+    layers += [nn.BatchNorm2d(width), nn.ReLU()]
     channels = width
     for stage in range(4):
         for block in range(2):
@@ -89,13 +136,29 @@ def resnet18(num_classes, in_channels=1, width=64):
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, num_classes))
 
 
-class SimpleCNN(nn.Module):
-    """One convolution of 32 channels, max-pooling and one linear layer: [b, 1, 28, 28] -> logits [b, 10]."""
+def simple_cnn_layers() -> nn.Sequential:
+    """Return one convolution of 32 channels, max-pooling and one linear layer as a list of layers with names.
 
-    def __init__(self):
-        super().__init__()
-        self.conv = nn.Conv2d(1, 32, 3, padding=1)
-        self.linear = nn.Linear(32 * 14 * 14, 10)
+    It maps [b, 1, 28, 28] to logits [b, 10].
+    """
+    layers = dict(conv=nn.Conv2d(1, 32, 3, padding=1), relu=nn.ReLU(), pool=nn.MaxPool2d(2), flatten=nn.Flatten())
+    return nn.Sequential(OrderedDict(layers, linear=nn.Linear(32 * 14 * 14, 10)))
 
-    def forward(self, X):
-        return self.linear(F.max_pool2d(F.relu(self.conv(X)), 2).flatten(1))
+
+class SimpleCNN(nn.Sequential):
+    """The layers of `simple_cnn_layers` as a module of its own: [b, 1, 28, 28] -> logits [b, 10]."""
+
+    def __init__(self) -> None:
+        super().__init__(OrderedDict(simple_cnn_layers().named_children()))
+
+
+def mlp_layers(widths: Sequence[int] = (784, 4096, 4096, 4096, 10)) -> nn.Sequential:
+    """Return a multilayer perceptron as a list of layers with names: inputs, hidden layers, outputs are `widths` wide.
+
+    It flattens what it reads and has a ReLU between two linear layers: [b, 1, 28, 28] -> logits [b, 10].
+    """
+    layers: dict[str, nn.Module] = dict(flatten=nn.Flatten())
+    for i, (inputs, outputs) in enumerate(zip(widths, widths[1:], strict=False), 1):
+        layers |= {f"linear{i}": nn.Linear(inputs, outputs), f"relu{i}": nn.ReLU()}
+    layers.popitem()  # no ReLU after the last
+    return nn.Sequential(OrderedDict(layers))

@@ -1,7 +1,17 @@
 import pytest
 import torch
+import torch.nn.functional as F
 
-from d2lite.models import LeNet, SimpleCNN, lenet, lenet_params, resnet18
+from d2lite.models import (
+    LeNet,
+    SimpleCNN,
+    lenet,
+    lenet_layers,
+    lenet_params,
+    mlp_layers,
+    resnet18,
+    simple_cnn_layers,
+)
 
 
 def test_lenet_params_depend_on_the_seed_alone():
@@ -29,6 +39,14 @@ def test_lenet_as_function_and_as_module_agree(batch):
     assert len(list(LeNet().parameters())) == 8
 
 
+def test_lenet_as_layers_is_the_same_function(batch):
+    X, net, params = batch(3)[0], lenet_layers(), lenet_params(1)
+    with torch.no_grad():
+        for p, given in zip(net.parameters(), params, strict=True):
+            p.copy_(given if p.shape == given.shape else given.T)  # lenet's linear weights are [inputs, outputs]
+    assert torch.allclose(net(X), lenet(X, params), atol=1e-5)
+
+
 def test_lenet_params_refuses_a_scale():
     with pytest.raises(ValueError, match="scale: expected a finite number above 0, got 0"):
         lenet_params(scale=0)
@@ -53,5 +71,18 @@ def test_resnet18_refuses(args):
         resnet18(*args)
 
 
-def test_simple_cnn(batch):
-    assert SimpleCNN()(batch(2)[0]).shape == (2, 10)
+@pytest.mark.parametrize("make", [SimpleCNN, simple_cnn_layers])
+def test_simple_cnn_by_its_functions(make, batch):
+    X, net = batch(2)[0], make()
+    assert [name for name, _ in net.named_parameters()] == ["conv.weight", "conv.bias", "linear.weight", "linear.bias"]
+    h = F.max_pool2d(F.relu(F.conv2d(X, net.conv.weight, net.conv.bias, padding=1)), 2)
+    expected = F.linear(h.flatten(1), net.linear.weight, net.linear.bias)
+    assert expected.shape == (2, 10) and torch.allclose(net(X), expected, atol=1e-5)
+
+
+def test_mlp_has_a_relu_between_its_linear_layers():
+    net = mlp_layers((784, 7, 5, 10))
+    assert [name for name, _ in net.named_children()] == ["flatten", "linear1", "relu1", "linear2", "relu2", "linear3"]
+    assert net(torch.rand(2, 1, 28, 28)).shape == (2, 10)
+    with torch.device("meta"):
+        assert sum(p.numel() for p in mlp_layers().parameters()) * 4 == 147_275_816

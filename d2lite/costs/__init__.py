@@ -10,7 +10,7 @@ from d2lite.costs.alpha_beta import (
     messages_seconds,
 )
 from d2lite.costs.hardware import DEVICES, LINKS, RESNET50_FLOPS, find_device, find_link
-from d2lite.costs.papers import CASES, TOLERANCE, Case, compare, needed, predicted_efficiency, table
+from d2lite.costs.papers import CASES, TOLERANCE, Case, compare, comparison_table, needed, predicted_efficiency
 from d2lite.costs.partitioning import WAYS, Layer, Message, Traffic, all_ways, bytes_sent, layers_of, messages, stages
 from d2lite.costs.scaling import GPUS, Outcome, Setup, crossover, outcome, outcomes, summary
 from d2lite.costs.step import (
@@ -55,6 +55,7 @@ __all__ = [
     "buckets",
     "bytes_sent",
     "compare",
+    "comparison_table",
     "crossover",
     "crossover_batch_size",
     "expected_maximum",
@@ -76,7 +77,6 @@ __all__ = [
     "stages",
     "strong_scaling",
     "summary",
-    "table",
     "weak_scaling",
     "workload",
 ]

@@ -2,15 +2,17 @@
 
 The model: a message of n bytes takes latency + n / bandwidth (Hockney 1994; Thakur, Rabenseifner and Gropp,
 "Optimization of collective communication operations in MPICH", IJHPCA 19, 2005, section 3). A device sends one message
-and receives one at a time; messages of one step go at the same time. Adding numbers is taken to cost nothing. The ring
-is that of Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", JPDC 69, 2009.
-Every time that these functions return is predicted.
+and receives one at a time; messages of one step are sent at the same time. Additions are assumed to cost nothing. The
+ring is that of Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", JPDC 69,
+2009. Every time that these functions return is predicted.
 """
 
 import math
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from d2lite._checks import positive_int, positive_number
+from d2lite.trace import Send
 
 __all__ = ["ALGORITHMS", "Cluster", "Device", "Link", "all_reduce_seconds", "lower_bound_n_bytes", "messages_seconds"]
 
@@ -20,7 +22,7 @@ class Link:
     """A way from one device to another: seconds before the first byte arrives, and bytes per second in one direction.
 
     `ports` is how many messages a device can send at the same time, each at full speed: 1 for a network card, 2 for a
-    link of its own to each neighbour. `source` says where the figures are from. Raises ValueError or TypeError.
+    separate link to each of two neighbours. `source` names the origin of the figures. Raises ValueError or TypeError.
     """
 
     latency_s: float
@@ -29,22 +31,22 @@ class Link:
     source: str = ""
     ports: int = 1
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.latency_s != 0:
             positive_number("latency_s", self.latency_s, "In seconds: 5 microseconds are 5e-6.")
         positive_number("bandwidth_bytes_per_s", self.bandwidth_bytes_per_s, "10 gigabits per second are 1.25e9.")
         positive_int("ports", self.ports)
 
-    def seconds(self, n_bytes, receivers=1):
-        """Return the time of a message of `n_bytes` to each of some receivers, all sent together."""
+    def seconds(self, n_bytes: float, receivers: int = 1) -> float:
+        """Return the time of sending `n_bytes` to each of some receivers at the same time."""
         return self.latency_s + n_bytes * max(1.0, receivers / self.ports) / self.bandwidth_bytes_per_s
 
 
 @dataclass(frozen=True)
 class Device:
-    """What computes: floating point operations per second that a training achieves, not the peak of a data sheet.
+    """What computes: floating point operations per second that training achieves, not the peak of a data sheet.
 
-    `overhead_s` is what every step costs however small the minibatch: starting kernels, Python, the optimizer.
+    `overhead_s` is the time that every step takes however small the minibatch: kernel launches, Python, the optimizer.
     """
 
     flops_per_s: float
@@ -52,7 +54,7 @@ class Device:
     name: str = ""
     source: str = ""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         positive_number("flops_per_s", self.flops_per_s, "Achieved, not peak.")
         if self.overhead_s != 0:
             positive_number("overhead_s", self.overhead_s)
@@ -62,104 +64,109 @@ class Device:
 class Cluster:
     """Hosts of `per_host` devices: a link from device to device inside a host, and one from host to host.
 
-    The devices of a host share the link across. Without `across` all devices are in one host.
+    The devices of a host share the link across hosts. Without `across` all devices are in one host.
     """
 
     inside: Link
     across: Link | None = None
     per_host: int | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if (self.across is None) != (self.per_host is None):
             raise ValueError("Cluster: expected a link across hosts together with per_host, or neither.")
         if self.per_host is not None:
             positive_int("per_host", self.per_host)
 
-    def shape(self, k):
-        """Return (devices of a host that is full, hosts) for k devices."""
+    @property
+    def between(self) -> Link:
+        """The link from host to host; where all devices are in one host, nothing is sent on it."""
+        return self.across or self.inside
+
+    def shape(self, k: int) -> tuple[int, int]:
+        """Return (devices in a full host, number of hosts) for k devices."""
         per_host = min(k, self.per_host or k)
         return per_host, math.ceil(k / per_host)
 
-    def host(self, i):
+    def host(self, i: int) -> int:
         """Return the host of device i."""
         return i // self.per_host if self.per_host else 0
 
 
-def _naive(k, n_bytes, cluster):
-    """Each sends all of it to the first, one after another; the first sends the sum back."""
+def _naive(k: int, n_bytes: float, cluster: Cluster) -> float:
+    """Each device sends its tensor to the first, one after another; the first sends the sum back to each."""
     per_host, hosts = cluster.shape(k)
     seconds = 2 * (per_host - 1) * cluster.inside.seconds(n_bytes)
-    return seconds + (2 * (k - per_host) * cluster.across.seconds(n_bytes) if hosts > 1 else 0.0)
+    return seconds + (2 * (k - per_host) * cluster.between.seconds(n_bytes) if hosts > 1 else 0.0)
 
 
-def _parameter_server(k, n_bytes, cluster):
-    """All send to the first at the same time, and it answers all at the same time, through its port."""
+def _parameter_server(k: int, n_bytes: float, cluster: Cluster) -> float:
+    """All send to the first at the same time, which sends the sum to all at the same time, through its port."""
     per_host, hosts = cluster.shape(k)
     inside = cluster.inside.seconds(n_bytes, per_host - 1) if per_host > 1 else 0.0
     if hosts == 1:
         return 2 * inside
-    return 2 * max(inside, cluster.across.seconds((k - per_host) / (hosts - 1) * n_bytes, hosts - 1))
+    return 2 * max(inside, cluster.between.seconds((k - per_host) / (hosts - 1) * n_bytes, hosts - 1))
 
 
-def _tree(k, n_bytes, cluster):
-    """Halve the number of devices that hold a sum, in log2 k rounds, inside hosts first; then the same way back."""
+def _tree(k: int, n_bytes: float, cluster: Cluster) -> float:
+    """Each of log2 k rounds halves the number of devices with a partial sum, inside hosts first; then the same back."""
     per_host, hosts = cluster.shape(k)
     seconds = 2 * math.ceil(math.log2(per_host)) * cluster.inside.seconds(n_bytes)
-    return seconds + (2 * math.ceil(math.log2(hosts)) * cluster.across.seconds(n_bytes) if hosts > 1 else 0.0)
+    return seconds + (2 * math.ceil(math.log2(hosts)) * cluster.between.seconds(n_bytes) if hosts > 1 else 0.0)
 
 
-def _ring(k, n_bytes, cluster):
-    """2 (k - 1) steps with a k-th of the bytes each, as slow as the slowest link on the way around."""
+def _ring(k: int, n_bytes: float, cluster: Cluster) -> float:
+    """2 (k - 1) steps with n_bytes / k each, as slow as the slowest link of the ring."""
     return _ring_seconds(k, cluster, inside=(n_bytes / k, 1), across=(n_bytes / k, 1))
 
 
-def _ring_both_ways(k, n_bytes, cluster):
-    """One half goes around this way, the other half that way: faster where a device has two ports."""
+def _ring_both_ways(k: int, n_bytes: float, cluster: Cluster) -> float:
+    """The two halves of each chunk go around in opposite directions: faster where a device has two ports."""
     per_host, hosts = cluster.shape(k)
     one, two = (n_bytes / k, 1), (n_bytes / k / 2, 2)  # both halves to one neighbour, a half to each of two
     inside = two if per_host > 2 else one if hosts == 1 else (n_bytes / k / 2, 1)
     return _ring_seconds(k, cluster, inside, across=two if hosts > 2 else one)
 
 
-def _ring_seconds(k, cluster, inside, across):
-    """The time of 2 (k - 1) steps, each with these (bytes, receivers) inside a host and across hosts."""
+def _ring_seconds(k: int, cluster: Cluster, inside: tuple[float, int], across: tuple[float, int]) -> float:
+    """Return the time of 2 (k - 1) steps, each with these (bytes, receivers) inside a host and across hosts."""
     per_host, hosts = cluster.shape(k)
     seconds = cluster.inside.seconds(*inside) if per_host > 1 else 0.0
-    return 2 * (k - 1) * max(seconds, cluster.across.seconds(*across) if hosts > 1 else 0.0)
+    return 2 * (k - 1) * max(seconds, cluster.between.seconds(*across) if hosts > 1 else 0.0)
 
 
-def _two_level(k, n_bytes, cluster):
-    """Reduce-scatter in each host, a ring all-reduce of each piece across hosts, all-gather in each host."""
+def _two_level(k: int, n_bytes: float, cluster: Cluster) -> float:
+    """Reduce-scatter in each host, a ring all-reduce of each chunk across hosts, all-gather in each host."""
     per_host, hosts = cluster.shape(k)
     seconds = _ring(per_host, n_bytes, Cluster(cluster.inside)) if per_host > 1 else 0.0
-    # the rings across share the port of their host: together they send what one ring with all n_bytes would
-    return seconds + (_ring(hosts, n_bytes, Cluster(cluster.across)) if hosts > 1 else 0.0)
+    # the rings across hosts share the port of their host: together they send what one ring with all n_bytes would
+    return seconds + (_ring(hosts, n_bytes, Cluster(cluster.between)) if hosts > 1 else 0.0)
 
 
-def _halving_doubling(k, n_bytes, cluster):
-    """Rabenseifner's way, log2 k rounds there and back with half as many bytes each time: inside hosts, then across.
+def _halving_doubling(k: int, n_bytes: float, cluster: Cluster) -> float:
+    """Rabenseifner's algorithm: log2 k rounds of halves, quarters, ..., then the same back; inside hosts, then across.
 
-    Thakur, Rabenseifner and Gropp 2005, section 4.5; for hosts Goyal et al. 2017 (arXiv:1706.02677), section 4.1. For
-    numbers that are no power of two the extra round is left out.
+    Thakur, Rabenseifner and Gropp 2005, section 4.5; for hosts Goyal et al. 2017 (arXiv:1706.02677), section 4.1. The
+    extra round for a number of devices that is not a power of two is left out.
     """
     per_host, hosts = cluster.shape(k)
     seconds = 0.0
-    for n, link in ((per_host, cluster.inside), (hosts, cluster.across)):
+    for n, link in ((per_host, cluster.inside), (hosts, cluster.between)):
         if n > 1:
             bytes_s = lower_bound_n_bytes(n, n_bytes) / link.bandwidth_bytes_per_s
             seconds += 2 * math.ceil(math.log2(n)) * link.latency_s + bytes_s
     return seconds
 
 
-def _all_pairs(k, n_bytes, cluster):
-    """Each sends a k-th to each other, all at the same time; then each sends its sum to each other."""
+def _all_pairs(k: int, n_bytes: float, cluster: Cluster) -> float:
+    """Each device sends n_bytes / k to each other, all at the same time; then each sends its sum to each other."""
     per_host, hosts = cluster.shape(k)
     inside = cluster.inside.seconds(n_bytes / k, per_host - 1) if per_host > 1 else 0.0
     to_a_host = per_host**2 * n_bytes / k  # from all of one host to all of another
-    return 2 * max(inside, cluster.across.seconds(to_a_host, hosts - 1) if hosts > 1 else 0.0)
+    return 2 * max(inside, cluster.between.seconds(to_a_host, hosts - 1) if hosts > 1 else 0.0)
 
 
-_FORMULAS = {
+_FORMULAS: dict[str, Callable[[int, float, Cluster], float]] = {
     "naive": _naive,
     "parameter server": _parameter_server,
     "tree": _tree,
@@ -172,10 +179,28 @@ _FORMULAS = {
 ALGORITHMS = tuple(_FORMULAS)
 
 
-def all_reduce_seconds(algorithm, k, n_bytes, cluster):
-    """Return the predicted time until each of k devices has the sum of all k tensors of `n_bytes` bytes.
+def all_reduce_seconds(algorithm: str, k: int, n_bytes: float, cluster: Cluster | Link) -> float:
+    """Return the predicted time of an all-reduce: until each of k devices has the sum of all k tensors.
 
-    `cluster` is a Cluster, or a Link for devices of one host. One device takes no time. Raises ValueError or TypeError.
+    The formulas and their sources stand at the top of this module and with each algorithm. Nothing is measured.
+
+    Args:
+        algorithm: One of `ALGORITHMS`, for example "ring".
+        k: The number of devices.
+        n_bytes: The size of one device's tensor, in bytes.
+        cluster: The links between the devices: a Cluster of hosts, or a Link if all devices are in one host.
+
+    Returns:
+        Seconds; 0 for one device, which sends nothing.
+
+    Raises:
+        ValueError: `algorithm` is not one of `ALGORITHMS`, or `k` is below 1.
+        TypeError: `k` is not an integer.
+
+    Example:
+        >>> link = Link(latency_s=1e-5, bandwidth_bytes_per_s=1e9)
+        >>> round(all_reduce_seconds("ring", 4, 8e6, link), 6)  # 6 steps of 10 microseconds and 2 MB each
+        0.01206
     """
     if algorithm not in _FORMULAS:
         raise ValueError(f"algorithm: expected one of {', '.join(ALGORITHMS)}, got {algorithm!r}.")
@@ -185,33 +210,37 @@ def all_reduce_seconds(algorithm, k, n_bytes, cluster):
     return _FORMULAS[algorithm](k, n_bytes, cluster) if k > 1 else 0.0
 
 
-def lower_bound_n_bytes(k, n_bytes):
+def lower_bound_n_bytes(k: int, n_bytes: float) -> float:
     """Return 2 (k - 1) / k * n_bytes: what the busiest of k devices must send at least to sum tensors of `n_bytes`.
 
     Source: Patarasuk and Yuan 2009, Bandwidth optimal all-reduce algorithms for clusters of workstations, J. Parallel
-    Distrib. Comput. 69(2). A ring reaches it; gathering on the first device does not: that one sends (k - 1) * n_bytes.
+    Distrib. Comput. 69(2). A ring sends no more than that. A plan that gathers on the first device does for k > 2: the
+    first device sends (k - 1) * n_bytes.
     """
     return 2 * (positive_int("k", k) - 1) / k * n_bytes
 
 
-def messages_seconds(messages, cluster):
-    """Return the predicted time of a log of messages (each with step, src, dst, n_bytes), as Trace.sends is one.
+def messages_seconds(messages: Iterable[Send], cluster: Cluster | Link) -> float:
+    """Return the predicted time of a log of messages, for example of `Trace.sends`: step, src, dst, n_bytes are read.
 
-    A step takes the latency and the bytes of its busiest port. What a device sends in a step (across hosts: what all
-    of its host send) is shared out among the ports, but what goes to one receiver uses one port.
+    A step takes the latency, and the time of its busiest port. What a device sends in a step (across hosts: what all
+    devices of its host send) is divided among the ports, but what goes to one receiver uses one port.
     """
     if isinstance(cluster, Link):
         cluster = Cluster(cluster)
-    steps = {}  # step -> (inside or across, "sends" or "receives", who) -> to or from whom -> bytes
+    # step -> ("inside" or "across", "sends" or "receives", one end) -> the other end -> bytes
+    steps: dict[int, dict[tuple[str, str, int], dict[int, float]]] = {}
     for message in messages:
         src, dst = (cluster.host(i) for i in (message.src, message.dst))
-        level, *ends = ("inside", message.src, message.dst) if src == dst else ("across", src, dst)
-        for who, whom, does in ((*ends, "sends"), (*ends[::-1], "receives")):
-            loads = steps.setdefault(message.step, {}).setdefault((level, does, who), {})
-            loads[whom] = loads.get(whom, 0) + message.n_bytes
+        level = "inside" if src == dst else "across"
+        if level == "inside":
+            src, dst = message.src, message.dst
+        for does, one, other in (("sends", src, dst), ("receives", dst, src)):
+            loads = steps.setdefault(message.step, {}).setdefault((level, does, one), {})
+            loads[other] = loads.get(other, 0) + message.n_bytes
     return sum(max(_busy(getattr(cluster, key[0]), loads) for key, loads in step.items()) for step in steps.values())
 
 
-def _busy(link, loads):
-    """The time of one port, or of several, for these bytes to or from each other."""
+def _busy(link: Link, loads: dict[int, float]) -> float:
+    """Return the time that a port, or several, needs for these bytes to or from each other end."""
     return link.seconds(max(max(loads.values()), sum(loads.values()) / link.ports))

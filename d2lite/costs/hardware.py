@@ -1,12 +1,16 @@
-"""Links and devices with where their figures come from; nothing here was measured by us, nothing is a guess.
+"""Links and devices, each with the source of its figures: none of them is measured here, none is guessed.
 
-Links: what NVIDIA's NCCL library reckons with when it chooses an algorithm, which is less than data sheets promise.
-Devices: what a published training reached. Another network, batch size or library version reaches another rate.
+Links: the figures with which NVIDIA's NCCL library chooses an algorithm; they are lower than those of data sheets.
+Devices: what a published training run reached. Another network, batch size or library version reaches another rate.
 """
+
+from typing import TypeVar
 
 from d2lite.costs.alpha_beta import Device, Link
 
 __all__ = ["DEVICES", "LINKS", "RESNET50_FLOPS", "find_device", "find_link"]
+
+_Preset = TypeVar("_Preset", Link, Device)
 
 _NCCL = "NCCL, github.com/NVIDIA/nccl, src/graph/"
 _TUNING = "latency of a ring step: tuning.cc (2020)"
@@ -15,23 +19,23 @@ _P100 = "number of links: NVIDIA Tesla P100 white paper, WP-08019"
 _GB200 = "number of links: docs.nvidia.com/health-validation, NVLink checks (GB200)"
 
 
-def _nvlink(generation, gpu, links, gb_per_s, source):
+def _nvlink(generation: int, gpu: str, links: int, gb_per_s: float, source: str) -> Link:
     name = f"NVLink {generation} ({gpu}, {links} links)"
-    return Link(3.4e-6, links * gb_per_s * 1e9, name, f"{_NCCL}topo.h: {gb_per_s} GB/s a link; {source}; {_TUNING}")
+    return Link(3.4e-6, links * gb_per_s * 1e9, name, f"{_NCCL}topo.h: {gb_per_s} GB/s per link; {source}; {_TUNING}")
 
 
-def _pcie(generation, gb_per_s):
+def _pcie(generation: int, gb_per_s: float) -> Link:
     source = f"{_NCCL}topo.cc: 16 lanes of {gb_per_s / 16} GB/s; {_TUNING}"
     return Link(5.7e-6, gb_per_s * 1e9, f"PCIe {generation} x16", source)
 
 
-def _network(name, gbit_per_s):
-    # NCCL takes 12 GB/s for 100 Gbit/s: 0.96 of the line rate, the rest is headers
+def _network(name: str, gbit_per_s: float) -> Link:
+    # NCCL assumes 12 GB/s for 100 Gbit/s: 0.96 of the line rate, the rest is headers
     source = f"line rate in the name, of which 0.96: {_NCCL}topo.h, NET_BW (12 GB/s for 100 Gbit/s); {_TUNING}"
     return Link(9.6e-6, 0.96 * gbit_per_s / 8 * 1e9, name, source)
 
 
-# bytes per second in one direction; the network ones with remote direct memory access: plain TCP starts more slowly
+# bytes per second in one direction; networks with remote direct memory access: plain TCP has a higher latency
 LINKS = (
     _nvlink(1, "P100", 4, 18.0, _P100),
     _nvlink(2, "V100", 6, 20.0, _SPEC),
@@ -60,7 +64,7 @@ _YOU = "You et al. 2017, arXiv:1709.05011: 90 epochs of 1,281,167 images in 14 d
 _MOSAIC = "github.com/mosaicml/llm-foundry, scripts/train/benchmarking/README.md: 1b, 2048 tokens, 8 GPUs, model FLOP/s"
 
 
-def _resnet50(name, images_per_s, source):
+def _resnet50(name: str, images_per_s: float, source: str) -> Device:
     text = f"{images_per_s:.4g} images/s of ResNet-50 on one GPU: {source}"
     return Device(images_per_s * RESNET50_FLOPS, name=name, source=text)
 
@@ -81,17 +85,17 @@ DEVICES = (
 )
 
 
-def find_link(name):
-    """Return the Link of LINKS with that name. Raises ValueError with the names there are."""
+def find_link(name: str) -> Link:
+    """Return the Link of LINKS with that name. Raises ValueError, with all names in its message, for another name."""
     return _find("link", LINKS, name)
 
 
-def find_device(name):
-    """Return the Device of DEVICES with that name. Raises ValueError with the names there are."""
+def find_device(name: str) -> Device:
+    """Return the Device of DEVICES with that name. Raises ValueError, with all names in its message, for another."""
     return _find("device", DEVICES, name)
 
 
-def _find(kind, presets, name):
+def _find(kind: str, presets: tuple[_Preset, ...], name: str) -> _Preset:
     found = [preset for preset in presets if preset.name == name]
     if not found:
         raise ValueError(f"{kind}: expected one of {'; '.join(p.name for p in presets)}, got {name!r}.")

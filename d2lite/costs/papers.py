@@ -1,29 +1,30 @@
-"""Predicted against published: what the cost model says of three well-known papers, with nothing fitted to them.
+"""Predicted against published: what the cost model predicts for three well-known papers, with nothing fitted to them.
 
-Every input has a source. Where the prediction is more than TOLERANCE points off, the comparison says which assumption
-fails, and `needed` shows what each assumption would have to be for the published figure to come out.
+Every input has a source. Where the prediction is more than TOLERANCE points off, the comparison names the assumption
+that fails, and `needed` returns the value that each assumption would need to give the published figure.
 """
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
-from d2lite.costs.alpha_beta import Cluster, Device
+from d2lite.costs.alpha_beta import Cluster, Device, Link
 from d2lite.costs.hardware import find_link
-from d2lite.costs.step import DDP_BUCKETS, predict_step
+from d2lite.costs.step import DDP_BUCKETS, MIB, predict_step
 from d2lite.costs.stragglers import normal_wait
 from d2lite.costs.workloads import named_workload
 
-__all__ = ["CASES", "TOLERANCE", "Case", "compare", "needed", "predicted_efficiency", "table"]
+__all__ = ["CASES", "TOLERANCE", "Case", "compare", "comparison_table", "needed", "predicted_efficiency"]
 
-TOLERANCE = 8.0  # points
-MIB = 1024 * 1024
+TOLERANCE = 8.0  # percentage points
 
 
 @dataclass(frozen=True)
 class Case:
     """A published efficiency of `k` GPUs, in percent of what each of `baseline_k` does, and the inputs to predict it.
 
-    `images_per_s` is of one GPU with `batch_size` images; `sources` says where each input is from; `fails` which
-    assumption does not hold, if the prediction is off.
+    `images_per_s` is the rate of one GPU with `batch_size` images; `sources` gives the origin of each input; `fails`
+    names the assumption that does not hold, if the prediction is off.
     """
 
     name: str
@@ -34,32 +35,32 @@ class Case:
     baseline_k: int
     cluster: Cluster
     algorithm: str
-    caps: tuple
+    caps: tuple[int, ...]
     published: float
-    sources: dict
+    sources: dict[str, str]
     fails: str = ""
 
 
-_P100_S = {"ResNet-50": 1 / 219, "ResNet-152": 1 / 91.8}  # seconds an image, source as below
+_P100_S = {"ResNet-50": 1 / 219, "ResNet-152": 1 / 91.8}  # seconds per image, source as below
 _MACS = {"ResNet-50": 4.089e9, "ResNet-101": 7.801e9, "ResNet-152": 11.514e9}  # torchvision, weights' meta["_ops"]
-_SHARE = (_MACS["ResNet-101"] - _MACS["ResNet-50"]) / (_MACS["ResNet-152"] - _MACS["ResNet-50"])
+_FRACTION = (_MACS["ResNet-101"] - _MACS["ResNet-50"]) / (_MACS["ResNet-152"] - _MACS["ResNet-50"])
 _TF = "one P100, 64 images, synthetic data: TensorFlow performance benchmarks, May 2017"
 _HOROVOD_SOURCES = {
     "hosts": "4 Pascal GPUs each, 25 Gb/s RoCE: Horovod documentation, benchmarks; Sergeev and Del Balso 2018, "
-    "arXiv:1802.05799. Taken to be P100 on PCIe 3",
-    "batch": "64 a GPU: the command in the same page",
+    "arXiv:1802.05799. Assumed to be P100 on PCIe 3",
+    "batch": "64 per GPU: the command in the same page",
     "buckets": "64 MiB: default of the fusion buffer, Horovod documentation, tensor-fusion",
-    "links": "presets.LINKS (NCCL's figures)",
+    "links": "d2lite.costs.LINKS (NCCL's figures)",
     "parameters": "torchvision (Inception V3 without its second classifier)",
 }
 _SPEEDS = {
-    "ResNet-101": (1 / (_P100_S["ResNet-50"] + _SHARE * (_P100_S["ResNet-152"] - _P100_S["ResNet-50"])), "between "),
+    "ResNet-101": (1 / (_P100_S["ResNet-50"] + _FRACTION * (_P100_S["ResNet-152"] - _P100_S["ResNet-50"])), "between "),
     "Inception V3": (142.0, ""),
     "VGG-16": (154.0, ""),
 }
 
 
-def _horovod(network, k, published, page, fails=""):
+def _horovod(network: str, k: int, published: float, page: str, fails: str = "") -> Case:
     images_per_s, between = _SPEEDS[network]
     speed = (between and "ResNet-50 (219 images/s) and ResNet-152 (91.8) by multiplications, ") + _TF
     return Case(
@@ -104,20 +105,20 @@ CASES = (
         8,
         Cluster(find_link("NVLink 1 (P100, 4 links)"), find_link("Ethernet 50 Gb/s, RDMA"), 8),
         "halving-doubling",
-        (1,),  # each gradient by itself
+        (1,),  # a bucket per gradient
         90.0,
         {
             "published": "about 90% of 8 GPUs: Goyal et al. 2017, arXiv:1706.02677, section 5.5 and figure 8",
-            "speed": "backward 120 ms on one P100 (section 4.3), forward taken to be half of it",
+            "speed": "backward 120 ms on one P100 (section 4.3), forward assumed to be half of it",
             "hosts": "8 P100 with NVLink each, 50 Gbit Ethernet (section 4.3)",
-            "batch": "32 a GPU (section 5.1)",
+            "batch": "32 per GPU (section 5.1)",
             "algorithm": "inside the host, then halving/doubling across hosts, gradient by gradient (section 4)",
-            "links": "presets.LINKS (NCCL's figures)",
+            "links": "d2lite.costs.LINKS (NCCL's figures)",
             "parameters": "torchvision",
         },
-        "that sending costs nothing while it is hidden behind the backward pass. In the paper the loss comes with "
-        "the second host and hardly grows from there to the 44th (figures 7 and 8), so it is a price of leaving the "
-        "host at all. The paper does not name it; the model, which counts messages between GPUs, has nothing like it.",
+        "that sending costs nothing while it is hidden behind the backward pass. In the paper the loss appears "
+        "with the second host and hardly grows from there to the 44th (figures 7 and 8), so it is the price of leaving "
+        "the host at all. The paper does not name it; the model, which counts messages between GPUs, has no such term.",
     ),
     Case(
         "DDP (NCCL), ResNet-50, 256 GPUs",
@@ -131,83 +132,89 @@ CASES = (
         DDP_BUCKETS,
         50.0,
         {
-            "published": "256 GPUs take twice as long a step as one, 'real scaling factor' 128: Li et al. 2020, "
-            "arXiv:2006.15704, section 5.3 (its abstract says near-linear)",
+            "published": "a step on 256 GPUs takes twice as long as on one, 'real scaling factor' 128: Li et al. 2020, "
+            "arXiv:2006.15704, section 5.3 (its abstract: near-linear)",
             "speed": "one V100, float32: NVIDIA DeepLearningExamples, ResNet50 v1.5",
             "hosts": "8 V100 each, 100 Gb/s (section 5, of the 32 GPUs that were not shared)",
-            "batch": "32 a GPU: not in the paper; default of PyTorch's benchmarks/distributed/ddp",
+            "batch": "32 per GPU: not in the paper; default of PyTorch's benchmarks/distributed/ddp",
             "buckets": "25 MiB, the first 1 MiB: DistributedDataParallel's defaults",
-            "links": "presets.LINKS (NCCL's figures)",
+            "links": "d2lite.costs.LINKS (NCCL's figures)",
             "parameters": "torchvision",
         },
-        "that the network is ours alone. More than 32 GPUs came from a cluster shared with others, where hardware and "
-        "congestion differed from job to job (the paper's own suspicion for its 16 GPUs).",
+        "that no other job uses the network. More than 32 GPUs came from a cluster shared with others, where hardware "
+        "and congestion differed from job to job (the paper's own suspicion for its 16 GPUs).",
     ),
 )
 
 
-def _step_s(case, k, cluster, overlap=True, std_share=0.0):
+def _step_s(case: Case, k: int, cluster: Cluster, overlap: bool, spread: float) -> float:
     workload = named_workload(case.network)
     device = Device(workload.flops * case.images_per_s)
-    wait_s = normal_wait(k, std_share * case.batch_size / case.images_per_s)
-    settings = dict(algorithm=case.algorithm, overlap=overlap, caps=case.caps, wait_s=wait_s)
-    return predict_step(workload, case.batch_size, k, device, cluster, **settings).seconds
+    wait_s = normal_wait(k, spread * case.batch_size / case.images_per_s)
+    return predict_step(
+        workload, case.batch_size, k, device, cluster, case.algorithm, overlap, case.caps, wait_s
+    ).seconds
 
 
-def predicted_efficiency(case, overlap=True, bandwidth=1.0, latency=1.0, std_share=0.0):
-    """Return the predicted efficiency in percent: the step of `baseline_k` GPUs over that of `k`, same minibatch a GPU.
+def predicted_efficiency(
+    case: Case, overlap: bool = True, bandwidth: float = 1.0, latency: float = 1.0, spread: float = 0.0
+) -> float:
+    """Return the predicted efficiency in percent: the step of `baseline_k` GPUs over that of `k`.
 
-    `bandwidth` and `latency` multiply those of all links, `std_share` is the standard deviation of the GPUs' computing
-    times over their mean: 1, 1 and 0 are the sourced inputs.
+    The minibatch per GPU is the same. `bandwidth` and `latency` are factors on those of all links, `spread` is the
+    standard deviation of the GPUs' computing times over their mean: 1, 1 and 0 are the inputs that have a source.
     """
 
-    def changed(link):
+    def changed(link: Link) -> Link:
         faster = link.bandwidth_bytes_per_s * bandwidth
         return replace(link, bandwidth_bytes_per_s=faster, latency_s=link.latency_s * latency)
 
-    cluster = Cluster(changed(case.cluster.inside), changed(case.cluster.across), case.cluster.per_host)
-    base = _step_s(case, case.baseline_k, cluster, overlap, std_share)
-    return 100 * base / _step_s(case, case.k, cluster, overlap, std_share)
+    cluster = Cluster(changed(case.cluster.inside), changed(case.cluster.between), case.cluster.per_host)
+    base = _step_s(case, case.baseline_k, cluster, overlap, spread)
+    return 100 * base / _step_s(case, case.k, cluster, overlap, spread)
 
 
-def needed(case):
-    """Return {assumption: value} that would give the published figure, each alone, found afterwards by bisection.
+def needed(case: Case) -> dict[str, float | None]:
+    """Return {assumption: the value with which it alone gives the published figure, or None}, found by bisection.
 
-    "bandwidth" and "latency" are factors on those of all links, "spread" the standard deviation of computing times over
-    their mean. An assumption that cannot give it alone is None.
+    The assumptions are "bandwidth", "latency" and "spread", as `predicted_efficiency` takes them.
     """
     ranges = {"bandwidth": (1.0, 0.001), "latency": (1.0, 1000.0), "spread": (0.0, 1.0)}
-    names = {"spread": "std_share"}
-    return {what: _bisect(case, names.get(what, what), *bounds) for what, bounds in ranges.items()}
+    return {what: _bisect(case, what, *bounds) for what, bounds in ranges.items()}
 
 
-def _bisect(case, what, good, bad):
-    """The value of `what` between good and bad where the published efficiency comes out, None if it does not."""
-    if not predicted_efficiency(case, **{what: bad}) < case.published < predicted_efficiency(case, **{what: good}):
+def _bisect(case: Case, what: str, good: float, bad: float) -> float | None:
+    """Return the value of `what` between good and bad that gives the published efficiency, None if there is none."""
+
+    def efficiency(value: float) -> float:
+        settings: dict[str, Any] = {what: value}
+        return predicted_efficiency(case, **settings)
+
+    if not efficiency(bad) < case.published < efficiency(good):
         return None
     for _ in range(40):
         middle = (good + bad) / 2
-        if predicted_efficiency(case, **{what: middle}) > case.published:
+        if efficiency(middle) > case.published:
             good = middle
         else:
             bad = middle
     return middle
 
 
-def compare(cases=CASES):
-    """Return one row (dict) a case: prediction, published figure, their difference in points, inputs and sources.
+def compare(cases: Iterable[Case] = CASES) -> list[dict[str, Any]]:
+    """Return one row (dict) per case: prediction, published figure, their difference in points, inputs and sources.
 
     A row that is more than TOLERANCE points off also has `fails` and `needed`.
     """
     rows = []
     for case in cases:
-        row = {"case": case.name, "predicted": predicted_efficiency(case), "published": case.published}
+        row: dict[str, Any] = {"case": case.name, "predicted": predicted_efficiency(case), "published": case.published}
         row["without overlap"] = predicted_efficiency(case, overlap=False)
         row["difference"] = row["predicted"] - row["published"]
         row["inputs"] = (
-            f"{case.images_per_s:.0f} images/s a GPU, {case.batch_size} images a GPU, "
+            f"{case.images_per_s:.0f} images/s per GPU, {case.batch_size} images per GPU, "
             f"{named_workload(case.network).total_n_bytes / 1e6:.0f} MB of gradients, {case.cluster.inside.name} in "
-            f"hosts of {case.cluster.per_host}, {case.cluster.across.name} across, {case.algorithm}"
+            f"hosts of {case.cluster.per_host}, {case.cluster.between.name} across, {case.algorithm}"
         )
         row["sources"] = case.sources
         if abs(row["difference"]) > TOLERANCE:
@@ -216,9 +223,12 @@ def compare(cases=CASES):
     return rows
 
 
-def table(rows=None):
-    """Return the comparison as Markdown: a line a case, then what fails where a prediction is off, then the sources."""
-    rows = compare() if rows is None else rows
+def comparison_table(rows: Iterable[Mapping[str, Any]] | None = None) -> str:
+    """Return rows of `compare` as Markdown: a line per case, then what fails if a prediction is off, then the sources.
+
+    Without `rows` all CASES are compared.
+    """
+    rows = compare() if rows is None else list(rows)
     lines = ["| case | predicted | published | points off | predicted without overlap | inputs |", "|---" * 6 + "|"]
     for row in rows:
         lines.append(
@@ -235,7 +245,7 @@ def table(rows=None):
     return "\n".join(lines)
 
 
-def _needed_text(values):
+def _needed_text(values: Mapping[str, float | None]) -> str:
     texts = {
         "bandwidth": "links with {:.2g} of their bandwidth",
         "latency": "{:.3g} times the latency",

@@ -1,9 +1,13 @@
-"""Three ways to cut training over k devices, and the bytes each must send: computed from shapes, nothing is trained.
+"""Three ways to split training over k devices, and the bytes that each must send: computed from shapes, no training.
 
-The layers of a network are measured once, by running it; everything else here is arithmetic on their sizes.
-A KB is 1,000 bytes, an MB 1,000,000.
+Data parallelism splits the minibatch, pipeline parallelism the list of layers, tensor parallelism every layer. The
+pipeline is the plainest one, of a single microbatch: the complete minibatch goes from stage to stage, and only one
+device computes at a time (also called naive model parallelism). The tensor-parallel scheme splits the output channels
+(or features) of every layer and gathers the activations. The layers of a network are measured once, by running it;
+everything else here is arithmetic on their sizes. A KB is 1,000 bytes, an MB 1,000,000.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -11,6 +15,7 @@ import torch
 from torch import nn
 
 from d2lite._checks import positive_int
+from d2lite.costs.forward_pass import forward_calls
 
 __all__ = [
     "WAYS",
@@ -24,7 +29,7 @@ __all__ = [
     "stages",
 ]
 
-WAYS = {"data": "the data", "layers": "the layers", "network": "the network"}
+WAYS = {"data": "data parallelism", "pipeline": "pipeline parallelism", "tensor": "tensor parallelism"}
 SLACK = 0.05  # how much longer than the best the slowest stage may work, where that saves bytes
 
 
@@ -39,17 +44,17 @@ class Layer:
 
     name: str
     kind: str
-    output_shape: tuple
+    output_shape: tuple[int, ...]
     params_n_bytes: int
     input_n_bytes: int
     output_n_bytes: int
-    reads: tuple
+    reads: tuple[tuple[int, int], ...]
     n_macs: int
 
 
 @dataclass(frozen=True)
 class Message:
-    """`n_bytes` bytes of `kind` ("activations", "gradients") from device `src` to `dst`; `what` says of what."""
+    """`n_bytes` bytes of `kind` ("activations", "gradients") from device `src` to `dst`; `what` names the tensor."""
 
     src: int
     dst: int
@@ -67,11 +72,11 @@ class Traffic:
     n_bytes: int
     activations_n_bytes: int
     gradients_n_bytes: int
-    sent_n_bytes: tuple
+    sent_n_bytes: tuple[int, ...]
     inputs_n_bytes: int
 
 
-def layers_of(net, X):
+def layers_of(net: nn.Sequential, X: torch.Tensor) -> list[Layer]:
     """Return one Layer for each layer of `net`, an nn.Sequential, as measured by a forward pass of the minibatch X.
 
     X is [b, ...]. Raises TypeError for another kind of network, or weights other than Conv2d, Linear and BatchNorm2d,
@@ -82,55 +87,40 @@ def layers_of(net, X):
     for name, module in net.named_modules():
         if [*module.parameters(recurse=False)] and not isinstance(module, (nn.Conv2d, nn.Linear, nn.BatchNorm2d)):
             raise TypeError(f"net: expected Conv2d, Linear or BatchNorm2d at {name}, got {type(module).__name__}.")
-    calls = []  # (module, input, output) in the order of the forward pass; keeps the tensors alive
-    hooks = [
-        module.register_forward_hook(lambda module, args, output: calls.append((module, args[0], output)))
-        for module in net.modules()
-        if module is not net
-    ]
-    try:
-        with torch.no_grad():
-            net(X)
-    finally:
-        for hook in hooks:
-            hook.remove()
-    modules = [module for module, _, _ in calls]
-    if len(set(modules)) < len(modules):
+    calls = forward_calls(net, X)
+    if len({call.module for call in calls}) < len(calls):
         raise ValueError("net: expected each layer to run once, got one that runs twice. Make a second one.")
-    channels, layers, weights = 1, [], []
-    for module, input, output in calls:
-        if isinstance(module, (nn.Conv2d, nn.Linear)):
-            weights.append((input, channels, output.numel() * module.weight[0].numel()))
-            channels = output.shape[1]
-        if module in net.children():  # its inner layers have run by now
-            reads = {}
-            for tensor, pieces, _ in weights:
-                reads.setdefault(id(tensor), (_n_bytes(tensor), pieces))  # read twice, sent once
-            layers.append(_layer(net, module, input, output, tuple(reads.values()), sum(macs for *_, macs in weights)))
-            weights = []
+    names = {module: name for name, module in net.named_children()}
+    channels, layers = 1, []
+    reads: dict[int, tuple[int, int]] = {}  # id of a tensor -> what is read of it: read twice, sent once
+    n_macs = 0
+    for module, args, output, macs in calls:
+        if macs:
+            reads.setdefault(id(args[0]), (_n_bytes(args[0]), channels))
+            channels, n_macs = output.shape[1], n_macs + macs
+        if module in names:  # its inner layers have run by now
+            layers.append(
+                Layer(
+                    names[module],
+                    type(module).__name__.lstrip("_"),
+                    tuple(output.shape),
+                    sum(_n_bytes(p) for p in module.parameters()),
+                    _n_bytes(args[0]),
+                    _n_bytes(output),
+                    tuple(reads.values()),
+                    n_macs,
+                )
+            )
+            reads, n_macs = {}, 0
     return layers
 
 
-def _layer(net, module, input, output, reads, n_macs):
-    name = next(name for name, child in net.named_children() if child is module)
-    return Layer(
-        name,
-        type(module).__name__.lstrip("_"),
-        tuple(output.shape),
-        sum(_n_bytes(p) for p in module.parameters()),
-        _n_bytes(input),
-        _n_bytes(output),
-        reads,
-        n_macs,
-    )
-
-
-def _n_bytes(tensor):
+def _n_bytes(tensor: torch.Tensor) -> int:
     return tensor.numel() * tensor.element_size()
 
 
-def stages(layers, k, slack=SLACK):
-    """Return `layers` in k runs, one a device, cut in front of layers with weights.
+def stages(layers: Sequence[Layer], k: int, slack: float = SLACK) -> list[list[Layer]]:
+    """Return `layers` as k stages, one per device, cut in front of layers with weights.
 
     Every choice of cuts is tried. Allowed are those whose slowest stage has at most 1 + `slack` times the work
     (n_macs) of the best choice; of these the one that sends the fewest bytes is taken. Raises ValueError for more
@@ -139,8 +129,8 @@ def stages(layers, k, slack=SLACK):
     places = [i for i, layer in enumerate(layers) if layer.n_macs][1:]  # what precedes the first stays with it
     positive_int("k", k, len(places) + 1, "Each device needs a layer with weights.")
 
-    def runs(cuts):
-        return [layers[i:j] for i, j in zip((0, *cuts), (*cuts, len(layers)), strict=True)]
+    def runs(cuts: tuple[int, ...]) -> list[list[Layer]]:
+        return [list(layers[i:j]) for i, j in zip((0, *cuts), (*cuts, len(layers)), strict=True)]
 
     choices = list(combinations(places, k - 1))
     work = [max(sum(layer.n_macs for layer in run) for run in runs(cuts)) for cuts in choices]
@@ -148,69 +138,71 @@ def stages(layers, k, slack=SLACK):
     return runs(min(allowed, key=lambda cuts: sum(layers[i].input_n_bytes for i in cuts)))
 
 
-def messages(way, layers, k):
+def messages(way: str, layers: Sequence[Layer], k: int) -> list[Message]:
     """Return the Messages of one iteration in the order in which they are sent.
 
     "data": each device but the first sends its gradients to the first, which sends back their sum.
-    "layers": at each cut the activations go to the next device; later their gradients come back.
-    "network": before each layer with weights but the first, all devices give all others their channels, and at the end
-    their logits; backwards, each sends to each other its part of the gradient of that one's channels. What is read by
-    two layers goes once. Raises ValueError or TypeError for a way, or a number of devices, that cannot be.
+    "pipeline": at each cut the activations go to the next device; later their gradients come back.
+    "tensor": before each layer with weights but the first, each device sends its channels to all others, and at the end
+    its logits; in the backward pass, each sends to each other its part of the gradient of the other's channels. A
+    tensor that two layers read is sent once.
+    Raises ValueError for an unknown way, an empty list or a number of devices that is not possible, and TypeError for
+    one that is not an integer.
     """
     if way not in WAYS:
         raise ValueError(f"way: expected one of {', '.join(WAYS)}, got {way!r}.")
     positive_int("k", k)
     if not layers or not all(isinstance(layer, Layer) for layer in layers):
         raise ValueError("layers: expected the list that layers_of(net, X) returns.")
-    return {"data": _data, "layers": _layers, "network": _network}[way](layers, k)
+    return {"data": _data, "pipeline": _pipeline, "tensor": _tensor}[way](layers, k)
 
 
-def _data(layers, k):
+def _data(layers: Sequence[Layer], k: int) -> list[Message]:
     positive_int("k", k, layers[-1].output_shape[0], "Each device needs an example: take a larger batch.")
     n_bytes = sum(layer.params_n_bytes for layer in layers)
     gather = [Message(i, 0, "gradients", n_bytes, "all parameters") for i in range(1, k)]
     return gather + [Message(0, i, "gradients", n_bytes, "all parameters, summed") for i in range(1, k)]
 
 
-def _layers(layers, k):
+def _pipeline(layers: Sequence[Layer], k: int) -> list[Message]:
     cuts = [(i, run[-1]) for i, run in enumerate(stages(layers, k)[:-1])]
     forward = [Message(i, i + 1, "activations", last.output_n_bytes, f"output of {last.name}") for i, last in cuts]
     backward = [Message(i + 1, i, "gradients", last.output_n_bytes, f"output of {last.name}") for i, last in cuts]
     return forward + backward[::-1]
 
 
-def _network(layers, k):
+def _tensor(layers: Sequence[Layer], k: int) -> list[Message]:
     reads = [(f"input of {layer.name}", *read) for layer in layers for read in layer.reads][1:]
     last = layers[-1]
-    forward = []
+    forward, backward = [], []
     for what, n_bytes, channels in [*reads, ("logits", last.output_n_bytes, last.output_shape[1])]:
         pieces = _pieces(n_bytes, channels, k)
         forward += [Message(i, j, "activations", pieces[i], what) for i in range(k) for j in range(k) if i != j]
-    backward = []
     for what, n_bytes, channels in reads[::-1]:
         pieces = _pieces(n_bytes, channels, k)
         backward += [Message(i, j, "gradients", pieces[j], what) for i in range(k) for j in range(k) if i != j]
     return forward + backward
 
 
-def _pieces(n_bytes, channels, k):
+def _pieces(n_bytes: int, channels: int, k: int) -> list[int]:
     """Bytes of each device's channels, in numbers that differ by at most one, as torch.tensor_split cuts them."""
     return [n_bytes // channels * (channels // k + (i < channels % k)) for i in range(k)]
 
 
-def bytes_sent(way, layers, k):
+def bytes_sent(way: str, layers: Sequence[Layer], k: int) -> Traffic:
     """Return the Traffic of one iteration over k devices; `layers` is what layers_of(net, X) gave for a minibatch X.
 
     With P bytes of parameters, A_c bytes of activations at cut c and R_l bytes read by weight layer l, of which the
     first reads the minibatch, and L bytes of logits, the sums of `messages` over all devices are
 
     - data: (k - 1) P gathered and (k - 1) P sent back, 2 (k - 1) P;
-    - layers: each A_c forward and as much back, 2 (A_1 + ... + A_(k-1));
-    - network: of each R_l a device lacks (k - 1) / k, so k devices get (k - 1) R_l, and as much backwards; the logits
-      go forward only, since each device then knows the loss: 2 (k - 1) (R_2 + R_3 + ...) + (k - 1) L.
+    - pipeline: each A_c forward and the same number of bytes back, 2 (A_1 + ... + A_(k-1));
+    - tensor: of each R_l a device lacks (k - 1) / k, so k devices receive (k - 1) R_l, and as much backwards; the
+      logits go forward only, since each device then computes the loss: 2 (k - 1) (R_2 + R_3 + ...) + (k - 1) L.
 
-    One device sends 0. The minibatch comes from the CPU's memory (`inputs_n_bytes`, not in `n_bytes`): whole to the
-    first device for layers, a slice each for data, whole to every device for network. Raises like `messages`.
+    One device sends 0. The minibatch comes from the CPU's memory (`inputs_n_bytes`, not in `n_bytes`): one slice to
+    each device for data, all of it to the first device for pipeline, all of it to every device for tensor. Raises like
+    `messages`.
     """
     sent = messages(way, layers, k)
     return Traffic(
@@ -220,11 +212,11 @@ def bytes_sent(way, layers, k):
         sum(m.n_bytes for m in sent if m.kind == "activations"),
         sum(m.n_bytes for m in sent if m.kind == "gradients"),
         tuple(sum(m.n_bytes for m in sent if m.src == i) for i in range(k)),
-        layers[0].input_n_bytes * (k if way == "network" else 1),
+        layers[0].input_n_bytes * (k if way == "tensor" else 1),
     )
 
 
-def all_ways(layers, k):
+def all_ways(layers: Sequence[Layer], k: int) -> dict[str, Traffic | None]:
     """Return {way: its Traffic, or None where the batch or the layers are too few for k devices}."""
-    most = {"data": layers[-1].output_shape[0], "layers": sum(layer.n_macs > 0 for layer in layers), "network": k}
+    most = {"data": layers[-1].output_shape[0], "pipeline": sum(layer.n_macs > 0 for layer in layers), "tensor": k}
     return {way: bytes_sent(way, layers, k) if k <= most[way] else None for way in WAYS}

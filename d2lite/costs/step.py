@@ -1,10 +1,13 @@
 """Predicted times: a step with and without overlap, bucket by bucket, and how it scales; pure arithmetic."""
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 from d2lite._checks import positive_int
-from d2lite.costs.alpha_beta import all_reduce_seconds
+from d2lite.costs.alpha_beta import Cluster, Device, Link, all_reduce_seconds
+from d2lite.costs.workloads import Workload
 from d2lite.trace import Event
 
 __all__ = [
@@ -28,9 +31,9 @@ DDP_BUCKETS = (1 * MIB, 25 * MIB)
 class Step:
     """One predicted step of one device among k, in seconds.
 
-    overhead_s + compute_s + exposed_s + wait_s = seconds. `communication_s` is how long the link is busy; what of the
-    step lies beyond the end of computing is `exposed_s`, the rest is hidden. `wait_s` is for the slowest of the k.
-    `events` are spans for `timelines.timeline`.
+    overhead_s + compute_s + exposed_s + wait_s = seconds. The link is busy for `communication_s`, of which `exposed_s`
+    come after the end of computing and the rest is hidden behind it. `wait_s` is the wait for the slowest of the k
+    devices. `events` are its spans, for a figure of the timeline.
     """
 
     seconds: float
@@ -39,16 +42,18 @@ class Step:
     communication_s: float
     exposed_s: float
     wait_s: float
-    events: tuple
+    events: tuple[Event, ...]
 
 
-def buckets(n_bytes, caps=DDP_BUCKETS):
+def buckets(n_bytes: Sequence[int], caps: Sequence[int] = DDP_BUCKETS) -> list[list[int]]:
     """Return lists of indices into `n_bytes`, from the last tensor to the first, as gradients become ready.
 
-    A bucket is closed when it holds at least its cap: `caps` are those of the first, the second, ... and of all others.
+    A bucket is closed when it holds at least its cap: `caps` are those of the first, the second, ...; the last one is
+    that of all others, too.
     The rule is that of DistributedDataParallel (Li et al. 2020, arXiv:2006.15704, section 3.2.3).
     """
-    found, held = [[]], 0
+    found: list[list[int]] = [[]]
+    held = 0
     for i in reversed(range(len(n_bytes))):
         found[-1].append(i)
         held += n_bytes[i]
@@ -59,8 +64,8 @@ def buckets(n_bytes, caps=DDP_BUCKETS):
 
 
 @cache
-def bucket_sums(workload, caps=DDP_BUCKETS):
-    """Return for each bucket the share of the backward pass (0..1) that is done when it is ready, and its bytes."""
+def bucket_sums(workload: Workload, caps: tuple[int, ...] = DDP_BUCKETS) -> list[tuple[float, int]]:
+    """Return for each bucket the fraction (0 to 1) of the backward pass that is done when it is ready, and its size."""
     found, done = [], 0
     for bucket in buckets(workload.n_bytes, caps):
         done += sum(workload.macs[i] for i in bucket)
@@ -69,12 +74,44 @@ def bucket_sums(workload, caps=DDP_BUCKETS):
 
 
 def predict_step(
-    workload, batch_size, k, device, cluster, algorithm="ring", overlap=True, caps=DDP_BUCKETS, wait_s=0.0
-):
-    """Return the predicted Step of k devices, each with a minibatch of `batch_size` (a fraction of an example is fine).
+    workload: Workload,
+    batch_size: float,
+    k: int,
+    device: Device,
+    cluster: Cluster | Link,
+    algorithm: str = "ring",
+    overlap: bool = True,
+    caps: tuple[int, ...] = DDP_BUCKETS,
+    wait_s: float = 0.0,
+) -> Step:
+    """Return the predicted Step of data-parallel training on k devices.
 
-    The forward pass takes a third of the arithmetic, the backward pass two thirds. A bucket is sent when its gradients
-    are ready and the link is free; without overlap, when the backward pass is done.
+    The forward pass takes a third of the arithmetic, the backward pass two thirds. A bucket of gradients is sent when
+    it is ready and the link is free. Nothing is measured.
+
+    Args:
+        workload: The network, as `workload` or `named_workload` describes it.
+        batch_size: Examples per device and step. It need not be whole: 100 examples on 8 devices are 12.5.
+        k: The number of devices.
+        device: How fast each device computes.
+        cluster: The links between the devices: a Cluster of hosts, or a Link if all devices are in one host.
+        algorithm: The all-reduce algorithm, one of `ALGORITHMS`.
+        overlap: Whether buckets are sent during the backward pass. If not, all are sent after it.
+        caps: Sizes in bytes at which the first bucket, the second, ... and all others are closed.
+        wait_s: Seconds that the slowest device adds to the step.
+
+    Returns:
+        The Step, in seconds, with the spans of its parts.
+
+    Raises:
+        ValueError: `k` is below 1, or `algorithm` is not one of `ALGORITHMS` (and k is above 1).
+        TypeError: `k` is not an integer.
+
+    Example:
+        >>> net = Workload("two layers", n_bytes=(1_000_000, 3_000_000), macs=(1, 1))
+        >>> step = predict_step(net, 1, 2, Device(flops_per_s=12.0), Link(0.0, 1e6), caps=(1,))
+        >>> [round(s, 3) for s in (step.compute_s, step.communication_s, step.exposed_s, step.seconds)]
+        [1.0, 4.0, 3.667, 4.667]
     """
     positive_int("k", k)
     arithmetic_s = workload.flops * batch_size / device.flops_per_s
@@ -96,39 +133,51 @@ def predict_step(
     return Step(end + wait_s, device.overhead_s, arithmetic_s, busy, end - compute_end, wait_s, tuple(events))
 
 
-def weak_scaling(workload, batch_size, ks, device, cluster, **settings):
-    """Return {k: (Step, efficiency)} for `batch_size` examples on each device: the time of one over the time of k."""
+def weak_scaling(
+    workload: Workload, batch_size: float, ks: Iterable[int], device: Device, cluster: Cluster | Link, **settings: Any
+) -> dict[int, tuple[Step, float]]:
+    """Return {k: (Step, efficiency)} for `batch_size` examples on each device.
+
+    The efficiency is the time of one device over the time of k. `settings` are those of `predict_step`.
+    """
     one = predict_step(workload, batch_size, 1, device, cluster).seconds
     steps = {k: predict_step(workload, batch_size, k, device, cluster, **settings) for k in ks}
     return {k: (step, one / step.seconds) for k, step in steps.items()}
 
 
-def strong_scaling(workload, batch_size, ks, device, cluster, **settings):
-    """Return {k: (Step, efficiency)} for `batch_size` examples shared out: the time of one over k times that of k."""
+def strong_scaling(
+    workload: Workload, batch_size: float, ks: Iterable[int], device: Device, cluster: Cluster | Link, **settings: Any
+) -> dict[int, tuple[Step, float]]:
+    """Return {k: (Step, efficiency)} for `batch_size` examples divided among all devices.
+
+    The efficiency is the time of one device over k times the time of k. `settings` are those of `predict_step`.
+    """
     one = predict_step(workload, batch_size, 1, device, cluster).seconds
     steps = {k: predict_step(workload, batch_size / k, k, device, cluster, **settings) for k in ks}
     return {k: (step, one / (k * step.seconds)) for k, step in steps.items()}
 
 
-def crossover_batch_size(workload, device, cluster, k=2, most=2**24, **settings):
-    """Return the smallest minibatch (of all devices together) that k devices do at least as fast as one, or None.
+def crossover_batch_size(
+    workload: Workload, device: Device, cluster: Cluster | Link, k: int = 2, most: int = 2**24, **settings: Any
+) -> int | None:
+    """Return the smallest minibatch (of all devices together) for which k devices are at least as fast as one, or None.
 
-    None means that even `most` examples are slower on k devices.
+    None means that even `most` examples are slower on k devices. `settings` are those of `predict_step`.
     """
 
-    def slower(batch_size):
+    def slower(batch_size: int) -> bool:
         one = predict_step(workload, batch_size, 1, device, cluster).seconds
         return predict_step(workload, batch_size / k, k, device, cluster, **settings).seconds > one
 
     if slower(most):
         return None
-    low, high = k - 1, most  # fewer than k examples cannot be shared out
+    low, high = k - 1, most  # fewer than k examples are too few to divide
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if slower(middle) else (low, middle)
     return high
 
 
-def gpu_hours(seconds, k):
-    """Return the device-hours of `seconds` on k devices: what a price per GPU and hour is multiplied by."""
+def gpu_hours(seconds: float, k: int) -> float:
+    """Return the GPU-hours of `seconds` on k GPUs: the factor of a price per GPU and hour."""
     return seconds * k / 3600

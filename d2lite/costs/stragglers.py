@@ -1,6 +1,7 @@
 """Stragglers: k devices that wait for each other take the time of the slowest; its expected value, exactly."""
 
 import math
+from collections.abc import Callable, Iterable
 from functools import cache
 from statistics import NormalDist
 
@@ -8,14 +9,14 @@ from d2lite._checks import positive_int, positive_number
 
 __all__ = ["expected_maximum", "maximum_of_sample", "normal_wait"]
 
-POINTS = 1001  # of the integral; with the trapezoid rule the normal distribution comes out to 1e-9
+POINTS = 1001  # of the integral; with the trapezoid rule the error for the normal distribution is below 1e-9
 
 
-def expected_maximum(k, cdf, low, high):
+def expected_maximum(k: int, cdf: Callable[[float], float], low: float, high: float) -> float:
     """Return the expected largest of k independent draws from a distribution with `cdf`, all between low and high.
 
-    It is low plus the integral of 1 - cdf(x)^k from low to high, since cdf(x)^k is the chance that all k are below x.
-    Raises ValueError where cdf is not 0 at low and 1 at high.
+    It is low plus the integral of 1 - cdf(x)^k from low to high, since cdf(x)^k is the probability that all k are below
+    x. Raises ValueError if cdf is not 0 at low and 1 at high.
     """
     positive_int("k", k)
     if not low < high:
@@ -27,8 +28,8 @@ def expected_maximum(k, cdf, low, high):
     return low + step * (sum(above) - (above[0] + above[-1]) / 2)
 
 
-def normal_wait(k, std_s):
-    """Return how much longer than the mean the slowest of k devices takes, if step times are normal with `std_s`."""
+def normal_wait(k: int, std_s: float) -> float:
+    """Return how many seconds longer than the mean the slowest of k devices takes, if times are normal with `std_s`."""
     positive_int("k", k)
     if std_s == 0:
         return 0.0
@@ -36,18 +37,19 @@ def normal_wait(k, std_s):
 
 
 @cache
-def _normal_maximum(k):
+def _normal_maximum(k: int) -> float:
     return expected_maximum(k, NormalDist().cdf, -9.0, 9.0)
 
 
-def maximum_of_sample(k, seconds):
+def maximum_of_sample(k: int, seconds: Iterable[float]) -> float:
     """Return the expected largest of k draws, with replacement, from measured `seconds`: no distribution assumed.
 
-    The i-th smallest of n is the largest with the chance (i/n)^k - ((i-1)/n)^k. Raises ValueError without numbers.
+    The i-th smallest of n is the largest with probability (i/n)^k - ((i-1)/n)^k. Raises ValueError for an empty list,
+    or one with infinities or NaN.
     """
     positive_int("k", k)
     values = sorted(seconds)
     if not values or not all(math.isfinite(value) for value in values):
-        raise ValueError(f"seconds: expected finite numbers, at least one, got {list(seconds)[:5]}.")
+        raise ValueError(f"seconds: expected finite numbers, at least one, got {values[:5]}.")
     n = len(values)
     return sum(value * ((i / n) ** k - ((i - 1) / n) ** k) for i, value in enumerate(values, 1))

@@ -1,53 +1,60 @@
-"""Pictures of the three ways to cut a training, pure: every number in them comes from splits.py.
+"""Pictures of the three ways to split training, pure: every number in them is computed by costs.partitioning.
 
-Backgrounds are transparent. No grey has 4.5:1 on white and on JupyterLab's dark #111111 as well, so small text
-stands on a plate of its own; only the titles, large and bold, are grey on the page.
+Backgrounds are transparent. No grey has 4.5:1 on white and on JupyterLab's dark #111111 as well, so small text has a
+plate of its own behind it; only the titles, large and bold, are grey on the page.
 """
 
 import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import plotly.graph_objects as go
 
 from d2lite._checks import positive_int
 from d2lite._format import format_bytes
-from d2lite.costs.partitioning import WAYS, bytes_sent, messages, stages
+from d2lite.costs.partitioning import WAYS, Layer, Message, Traffic, bytes_sent, messages, stages
+from d2lite.figures.palette import GREY, PALE_GREY, PALETTE, TRANSPARENT
 
 __all__ = ["COLOURS", "MOST", "partition_figure", "traffic_bars"]
 
 MOST = 8  # columns of a picture
-GREY = "#797979"  # 4.35:1 on both pages, where large bold text wants 3:1
 PLATE = ("#E6E6E6", "black")
-# fill and ink, at least 4.5:1; the arrows have Okabe and Ito's colours, 3:1 to both pages
+# fill and ink, at least 4.5:1; the arrows have 3:1 to both pages
 COLOURS = {
-    "activations": ("#0072B2", "white"),
-    "gradients": ("#D55E00", "black"),
+    "activations": (PALETTE[0], "white"),
+    "gradients": (PALETTE[1], "black"),
     "parameters": ("#CFE8DF", "black"),
     "inputs": PLATE,
 }
-_WAY_COLOURS = {"data": "#D55E00", "layers": "#009E73", "network": "#CC79A7"}
-_ROW, _TOP, _COLUMN = 30, 58, 220  # pixels: height of a row, of the title, width of a column
+_WAY_COLOURS = dict(zip(WAYS, PALETTE[1:4], strict=True))
+_WHAT = {"data": "the examples", "pipeline": "the layers", "tensor": "inside the layers"}  # what a way divides
+_ROW, _TOP, _COLUMN = 30, 58, 230  # pixels: height of a row, of the title, width of a column
 _LOWEST, _HIGHEST = 4, 12  # bars go from 10 KB to 1 TB
 
+# one row of a picture: boxes of a kind, {device: text}, or an arrow of a kind, the messages that it stands for
+_Row = tuple[str, dict[int, str] | list[Message]]
 
-def partition_figure(way, layers, k):
-    """Return a plotly figure of one iteration over k devices, cut in one way: time goes down, devices side by side.
 
-    A box is a layer with what follows it, labelled with the bytes of its parameters or with the channels it keeps; an
-    arrow is a message, or, with two heads, all the messages of an exchange in which each device sends to each other.
-    `layers` comes from layers_of. Raises like `messages`, and ValueError for more than 8 devices.
+def partition_figure(way: str, layers: Sequence[Layer], k: int) -> go.Figure:
+    """Return a plotly figure of one iteration over k devices, split in one way: time goes down, devices side by side.
+
+    A box is a layer and the layers without weights that follow it, with the bytes of its parameters or the channels
+    that the device computes. An arrow is a message or, with two heads, an exchange in which each device sends to each
+    other. `layers` comes from layers_of. Raises like `messages`, and ValueError for more than 8 devices.
     """
-    import plotly.graph_objects as go
-
     positive_int("k", k, MOST, "More columns cannot be read; traffic_bars() draws more devices.")
     sent = messages(way, layers, k)
     units = stages(layers, sum(layer.n_macs > 0 for layer in layers))
-    steps = {"data": _data_steps, "layers": _layers_steps, "network": _network_steps}[way](layers, units, sent, k)
-    notes, shapes, traces = [], [], []
+    rows = {"data": _data_rows, "pipeline": _pipeline_rows, "tensor": _tensor_rows}[way](layers, units, sent, k)
+    notes: list[dict[str, Any]] = []
+    shapes: list[dict[str, Any]] = []
+    traces: list[dict[str, Any]] = []
     for i in range(k):
-        shapes.append(
-            dict(type="line", x0=i, x1=i, y0=0, y1=len(steps) + 0.5, line=dict(color=GREY, dash="dot", width=1))
-        )
+        line = dict(color=GREY, dash="dot", width=1)
+        shapes.append(dict(type="line", x0=i, x1=i, y0=0, y1=len(rows) + 0.5, line=line))
         notes.append(_plate(f"<b>device {i}</b>", i, 0, *PLATE))
-    for y, (kind, what) in enumerate(steps, 1):
-        if kind == "arrow":
+    for y, (kind, what) in enumerate(rows, 1):
+        if isinstance(what, list):
             traces.append(_arrow(notes, y, what, k))
             continue
         fill, ink = COLOURS[kind]
@@ -55,66 +62,66 @@ def partition_figure(way, layers, k):
             box = dict(type="rect", x0=i - 0.42, x1=i + 0.42, y0=y - 0.46, y1=y + 0.46)
             shapes.append(box | dict(fillcolor=fill, line=dict(color=GREY, width=1)))
             notes.append(dict(x=i, y=y, text=text, showarrow=False, font=dict(color=ink, size=12)))
-    layout = _layout(max(640, _COLUMN * k), _TOP + _ROW * (len(steps) + 2), _title(way, layers, k))
+    layout = _layout(max(640, _COLUMN * k), _TOP + _ROW * (len(rows) + 2), _title(way, layers, k))
     layout["annotations"] += notes
     layout["xaxis"] = dict(range=[-0.5, k - 0.5], visible=False)
-    layout["yaxis"] = dict(range=[len(steps) + 0.6, -0.7], visible=False)
+    layout["yaxis"] = dict(range=[len(rows) + 0.6, -0.7], visible=False)
     return go.Figure(traces, layout | dict(shapes=shapes))
 
 
-def _data_steps(layers, units, sent, k):
+def _data_rows(layers: Sequence[Layer], units: list[list[Layer]], sent: list[Message], k: int) -> list[_Row]:
     n = layers[-1].output_shape[0]
-    examples = {i: f"{n // k + (i < n % k)} of {n} examples" for i in range(k)}
-    boxes = [("parameters", dict.fromkeys(range(k), _parameters(unit))) for unit in units]
-    return [("inputs", examples), *boxes, *(("arrow", [message]) for message in sent)]
+    rows: list[_Row] = [("inputs", {i: f"{n // k + (i < n % k)} of {n} examples" for i in range(k)})]
+    rows += [("parameters", dict.fromkeys(range(k), _parameters(unit))) for unit in units]
+    return rows + [(message.kind, [message]) for message in sent]
 
 
-def _layers_steps(layers, units, sent, k):
-    runs, steps = stages(layers, k), []
-    for i, run in enumerate(runs):
-        steps += [("parameters", {i: _parameters(unit)}) for unit in units if unit[0] in run]
-        steps += [("arrow", [message]) for message in sent[i : i + 1] if message.kind == "activations"]
-    return steps + [("arrow", [message]) for message in sent if message.kind == "gradients"]
+def _pipeline_rows(layers: Sequence[Layer], units: list[list[Layer]], sent: list[Message], k: int) -> list[_Row]:
+    rows: list[_Row] = []
+    for i, run in enumerate(stages(layers, k)):
+        rows += [("parameters", {i: _parameters(unit)}) for unit in units if unit[0] in run]
+        rows += [(message.kind, [message]) for message in sent[i : i + 1] if message.kind == "activations"]
+    return rows + [(message.kind, [message]) for message in sent if message.kind == "gradients"]
 
 
-def _network_steps(layers, units, sent, k):
-    steps = []
+def _tensor_rows(layers: Sequence[Layer], units: list[list[Layer]], sent: list[Message], k: int) -> list[_Row]:
+    rows: list[_Row] = []
 
-    def exchange(kind, names):
+    def exchange(kind: str, names: set[str]) -> list[_Row]:
         found = [m for m in sent if m.kind == kind and m.what in names]
-        return [("arrow", found)] if found else []
+        return [(kind, found)] if found else []
 
     reads = [{f"input of {layer.name}" for layer in unit} for unit in units]
     for names, unit in zip(reads, units, strict=True):
-        steps += exchange("activations", names)
+        rows += exchange("activations", names)
         shape = next(layer for layer in unit if layer.n_macs).output_shape
         parts = {i: shape[1] // k + (i < shape[1] % k) for i in range(k)}
         text = f"of {shape[1]} " + ("channels" if len(shape) == 4 else "outputs")
-        steps.append(("parameters", {i: f"{_name(unit)}: {part} {text}" for i, part in parts.items()}))
-    steps += exchange("activations", {"logits"})
+        rows.append(("parameters", {i: f"{_name(unit)}: {part} {text}" for i, part in parts.items()}))
+    rows += exchange("activations", {"logits"})
     for names in reads[::-1]:
-        steps += exchange("gradients", names)
-    return steps
+        rows += exchange("gradients", names)
+    return rows
 
 
-def _name(unit):
+def _name(unit: list[Layer]) -> str:
     layer = next(layer for layer in unit if layer.n_macs)
     return f"{layer.kind} {layer.name}" if layer.name.isdigit() else layer.name
 
 
-def _parameters(unit):
+def _parameters(unit: list[Layer]) -> str:
     return f"{_name(unit)} · {format_bytes(sum(layer.params_n_bytes for layer in unit))}"
 
 
-def _title(way, layers, k):
+def _title(way: str, layers: Sequence[Layer], k: int) -> tuple[str, str]:
     total = bytes_sent(way, layers, k).n_bytes
     devices = f"{k} device" + ("s" if k > 1 else "")
-    small = f"an iteration of {layers[-1].output_shape[0]} examples on {devices}; computed from shapes"
-    return f"Cut: {WAYS[way]}. Sent: {format_bytes(total)}", small
+    small = f"one iteration of {layers[-1].output_shape[0]} examples on {devices}; computed from shapes"
+    return f"{WAYS[way].capitalize()} ({_WHAT[way]}): {format_bytes(total)} sent", small
 
 
-def _arrow(notes, y, sent, k):
-    """Note one message, or an exchange of all with all, at row y; return the trace that tells its bytes on hover."""
+def _arrow(notes: list[dict[str, Any]], y: int, sent: list[Message], k: int) -> dict[str, Any]:
+    """Draw one message, or an exchange of all with all, at row y; return the trace that shows its bytes on hover."""
     n_bytes, kind = sum(m.n_bytes for m in sent), sent[0].kind
     src, dst = (sent[0].src, sent[0].dst) if len(sent) == 1 else (0, k - 1)
     colour, ink = COLOURS[kind]
@@ -135,19 +142,18 @@ def _arrow(notes, y, sent, k):
     )
 
 
-def traffic_bars(traffics, title="", subtitle="computed from shapes"):
-    """Return a plotly figure with one bar a way: bytes sent in one iteration, on a logarithmic axis that stays put.
+def traffic_bars(
+    traffics: Mapping[str, Traffic | None], title: str = "", subtitle: str = "computed from shapes"
+) -> go.Figure:
+    """Return a plotly figure with one bar per way: bytes sent in one iteration, on a logarithmic axis of fixed range.
 
-    `traffics` is what all_ways(layers, k) returned; a way that cannot be has no bar and says so, nor has 0 bytes.
+    `traffics` is what all_ways(layers, k) returned. A way that is not possible, or that sends 0 bytes, has words in
+    place of a bar.
     """
-    import plotly.graph_objects as go
-
     sizes = [traffic.n_bytes if traffic else 0 for traffic in traffics.values()]
     figure = go.Figure(layout=_layout(None, 260, (title, subtitle)))
-    figure.update_layout(margin=dict(l=110, r=100, b=40))
-    figure.update_xaxes(
-        type="log", range=[_LOWEST, _HIGHEST], dtick=1, showticklabels=False, gridcolor="rgba(121,121,121,0.35)"
-    )
+    figure.update_layout(margin=dict(l=142, r=100, b=40))
+    figure.update_xaxes(type="log", range=[_LOWEST, _HIGHEST], dtick=1, showticklabels=False, gridcolor=PALE_GREY)
     figure.update_yaxes(range=[2.5, -0.5], showticklabels=False, showgrid=False, zeroline=False)
     figure.add_bar(
         orientation="h",
@@ -159,9 +165,9 @@ def traffic_bars(traffics, title="", subtitle="computed from shapes"):
         marker_color=[_WAY_COLOURS[way] for way in traffics],
     )
     for row, (way, traffic) in enumerate(traffics.items()):
-        figure.add_annotation(**_plate(f"cut {WAYS[way]}", 0, row, *PLATE, xref="paper", xanchor="right", xshift=-6))
+        figure.add_annotation(**_plate(WAYS[way], 0, row, *PLATE, xref="paper", xanchor="right", xshift=-6))
         if traffic is None:
-            text = "not with so many devices"
+            text = "not possible with so many devices"
         else:
             text = format_bytes(traffic.n_bytes) if traffic.n_bytes else "nothing"
         x = max(_LOWEST, math.log10(sizes[row] or 1))
@@ -172,20 +178,20 @@ def traffic_bars(traffics, title="", subtitle="computed from shapes"):
     return figure
 
 
-def _plate(text, x, y, fill, ink, **more):
-    """A label with a ground of its own, legible on any page."""
+def _plate(text: str, x: float, y: float, fill: str, ink: str, **more: Any) -> dict[str, Any]:
+    """Text with a background of its own, legible on any page."""
     return dict(x=x, y=y, text=text, bgcolor=fill, font=dict(color=ink, size=12), borderpad=2, showarrow=False) | more
 
 
-def _layout(width, height, title):
+def _layout(width: int | None, height: int, title: tuple[str, str]) -> dict[str, Any]:
     large, small = title
     plate = _plate(small, 0, 1, *PLATE, xref="paper", yref="paper", xanchor="left", yanchor="bottom", yshift=8)
     return dict(
         template="none",
         width=width,
         height=height,
-        paper_bgcolor="rgba(0,0,0,0)",
-        plot_bgcolor="rgba(0,0,0,0)",
+        paper_bgcolor=TRANSPARENT,
+        plot_bgcolor=TRANSPARENT,
         margin=dict(l=8, r=8, t=_TOP, b=8),
         title=dict(
             text=f"<b>{large}</b>", x=0, xref="container", y=1, yref="container", yanchor="top", pad=dict(l=8, t=8)

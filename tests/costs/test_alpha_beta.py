@@ -21,7 +21,7 @@ from d2lite.costs.alpha_beta import (
 from d2lite.trace import Trace
 
 Message = namedtuple("Message", "step src dst n_bytes")
-NUMEL = 10_080  # 1 to 9, 12 and 16 devices share it, and each part has two halves
+NUMEL = 10_080  # divisible by 1 to 9, 12 and 16 devices, and each part has two halves
 links = st.builds(
     Link,
     st.floats(1e-7, 1e-2),
@@ -32,7 +32,7 @@ links = st.builds(
 
 @cache
 def sends(algorithm, k, per_host=None):
-    """What all_reduce_by logs for k devices with NUMEL float32 numbers each."""
+    """What all_reduce logs for k devices with NUMEL float32 numbers each."""
     trace = Trace()
     hosts = {"per_host": per_host or k} if algorithm == "two-level" else {}
     all_reduce([torch.zeros(NUMEL) for _ in range(k)], algorithm=algorithm, trace=trace, **hosts)
@@ -65,11 +65,11 @@ def test_formulas_hold_across_hosts_too(algorithm, per_host, hosts, inside, acro
 def test_steps_and_bytes_of_the_formulas_are_those_of_the_log(k):
     for algorithm in LOGGED:
         trace = sends(algorithm, k)
-        steps = all_reduce_seconds(algorithm, k, 0, Link(1.0, 1.0))  # a second a message, however long
+        steps = all_reduce_seconds(algorithm, k, 0, Link(1.0, 1.0))  # one second per message, however long
         assert round(steps) == len(trace.steps)
         at_least = lower_bound_n_bytes(k, 4 * NUMEL)
         assert max(trace.sent_n_bytes()) >= at_least - 1e-6
-        busy = all_reduce_seconds(algorithm, k, 4 * NUMEL, Link(0.0, 1.0))  # a second a byte
+        busy = all_reduce_seconds(algorithm, k, 4 * NUMEL, Link(0.0, 1.0))  # one second per byte
         assert busy >= at_least - 1e-6
         if algorithm in ("ring", "ring both ways", "two-level", "all pairs"):
             assert math.isclose(busy, at_least)

@@ -3,7 +3,7 @@ import re
 
 import pytest
 
-from d2lite.costs.papers import _MACS, CASES, TOLERANCE, compare, needed, predicted_efficiency, table
+from d2lite.costs.papers import _MACS, CASES, TOLERANCE, compare, comparison_table, needed, predicted_efficiency
 
 pytest.importorskip("torchvision")
 
@@ -35,20 +35,19 @@ def test_every_input_has_a_source(case):
 
 @pytest.mark.parametrize("case", [c for c in CASES if c.fails], ids=lambda case: case.name)
 def test_what_is_needed_gives_the_published_figure(case):
-    names = {"bandwidth": "bandwidth", "latency": "latency", "spread": "std_share"}
-    found = {names[what]: value for what, value in needed(case).items() if value is not None}
+    found = {what: value for what, value in needed(case).items() if value is not None}
     assert found
     for what, value in found.items():
         assert math.isclose(predicted_efficiency(case, **{what: value}), case.published, abs_tol=0.05)
 
 
-def test_the_claim_about_vgg_stands_on_the_row_beside_it(rows):
+def test_the_claim_about_vgg_stands_on_the_row_next_to_it(rows):
     assert abs(rows["Horovod, VGG-16, 128 GPUs"]["difference"]) < TOLERANCE
     assert rows["Horovod, VGG-16, 512 GPUs"]["difference"] > TOLERANCE
 
 
 def test_the_table_shows_the_rows(rows):
-    text = table(rows.values())
+    text = comparison_table(rows.values())
     for case in CASES:
         row = rows[case.name]
         line = next(line for line in text.splitlines() if line.startswith(f"| {case.name} |"))

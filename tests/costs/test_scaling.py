@@ -49,7 +49,7 @@ def test_what_is_changed_changes_what_it_should():
     assert outcome(slow, 8) == outcome(LENET, 8)  # one host: nothing goes across
 
 
-def test_too_small_a_model_is_told_with_numbers():
+def test_too_small_a_model_is_explained_with_numbers():
     # D2L 13.5: about 3.0 s an epoch of 235 steps on one GPU, 12.8 ms each, and no meaningful speed-up with two
     text = summary(replace(LENET, overhead_s=0.0128), 2)
     speedup = float(re.search(r"([\d.]+) times as fast", text).group(1))
@@ -62,7 +62,7 @@ def test_too_small_a_model_is_told_with_numbers():
     assert outcome(less, 2).epoch_s > outcome(less, 1).epoch_s
 
 
-def test_the_sentence_says_what_was_found():
+def test_the_summary_contains_what_was_found():
     setup = Setup("LeNet", 32, overhead_s=0.001)
     found = outcome(setup, 64)
     text = summary(setup, 64, price=3.0)
@@ -73,5 +73,5 @@ def test_the_sentence_says_what_was_found():
     assert math.isclose(cost, 3 * found.gpu_hours, rel_tol=0.1)
     assert "costs" not in summary(setup, 64)
     assert summary(setup, 1).startswith("<b>Predicted for 1 GPU:")
-    assert "cannot be shared out" in summary(LENET, 512)
+    assert "cannot be divided among 512 GPUs" in summary(LENET, 512)
     assert "never slower" in summary(replace(setup, inside=Link(0, 1e15)), 2)

@@ -71,7 +71,7 @@ def test_overlap_helps_and_hides_no_more_than_there_is(workload, k, batch_size, 
 def test_a_step_by_hand():
     # two layers: the second is ready after its backward pass of 2 s and takes 3 s to send, the first after 2 s more
     workload = Workload("two", (1_000_000, 3_000_000), (1, 1))
-    device, link = Device(3.0), Link(0.0, 1e6)  # six operations a multiplication: 4 s, a third of it forward
+    device, link = Device(3.0), Link(0.0, 1e6)  # six operations per multiplication: 4 s, a third of it forward
     step = predict_step(workload, 1, 2, device, link, caps=(1,))
     spans = [(e.kind, round(e.start_s, 9), round(e.end_s, 9)) for e in step.events]
     third = 4 / 3

@@ -1,3 +1,5 @@
+import threading
+
 import pytest
 import torch
 from torch import nn
@@ -5,6 +7,7 @@ from torch import nn
 from d2lite import lenet_params, resnet18
 from d2lite.costs.partitioning import layers_of
 from d2lite.costs.workloads import NETWORKS, named_workload, workload
+from d2lite.models import lenet_layers
 
 IMAGENET = {"ResNet-50": "ResNet50", "ResNet-101": "ResNet101", "VGG-16": "VGG16", "Inception V3": "Inception_V3"}
 
@@ -19,12 +22,27 @@ def test_lenet_by_hand():
 
 
 @pytest.mark.parametrize("net", [resnet18(10, width=8), nn.Sequential(nn.Flatten(), nn.Linear(784, 10))])
-def test_multiplications_and_bytes_agree_with_those_of_splits(net):
+def test_multiplications_and_bytes_agree_with_those_of_partitioning(net):
     X = torch.empty(1, 1, 28, 28)
     layers, found = layers_of(net, X), workload(net, X)
     assert sum(found.macs) == sum(layer.n_macs for layer in layers)
     assert found.total_n_bytes == sum(layer.params_n_bytes for layer in layers)
     assert net.training
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_multiplications_are_those_that_pytorch_counts(name):
+    if name in IMAGENET:
+        pytest.importorskip("torchvision")
+    from torch.utils.flop_counter import FlopCounterMode
+
+    make, shape, _ = NETWORKS[name]
+    with torch.device("meta"), torch.no_grad(), FlopCounterMode(display=False) as counter:
+        net = make().eval()
+        net(torch.empty(1, *shape))
+    layers = {f"{type(net).__name__}.{n}": m for n, m in net.named_modules() if isinstance(m, (nn.Conv2d, nn.Linear))}
+    counted = {layers[n].weight: sum(c.values()) // 2 for n, c in counter.get_flop_counts().items() if n in layers}
+    assert named_workload(name).macs == tuple(counted.get(p, 0) for p in net.parameters())
 
 
 @pytest.mark.parametrize("name, theirs", IMAGENET.items())
@@ -36,6 +54,23 @@ def test_imagenet_networks_are_those_that_torchvision_describes(name, theirs):
     second_classifier = 3_326_696 if name == "Inception V3" else 0  # only used to help training, and left out here
     assert found.total_n_bytes == 4 * (meta["num_params"] - second_classifier)
     assert found.num_examples == 1_281_167
+
+
+def test_another_thread_that_runs_the_network_changes_nothing():
+    net, X, stop = lenet_layers(), torch.rand(8, 1, 28, 28), threading.Event()
+
+    def run():
+        while not stop.is_set():
+            lenet_layers()(X)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        found = [workload(net, X[:1]).macs for _ in range(20)]
+    finally:
+        stop.set()
+        thread.join()
+    assert set(found) == {named_workload("LeNet").macs}
 
 
 def test_a_layer_used_twice_counts_twice():

@@ -4,7 +4,8 @@ import pytest
 
 from d2lite._format import format_bytes
 from d2lite.costs.partitioning import WAYS, all_ways, bytes_sent, messages
-from d2lite.figures.partitioning import COLOURS, GREY, PLATE, partition_figure, traffic_bars
+from d2lite.figures.palette import GREY
+from d2lite.figures.partitioning import COLOURS, PLATE, partition_figure, traffic_bars
 from d2lite.widgets.partition_explorer import NETS, sizes_of
 
 pytest.importorskip("plotly")
@@ -37,7 +38,7 @@ def test_text_is_legible_on_light_and_dark_pages():
 def test_numbers_in_a_picture_are_those_computed(way, k, model):
     layers = sizes_of(model, 16)
     if all_ways(layers, k)[way] is None:
-        pytest.skip("cannot be cut so often")
+        pytest.skip("not possible with so many devices")
     figure = partition_figure(way, layers, k)
     computed = bytes_sent(way, layers, k)
     drawn = {kind: sum(t.customdata[0] for t in figure.data if t.name == kind) for kind in ("activations", "gradients")}
@@ -65,14 +66,14 @@ def test_rows_hold_either_boxes_or_one_arrow(way, k):
     assert figure.layout.width / k >= 200  # a box's longest text takes about 190 pixels
 
 
-def test_boxes_of_the_data_picture_share_the_batch_and_hold_the_parameters():
+def test_boxes_of_data_parallelism_divide_the_batch_and_hold_the_parameters():
     notes = [note.text for note in partition_figure("data", sizes_of(LENET, 10), 3).layout.annotations]
     assert notes.count("4 of 10 examples") == 1 and notes.count("3 of 10 examples") == 2
     assert notes.count("linear1 · 410 KB") == 3
 
 
-def test_boxes_of_the_network_picture_share_the_channels():
-    notes = [note.text for note in partition_figure("network", sizes_of(LENET, 10), 4).layout.annotations]
+def test_boxes_of_tensor_parallelism_divide_the_channels():
+    notes = [note.text for note in partition_figure("tensor", sizes_of(LENET, 10), 4).layout.annotations]
     assert notes.count("conv2: 13 of 50 channels") == 2 and notes.count("conv2: 12 of 50 channels") == 2
     assert notes.count("linear2: 3 of 10 outputs") == 2
 
@@ -85,7 +86,7 @@ def test_numbers_in_the_bars_are_those_computed(k, batch_size):
     assert list(figure.data[0].customdata) == sizes
     assert [x or 0 for x in figure.data[0].x] == sizes
     notes = [note.text for note in figure.layout.annotations]
-    assert notes.count("not with so many devices") == sum(t is None for t in traffics.values())
+    assert notes.count("not possible with so many devices") == sum(t is None for t in traffics.values())
     assert notes.count("nothing") == (3 if k == 1 else 0)
     assert all(format_bytes(size) in notes for size in sizes if size)
     assert "computed from shapes" in notes
