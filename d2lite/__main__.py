@@ -1,8 +1,8 @@
-"""`python -m d2lite`: what a learner or a teacher needs for help, on one screen.
+"""`python -m d2lite`: a report on one screen, to send along when asking for help.
 
-The devices, the versions, where the data is, and which features of the chapters work here. Nothing is downloaded and
-nothing that shows things is imported: versions are read from what is installed. `python -m d2lite data` fetches the
-data set, or draws the stand-in, before the first lesson.
+It lists the devices, the versions, the place of the data, and which features of the chapters work here. It downloads
+nothing and imports no plotting or widget package: it reads the versions of what is installed. `python -m d2lite data`
+downloads the data set, or draws its substitute, before the first lesson.
 """
 
 import importlib.metadata
@@ -10,6 +10,7 @@ import os
 import platform
 import socket
 import sys
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.distributed as dist
@@ -25,7 +26,7 @@ MIRROR = ("fashion-mnist.s3-website.eu-central-1.amazonaws.com", 80)  # where to
 SET_UP = "run make lab, or pip install -r requirements.txt"
 
 
-def version_of(package):
+def version_of(package: str) -> str | None:
     """Return the installed version of `package`, or None; the package is not imported."""
     try:
         return importlib.metadata.version(package)
@@ -33,17 +34,17 @@ def version_of(package):
         return None
 
 
-def memory():
-    """Return the memory of this machine as text."""
+def memory() -> str:
+    """Return the total and the free memory of this machine as text."""
     try:
         import psutil
     except ImportError:
         return "unknown (pip install psutil)"
-    seen = psutil.virtual_memory()
-    return f"{seen.total / 2**30:.1f} GiB, {seen.available / 2**30:.1f} GiB of it free"
+    found = psutil.virtual_memory()
+    return f"{found.total / 2**30:.1f} GiB, {found.available / 2**30:.1f} GiB of it free"
 
 
-def reachable(address=MIRROR, timeout_s=3.0):
+def reachable(address: tuple[str, int] = MIRROR, timeout_s: float = 3.0) -> bool:
     """Return whether a connection to (host, port) opens within about `timeout_s`."""
     try:
         with socket.create_connection(address, timeout=timeout_s):
@@ -52,12 +53,12 @@ def reachable(address=MIRROR, timeout_s=3.0):
         return False
 
 
-def features(is_reachable=reachable):
-    """Return [(feature, whether it works here, what to do if not)], in the order of the chapters."""
+def features(is_reachable: Callable[[], bool] = reachable) -> list[tuple[str, bool, str]]:
+    """Return a list of (feature, whether it works here, what to do if not), in the order of the chapters."""
     installed = {package: version_of(package) is not None for package in PACKAGES}
     shows = installed["plotly"] and installed["ipywidgets"] and installed["anywidget"]
     gpus, ranks = num_gpus(), dist.is_available()
-    torch_hint = "this build of torch lacks it: take a build from pytorch.org"
+    torch_hint = "this build of torch does not have it: install a build from pytorch.org"
     return [
         ("JupyterLab", installed["jupyterlab"] and installed["ipykernel"], SET_UP),
         ("live figures", shows, f"plotly, ipywidgets and anywidget are missing: {SET_UP}"),
@@ -65,26 +66,26 @@ def features(is_reachable=reachable):
         (
             "Fashion-MNIST, here or by download",
             bool(find_files()) or (installed["torchvision"] and is_reachable()),
-            "its server cannot be reached (or torchvision is missing): put the four .gz files into a folder "
-            "fashion-mnist and set D2LITE_DATA to the folder above it; until then the drawn set is used",
+            "its server cannot be reached, or torchvision is missing: put the four .gz files into a folder "
+            "fashion-mnist and set D2LITE_DATA to its parent folder; until then the drawn set is used",
         ),
         (
-            "two replicas at once",
+            "two replicas at the same time",
             gpus >= 2 or num_cores() >= 2,
-            "one core and at most one GPU: all runs are right, but a second replica saves no time",
+            "one core and at most one GPU: all results are correct, but a second replica saves no time",
         ),
         ("several GPUs", gpus >= 2, f"{gpus} here: replicas share a GPU or take a CPU core each; same notebooks"),
         ("DDP ranks, backend gloo", ranks and dist.is_gloo_available(), torch_hint),
         (
             "DDP ranks, backend nccl",
             ranks and dist.is_nccl_available() and gpus >= 1,
-            "wants NVIDIA GPUs and a CUDA build of torch (TORCH=cuda make lab); gloo does the same on CPUs",
+            "requires NVIDIA GPUs and a CUDA build of torch (TORCH=cuda make lab); gloo does the same on CPUs",
         ),
     ]
 
 
-def report(is_reachable=reachable):
-    """Return the whole text."""
+def report(is_reachable: Callable[[], bool] = reachable) -> str:
+    """Return the complete text."""
     k = min(num_gpus() or num_cores(), MAX_REPLICAS)
     lines = [
         f"d2lite {d2lite.__version__} in {os.path.dirname(d2lite.__file__)}",
@@ -104,19 +105,20 @@ def report(is_reachable=reachable):
     return "\n".join(lines)
 
 
-def fetch():
-    """Fetch the data set, or draw the stand-in, and print what it is and where."""
+def fetch() -> None:
+    """Download the data set, or draw its substitute, and print its name, size and place."""
     train_iter, test_iter = load_data_fashion_mnist(256)
     print(f"{train_iter.dataset}: {train_iter.num_examples:,} examples to train, {test_iter.num_examples:,} to test.")
     print(location())
 
 
-def main(arguments=()):
-    """Print the report; with the argument `data`, fetch the data set instead."""
+def main(arguments: Sequence[str] = ()) -> None:
+    """Print the report; with the argument `data`, download the data set instead."""
     if list(arguments) == ["data"]:
         fetch()
     elif arguments:
-        sys.exit("python -m d2lite: expected nothing, for the report, or data, to fetch the data set")
+        got = " ".join(arguments)
+        sys.exit(f"python -m d2lite: expected no argument, or data, got {got}. `data` downloads the data set.")
     else:
         print(report())
 

@@ -1,26 +1,28 @@
-"""What is freed is kept: without this, one replica can be a third slower than two, and the speed-up a lie.
+"""Keep freed memory in the process: otherwise one replica can be a third slower, and the measured speed-up too large.
 
-glibc gives large tensors back to the system as they are freed, and the system clears the same pages when the next step
-asks for them again: for some sizes of the minibatch a third of the step, for others nothing (chapter 8 counts them).
+glibc returns the memory of large tensors to the system when they are freed, and the system clears the same pages when
+the next step allocates them again. For some minibatch sizes that takes a third of the step, for others no time
+(chapter 8 counts the pages).
 """
 
 import ctypes
 import os
+from typing import Any
 
 __all__ = ["give_back", "keep", "tunables"]
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD of glibc's malloc.h
-_LARGEST = 2**25  # bytes, the most that glibc takes as a threshold of mmap
-_SPARE = 2**30  # bytes of free memory that may stay
+_LARGEST = 2**25  # bytes: the largest mmap threshold that glibc accepts
+_SPARE = 2**30  # bytes of free memory that the process may keep
 _NO_CACHES = ("glibc.malloc.tcache_count=0", "glibc.malloc.mxfast=0")
 
 
-def keep():
-    """Let this process keep the memory of tensors up to 32 MiB that it frees; return whether it does.
+def keep() -> bool:
+    """Make this process keep the memory of freed tensors of up to 32 MiB; return whether it does.
 
-    It does on Linux with glibc, unless D2LITE_KEEP_MEMORY=0 is set; `import d2lite` calls it. In threads beside the
-    main one it holds where MALLOC_ARENA_MAX=1 was set when the process started (by `make lab` and on Binder): heaps of
-    their own cannot be kept.
+    `import d2lite` calls it. It works on Linux with glibc, unless D2LITE_KEEP_MEMORY=0 is set. For threads other than
+    the main one it works only if MALLOC_ARENA_MAX=1 was set when the process started (`make lab` and Binder set it):
+    glibc does not keep the free memory of a thread's own heap.
     """
     if _left_alone():
         return False
@@ -28,29 +30,29 @@ def keep():
     return bool(mallopt and mallopt(_MMAP_THRESHOLD, _LARGEST) and mallopt(_TRIM_THRESHOLD, _SPARE))
 
 
-def tunables():
-    """Return the environment in which a process that keeps memory needs less of it, to be set when it starts.
+def tunables() -> dict[str, str]:
+    """Return environment variables with which a process that keeps memory needs less of it; set them when it starts.
 
-    glibc caches the small pieces that are left over beside large tensors. Then the room of a freed tensor is not whole
-    again, and the next of its size goes elsewhere: a rank of LeNet, 256 examples, had 114 to 137 MB of its own after an
-    epoch, without the caches 84 to 102.
+    glibc caches small pieces that are left over next to large tensors. The memory of a freed tensor is then split, and
+    the next tensor of its size is placed elsewhere. A rank that trains LeNet on 256 examples had 114 to 137 MB of
+    private memory after an epoch, and 84 to 102 MB without the caches.
     """
     mine = os.environ.get("GLIBC_TUNABLES")
     return {} if _left_alone() else {"GLIBC_TUNABLES": ":".join(filter(None, [mine, *_NO_CACHES]))}
 
 
-def give_back():
-    """Give what this process has freed and kept back to the system, once: others need it now."""
+def give_back() -> None:
+    """Return the memory that this process has freed and kept to the system, once, for other processes to use."""
     if trim := _glibc("malloc_trim"):
         trim(0)
 
 
-def _left_alone():
+def _left_alone() -> bool:
     return os.environ.get("D2LITE_KEEP_MEMORY") == "0"
 
 
-def _glibc(name):
-    """The function of the C library; None where it has another one."""
+def _glibc(name: str) -> Any:
+    """Return a function of the C library, or None where the library is not glibc."""
     try:
         return getattr(ctypes.CDLL(None), name)
     except (AttributeError, OSError, TypeError):

@@ -38,7 +38,7 @@ def test_the_version_of_what_is_not_installed_is_none():
     assert page.version_of("no-such-package-anywhere") is None
 
 
-def test_the_data_is_a_yes_when_it_is_here_or_can_be_had(monkeypatch):
+def test_the_data_is_a_yes_when_it_is_here_or_can_be_downloaded(monkeypatch):
     name = "Fashion-MNIST, here or by download"
     monkeypatch.setattr(page, "find_files", lambda: None)
     assert not verdicts(is_reachable=lambda: False)[name][0]
@@ -49,12 +49,12 @@ def test_the_data_is_a_yes_when_it_is_here_or_can_be_had(monkeypatch):
 
 
 @pytest.mark.parametrize(("gpus", "several", "nccl"), [(0, False, False), (1, False, True), (2, True, True)])
-def test_gpus_decide_what_several_gpus_and_nccl_say(monkeypatch, gpus, several, nccl):
+def test_the_number_of_gpus_decides_several_gpus_and_nccl(monkeypatch, gpus, several, nccl):
     monkeypatch.setattr(page, "num_gpus", lambda: gpus)
     monkeypatch.setattr(page.dist, "is_nccl_available", lambda: True)
-    seen = verdicts(is_reachable=lambda: True)
-    assert seen["several GPUs"][0] == several
-    assert seen["DDP ranks, backend nccl"][0] == nccl
+    found = verdicts(is_reachable=lambda: True)
+    assert found["several GPUs"][0] == several
+    assert found["DDP ranks, backend nccl"][0] == nccl
 
 
 def test_reachable_is_whether_a_connection_opens():
@@ -68,7 +68,7 @@ def test_the_argument_data_fetches_the_data_and_another_is_refused(monkeypatch, 
     monkeypatch.setattr(page, "fetch", lambda: print("fetched"))
     page.main(["data"])
     assert capsys.readouterr().out == "fetched\n"
-    with pytest.raises(SystemExit, match="expected nothing, for the report, or data"):
+    with pytest.raises(SystemExit, match="expected no argument, or data, got dta"):
         page.main(["dta"])
 
 

@@ -1,4 +1,4 @@
-"""Memory that is freed is kept, in the main thread and in others; without d2lite's setting it is not."""
+"""Freed memory is kept, in the main thread and in others; without d2lite's setting it is not."""
 
 import ctypes
 import os
@@ -43,24 +43,24 @@ def printed(code, **settings):
     return [int(word) for word in done.stdout.split()]
 
 
-def test_a_replica_in_a_thread_of_its_own_does_not_ask_for_its_tensors_anew_in_every_step():
+def test_a_replica_in_its_own_thread_does_not_allocate_its_pages_again_in_every_step():
     (pages,) = printed(STEPS, MALLOC_ARENA_MAX="1")
     assert pages < 3000  # of 4 KiB; up to 10,000 with a heap for each thread, 20,000 where nothing is kept
 
 
-def test_what_is_kept_can_be_given_back():
+def test_kept_memory_can_be_given_back():
     kept, given_back = printed(FREE)
     assert given_back < kept - 90e6
 
 
-def test_the_setting_can_be_left_alone():
+def test_the_setting_can_be_switched_off():
     code = FREE.replace("range(25)", "range(1)").replace("2**20", "7 * 2**20")
     kept, _ = printed(code)
     left_alone, _ = printed(code, D2LITE_KEEP_MEMORY="0")
     assert left_alone < kept - 20e6
 
 
-def test_it_says_when_it_does_nothing(monkeypatch):
+def test_the_result_is_false_when_nothing_is_kept(monkeypatch):
     monkeypatch.setenv("D2LITE_KEEP_MEMORY", "0")
     assert memory.keep() is False
 
@@ -71,7 +71,7 @@ def test_another_c_library_is_left_alone(monkeypatch):
     memory.give_back()
 
 
-def test_ranks_start_with_a_heap_in_few_pieces_and_with_what_was_asked_for(monkeypatch):
+def test_ranks_start_without_the_small_caches_and_with_the_users_own_tunables(monkeypatch):
     monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
     ours = memory.tunables()["GLIBC_TUNABLES"]
     assert ours == "glibc.malloc.tcache_count=0:glibc.malloc.mxfast=0"

@@ -1,4 +1,4 @@
-"""What is learned from: Fashion-MNIST, or drawn garments where there is no network."""
+"""The data to learn from: Fashion-MNIST, or drawn garments where there is no network."""
 
 from d2lite.data.cache import cache_folder, load_or_make
 from d2lite.data.download import find_files

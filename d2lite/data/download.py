@@ -1,4 +1,4 @@
-"""Where the Fashion-MNIST files are, and how they get there: never a half file under a whole name."""
+"""Find, download and read the Fashion-MNIST files; an incomplete file never gets the name of a complete one."""
 
 import errno
 import gzip
@@ -10,10 +10,12 @@ import tempfile
 import time
 import urllib.request
 import zlib
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from d2lite.data.cache import cache_folder
 
@@ -26,17 +28,18 @@ FILES = {
     "t10k-images-idx3-ubyte.gz": "bef4ecab320f06d8554ea6380940ec79",
     "t10k-labels-idx1-ubyte.gz": "bb300cfdad3c16e7a12a480ee83cd310",
 }
-PROBE_S = 3  # seconds a mirror has to answer
-STALL_S = 30  # seconds without a byte after which a download is given up
-LATELY_S = 3600  # seconds for which ranks believe a failure and do not try themselves
+PROBE_S = 3.0  # seconds within which a mirror must answer
+STALL_S = 30.0  # seconds without a byte after which a download is given up
+LATELY_S = 3600  # seconds after a failed download in which ranks do not try again
 _FAILED = ".not-downloaded"
 
 
-def find_files():
-    """Return (folder, names) of the first place that holds all four files, or None.
+def find_files() -> tuple[Path, tuple[str, ...]] | None:
+    """Return (folder, names) of the first folder that holds all four files, or None.
 
-    Looked through in turn: $D2LITE_DATA and the cache, each with `fashion-mnist/` and torchvision's
-    `FashionMNIST/raw/`, packed (.gz) or not. Sums are not checked here; `read_idx` checks what it reads.
+    The places are $D2LITE_DATA, then the cache; in each `fashion-mnist/`, then torchvision's `FashionMNIST/raw/`, then
+    the place itself, with the files compressed (.gz) or not. MD5 sums are not checked here; `read_idx` checks what it
+    reads.
     """
     given = os.environ.get("D2LITE_DATA")
     for root in ([Path(given).expanduser()] if given else []) + [cache_folder()]:
@@ -48,10 +51,10 @@ def find_files():
     return None
 
 
-def read_idx(path):
-    """Return the array (uint8) in an IDX file, packed (.gz) or not.
+def read_idx(path: Path) -> NDArray[np.uint8]:
+    """Return the array (uint8) in an IDX file, compressed (.gz) or not.
 
-    Format: http://yann.lecun.com/exdb/mnist/. Raises ValueError naming the file if it is cut short or damaged.
+    Format: http://yann.lecun.com/exdb/mnist/. Raises ValueError with the file's name if it is cut short or damaged.
     """
     try:
         with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as file:
@@ -63,7 +66,7 @@ def read_idx(path):
             if n_bytes > 2**31:
                 raise _broken(path, f"it claims to hold {n_bytes} bytes")
             array = np.empty(shape, np.uint8)  # filled in place: no second copy in memory
-            got = file.readinto(memoryview(array).cast("B")) if n_bytes else 0
+            got = file.readinto(array.data.cast("B")) if n_bytes else 0
             if got != n_bytes or file.read(1):
                 raise _broken(
                     path, f"expected {n_bytes} bytes for shape {shape}, got {got if got != n_bytes else 'more'}"
@@ -73,15 +76,17 @@ def read_idx(path):
     return array
 
 
-def _broken(path, why):
+def _broken(path: Path, why: str) -> ValueError:
     return ValueError(f"broken data file {path}: {why}. Delete it; the next call fetches it again.")
 
 
-def download(folder):
+def download(folder: Path) -> None:
     """Fetch the four files into `folder` through torchvision, each checked by its MD5 sum, all or none.
 
-    They are written to a temporary folder beside it and renamed when whole, so that an interrupt, a broken
-    line or a full disk leaves nothing behind. Raises OSError or RuntimeError with each mirror's reason.
+    They are written to a temporary folder next to it and renamed when all are complete, so that an interrupt, a lost
+    connection or a full disk leaves nothing behind. torchvision shows the progress of each file: a bar if tqdm is
+    installed, else a percentage. Raises OSError with the reason for each mirror, or with errno ENOSPC if the disk is
+    full.
     """
     from torchvision.datasets import FashionMNIST
     from torchvision.datasets.utils import download_url
@@ -110,30 +115,30 @@ def download(folder):
     raise OSError("Fashion-MNIST could not be downloaded: " + "; ".join(reasons))
 
 
-def note_failure():
-    """Leave a mark in the cache that a download has just failed; where nothing can be written, leave none."""
+def note_failure() -> None:
+    """Mark in the cache that a download has just failed; do nothing where the cache cannot be written."""
     with suppress(OSError):
         cache_folder().mkdir(parents=True, exist_ok=True)
         (cache_folder() / _FAILED).touch()
 
 
-def failed_lately():
-    """Return whether a download has failed within the last hour, in whatever process."""
+def failed_lately() -> bool:
+    """Return whether a download has failed within the last hour, in any process."""
     try:
         return time.time() - (cache_folder() / _FAILED).stat().st_mtime < LATELY_S
     except OSError:
         return False
 
 
-def _probe(url):
+def _probe(url: str) -> None:
     """Raise OSError unless the mirror answers within PROBE_S seconds."""
     with urllib.request.urlopen(urllib.request.Request(url, method="HEAD"), timeout=PROBE_S):
         pass
 
 
 @contextmanager
-def _socket_timeout(seconds):
-    """A time-out for torchvision's download, which sets none; the old one comes back."""
+def _socket_timeout(seconds: float) -> Iterator[None]:
+    """Set a time-out for torchvision's download, which sets none; restore the old one afterwards."""
     before = socket.getdefaulttimeout()
     socket.setdefaulttimeout(seconds)
     try:
@@ -142,8 +147,8 @@ def _socket_timeout(seconds):
         socket.setdefaulttimeout(before)
 
 
-def _sweep(parent):
-    """Remove what a killed download left behind: part folders that nobody has written to for an hour."""
+def _sweep(parent: Path) -> None:
+    """Remove what a killed download left behind: part folders that have not been written to for an hour."""
     for part in parent.glob(".download-*"):
         if time.time() - part.stat().st_mtime > 3600:
             shutil.rmtree(part, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Real ranks for functions written in cells: processes, their failures, and faults to order."""
+"""Real ranks for functions written in cells: the processes, their failures, and faults to choose from."""
 
 from d2lite.workers.batch_mode import use_batch_mode
 from d2lite.workers.failures import WorkersError

@@ -1,9 +1,10 @@
-"""Faults to order: five steps on real ranks, in the third of which one rank does something wrong."""
+"""Faults to choose from: five steps on real ranks, with a fault on one rank in the third step."""
 
 import math
 import os
 import signal
 import time
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.distributed as dist
@@ -11,39 +12,40 @@ import torch.distributed as dist
 __all__ = ["FAULTS", "diagnose", "five_steps"]
 
 STEPS, AT_STEP, SLOW_S = 5, 2, 0.5  # AT_STEP counts from 0
+Step = tuple[float, bool, bool]  # seconds waited in the all-reduce, own gradient finite, sum finite
 
 
-def _raise_error(grad):
-    raise RuntimeError("a bug that only one rank meets")
+def _raise_error(grad: torch.Tensor) -> None:
+    raise RuntimeError("a bug on one rank only")
 
 
-def _kill(grad):
+def _kill(grad: torch.Tensor) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _stop(grad):
+def _stop(grad: torch.Tensor) -> torch.Tensor:
     os.kill(os.getpid(), signal.SIGSTOP)
     return grad
 
 
-def _slow(grad):
+def _slow(grad: torch.Tensor) -> torch.Tensor:
     time.sleep(SLOW_S)
     return grad
 
 
-def _mismatch(grad):
+def _mismatch(grad: torch.Tensor) -> torch.Tensor:
     return grad[:-1].clone()
 
 
-def _skip(grad):
-    return None
+def _skip(grad: torch.Tensor) -> None:
+    return None  # no gradient: no all-reduce
 
 
-def _not_a_number(grad):
+def _not_a_number(grad: torch.Tensor) -> torch.Tensor:
     return grad * math.nan
 
 
-FAULTS = {
+FAULTS: dict[str, Callable[[torch.Tensor], torch.Tensor | None]] = {
     "raise: an exception on one rank": _raise_error,
     "kill: one rank is killed": _kill,
     "stop: one rank is stopped, but not ended": _stop,
@@ -54,18 +56,17 @@ FAULTS = {
 }
 
 
-def five_steps(fault, at_fault=1):
-    """On a rank: all-reduce a gradient five times, with the fault of that name on rank `at_fault` in the third.
+def five_steps(fault: str, at_fault: int = 1) -> list[Step]:
+    """All-reduce a gradient five times on the ranks, with the fault of that name on rank `at_fault` in the third step.
 
-    Returns a list of (seconds waited in the all-reduce, own gradient finite, sum finite), one a step that was done.
+    Returns (seconds waited in the all-reduce, own gradient finite, sum finite) for each completed step.
     """
-    done = []
+    done: list[Step] = []
     for step in range(STEPS):
-        grad = torch.full((1000,), 1.0 + dist.get_rank())
-        if step == AT_STEP and dist.get_rank() == at_fault:
-            grad = FAULTS[fault](grad)
-            if grad is None:
-                continue
+        good = torch.full((1000,), 1.0 + dist.get_rank())
+        grad = FAULTS[fault](good) if step == AT_STEP and dist.get_rank() == at_fault else good
+        if grad is None:
+            continue
         own_finite = bool(grad.isfinite().all())
         began = time.perf_counter()
         dist.all_reduce(grad)
@@ -73,22 +74,22 @@ def five_steps(fault, at_fault=1):
     return done
 
 
-def diagnose(results):
-    """Return one sentence for what the ranks of `five_steps` brought back: nobody failed, yet all may not be well."""
+def diagnose(results: Sequence[Sequence[Step]]) -> str:
+    """Explain in words the results of `five_steps` on all ranks: no rank failed, but one may have had a fault."""
     for step in range(min(map(len, results))):
         own = [finite for _, finite, _ in (done[step] for done in results)]
         if not all(own):
             rank = own.index(False)
             return (
-                f"rank {rank} put a gradient that is not finite into step {step + 1}; after the all-reduce every rank "
-                "had it. Nobody failed: check gradients before you send them."
+                f"rank {rank} contributed a gradient that is not finite to step {step + 1}; after the all-reduce every "
+                "rank had it. No rank failed: check gradients before you send them."
             )
     waited = [[done[step][0] for done in results] for step in range(STEPS)]
     step = max(range(STEPS), key=lambda s: max(waited[s]) - min(waited[s]))
     most, rank = max(waited[step]), waited[step].index(min(waited[step]))
     if most > SLOW_S / 2:
         return (
-            f"rank {rank} came last to step {step + 1}, and the others waited {most:.2f} s for it. Nobody failed: a "
-            "slow rank makes all ranks slow."
+            f"rank {rank} was last in step {step + 1}, and the others waited {most:.2f} s for it. No rank failed: one "
+            "slow rank slows all ranks down."
         )
-    return "all ranks did all steps, and nobody waited long."
+    return "all ranks completed all steps, and none waited long."

@@ -1,7 +1,8 @@
-"""Workers: a warm pool of real ranks, for functions written in cells.
+"""Workers: a pool of real ranks that stay between calls, for functions written in cells.
 
-Each rank is a process of its own (`workers/rank.py`) at the end of a private pipe; nothing listens on a network but
-what torch.distributed opens on loopback. Functions travel by value (cloudpickle), so that they may come from a cell.
+Each rank is a process of its own (`workers/rank.py`) at the end of a private pipe; the only network sockets are those
+that torch.distributed opens on loopback. Functions are pickled by value (cloudpickle), so that they may be defined in a
+cell.
 """
 
 import contextlib
@@ -11,7 +12,9 @@ import threading
 import time
 import warnings
 import weakref
+from collections.abc import Callable, Generator
 from multiprocessing.connection import wait
+from typing import Any, NoReturn
 
 import cloudpickle
 
@@ -23,20 +26,36 @@ from d2lite.workers.process import PING_S, Agent, RankProcess, end_all
 
 __all__ = ["Workers", "WorkersError"]
 
-START_S = 60  # a rank that has not joined its group by then never will
-LEAVE_S = 1.0  # to leave the group in an orderly way
-GRACE_S = 0.4  # after a first failure, how long the others may take to report theirs
+START_S = 60  # bounds the start: from the first process to all ranks in their group
+LEAVE_S = 1.0  # bounds an orderly end, in which the ranks leave their group
+GRACE_S = 0.4  # bounds the wait for the reports of the other ranks after a first failure
+Message = tuple[str, int | None, Any]  # kind, rank, value
 
 
 class Workers:
-    """`world_size` ranks with torch.distributed ready in each; use as a context manager, or `close()` it.
+    """A pool of `world_size` processes, the ranks, with torch.distributed initialised in each.
 
-    The backend is NCCL when each rank has a GPU of its own, else gloo, one core a rank. `timeout_s` bounds every
-    collective and every silence. The ranks start at the first `run`, and again after a failure, an interrupt or `stop`.
-    Raises ValueError or TypeError for a world_size outside 1..64, and warns when it exceeds the cores.
+    Use it as a context manager, or call `close()`. The ranks start at the first call, stay for later calls, and start
+    again after a failure, an interrupt or `stop`. The backend is NCCL if each rank has a GPU of its own, else gloo with
+    one core per rank.
+
+    Args:
+        world_size: Number of ranks, from 1 to 64; a warning is given if it exceeds the number of CPU cores.
+        timeout_s: Seconds after which a collective fails, and after which a rank that does not answer is given up.
+
+    Raises:
+        TypeError: If world_size is not a whole number or timeout_s is not a number.
+        ValueError: If world_size is outside 1..64, or timeout_s is not finite and above 0.
+        OSError: On Windows, where there are no such pools.
+
+    Example:
+        >>> with Workers(2) as workers:
+        ...     first = workers.run(os.getpid)
+        ...     print(len(set(first)), workers.run(os.getpid) == first)  # two processes, which stay
+        2 True
     """
 
-    def __init__(self, world_size, timeout_s=60):
+    def __init__(self, world_size: int, timeout_s: float = 60) -> None:
         self.world_size = positive_int("world_size", world_size, MAX_REPLICAS, "Each rank is a process.")
         self.timeout_s = positive_number("timeout_s", timeout_s)
         self.backend = "nccl" if num_gpus() >= world_size else "gloo"
@@ -47,51 +66,92 @@ class Workers:
                 f"{world_size} ranks share {num_cores()} CPU cores: it works, and is no faster than fewer ranks.",
                 stacklevel=2,
             )
-        self._ranks, self._busy, self._stopping = [], threading.Lock(), False
+        self._ranks: list[RankProcess] = []
+        self._busy, self._stopping = threading.Lock(), False
         self._finalize = weakref.finalize(self, end_all, self._ranks)  # also when the interpreter ends
 
-    def __enter__(self):
+    def __enter__(self) -> "Workers":
         return self
 
-    def __exit__(self, *error):
+    def __exit__(self, *error: object) -> None:
         self.close()
 
-    def run(self, fn, *args):
-        """Call fn(*args) on every rank; return the results in rank order. What a rank prints appears here.
+    def run(self, fn: Callable[..., Any], *args: Any) -> list[Any]:
+        """Call `fn(*args)` on every rank; return the results in rank order.
 
-        Raises WorkersError with the rank at fault, its traceback and what the others were doing. An interrupt ends the
-        ranks; the next call starts new ones.
+        What a rank prints appears in the calling cell, as "[rank 0] ...". An interrupt ends the ranks; the next call
+        starts new ones.
+
+        Args:
+            fn: The function; it may be defined in a cell, and finds its rank with `dist.get_rank()`.
+            *args: Its arguments, copied to every rank.
+
+        Returns:
+            A list with the result of each rank, in rank order.
+
+        Raises:
+            WorkersError: If a rank fails, dies or does not answer; the message holds the rank at fault, its traceback,
+                and what the other ranks were doing.
+            TypeError: If fn is not callable, or fn or its arguments cannot be pickled.
+            RuntimeError: If another call on these workers has not ended yet.
+            Stopped: If another thread calls `stop()` during the call.
+
+        Example:
+            >>> import torch
+            >>> import torch.distributed as dist
+            >>> def sum_of_ranks():
+            ...     total = torch.tensor(dist.get_rank())
+            ...     dist.all_reduce(total)
+            ...     return total.item()
+            >>> with Workers(2) as workers:
+            ...     workers.run(sum_of_ranks)
+            [1, 1]
         """
-        results = None
+        results: list[Any] = []
         with contextlib.closing(self._call(fn, args)) as messages:
-            for kind, rank, value in messages:
-                if kind == "print":
-                    print(f"[rank {rank}] {value}")
-                elif kind == "event":
+            for kind, _, value in messages:
+                if kind == "event":
                     emit(value[0], **value[1])
                 elif kind == "results":
                     results = value
         return results
 
-    def stream(self, fn, *args):
-        """Call fn(*args), a generator function, on every rank; yield (rank, record) as the records come.
+    def stream(self, fn: Callable[..., Any], *args: Any) -> Generator[tuple[int, Any], None, None]:
+        """Call `fn(*args)`, a generator function, on every rank; yield its items while the ranks run.
 
         Leaving the loop early ends the ranks, since they may be in the middle of a step; the next call starts new ones.
+
+        Args:
+            fn: The generator function; it may be defined in a cell.
+            *args: Its arguments, copied to every rank.
+
+        Yields:
+            (rank, item) for each item that a rank yields: in order for each rank, in any order between ranks.
+
+        Raises:
+            WorkersError, TypeError, RuntimeError, Stopped: As `run` does, when the loop begins or during it.
+
+        Example:
+            >>> def count():
+            ...     for i in range(3):
+            ...         yield 10 * dist.get_rank() + i
+            >>> import torch.distributed as dist
+            >>> with Workers(2) as workers:
+            ...     sorted(workers.stream(count))
+            [(0, 0), (0, 1), (0, 2), (1, 10), (1, 11), (1, 12)]
         """
         with contextlib.closing(self._call(fn, args)) as messages:
             for kind, rank, value in messages:
-                if kind == "print":
-                    print(f"[rank {rank}] {value}")
-                elif kind == "record":
+                if kind == "item" and rank is not None:
                     yield rank, value
 
-    def stop(self):
-        """End the ranks at once, whatever they do; a call that waits for them in another thread raises Stopped."""
+    def stop(self) -> None:
+        """End the ranks immediately; a call that waits for them in another thread raises Stopped."""
         self._stopping = True
         for agent in {rank.agent for rank in list(self._ranks)}:
             agent.kill()
 
-    def close(self):
+    def close(self) -> None:
         """End the ranks and remove what they left behind; may be called twice."""
         for rank in self._ranks:
             rank.send(("job", None))
@@ -101,10 +161,10 @@ class Workers:
         self._finalize()
         self._finalize = weakref.finalize(self, end_all, self._ranks)
 
-    def _call(self, fn, args):
-        """Yield ("print" | "record" | "event", rank, value) of one call on all ranks, last ("results", None, list)."""
+    def _call(self, fn: Callable[..., Any], args: tuple[Any, ...]) -> Generator[Message, None, None]:
+        """Yield ("item" | "event", rank, value) of one call on all ranks; at the end ("results", None, list)."""
         if not callable(fn):
-            raise TypeError(f"fn: expected a function, got {type(fn).__name__}.")
+            raise TypeError(f"fn: expected a function, got {type(fn).__name__}. Pass the function itself, uncalled.")
         job = cloudpickle.dumps((fn, args))
         if not self._busy.acquire(blocking=False):
             raise RuntimeError(
@@ -117,14 +177,14 @@ class Workers:
             for rank in self._ranks:
                 rank.begin()
                 rank.send(("job", job))
-            yield from self._listen("result")
+            yield from self._messages("result")
         except BaseException:
             end_all(self._ranks)
             raise
         finally:
             self._busy.release()
 
-    def _start(self):
+    def _start(self) -> None:
         end_all(self._ranks)
         agent = Agent(self.world_size)
         self._ranks.extend(RankProcess(rank, agent) for rank in range(self.world_size))
@@ -139,44 +199,54 @@ class Workers:
                     "path": sys.path,
                 }
             )
-        for _ in self._listen("ready", START_S):
+        for _ in self._messages("ready", START_S):
             pass
 
-    def _listen(self, last, limit_s=None):
-        """Pass on what the ranks send until each has sent its `last`; raise WorkersError if one cannot."""
-        began, results = time.monotonic(), {}
+    def _messages(self, last: str, limit_s: float | None = None) -> Generator[Message, None, None]:
+        """Print or yield what the ranks send until each has sent its `last`; raise WorkersError if one cannot."""
+        began = time.monotonic()
+        results: dict[int, Any] = {}
         while len(results) < self.world_size:
-            waiting = {rank.connection: rank for rank in self._ranks if rank.rank not in results}
-            emit("waiting")  # a panel's Stop is heard here too
-            for connection in wait(list(waiting), PING_S / 4):
-                rank = waiting[connection]
+            waiting = [rank for rank in self._ranks if rank.rank not in results]
+            emit("waiting")  # a panel's listener raises Stopped here
+            for rank in _ready(waiting, PING_S / 4):
                 kind, value = rank.receive()
                 if kind == last:
                     results[rank.rank] = cloudpickle.loads(value) if value is not None else None
-                elif kind in ("record", "print", "event"):
-                    yield kind, rank.rank, cloudpickle.loads(value) if kind == "record" else value
+                elif kind == "print":
+                    print(f"[rank {rank.rank}] {value}")
+                elif kind in ("item", "event"):
+                    yield kind, rank.rank, cloudpickle.loads(value) if kind == "item" else value
                 elif kind in ("error", "died"):
                     self._fail()
-            late = limit_s is not None and time.monotonic() - began > limit_s
-            starting = limit_s is not None  # before it listens, a rank imports torch
-            if late or not starting and any(rank.silent_s() > self.timeout_s for rank in waiting.values()):
+            if limit_s is None:
+                late = any(rank.silent_s() > self.timeout_s for rank in waiting)
+            else:  # the ranks start: they import torch before they can answer
+                late = time.monotonic() - began > limit_s
+            if late:
                 self._fail()
         yield "results", None, [results[rank] for rank in range(self.world_size)]
 
-    def _fail(self):
-        """Find out what each rank was doing, end all, and raise the one error."""
+    def _fail(self) -> NoReturn:
+        """Collect what each rank was doing, end all ranks, and raise one error."""
         for rank in self._ranks:
-            rank.ask()
+            rank.request_frames()
         deadline = time.monotonic() + GRACE_S
         while (left := deadline - time.monotonic()) > 0:
-            talking = {rank.connection: rank for rank in self._ranks if rank.report["state"] in ("running", "silent")}
-            for connection in wait(list(talking), left) if talking else []:
-                talking[connection].receive()
-            if not talking:
+            running = [rank for rank in self._ranks if rank.report["state"] == "running"]
+            if not running:
                 break
+            for rank in _ready(running, left):
+                rank.receive()
         reports = {rank.rank: rank.final_report() for rank in self._ranks}
         end_all(self._ranks)
         if self._stopping:
             raise Stopped
         at_fault, message = describe_failure(reports, self.timeout_s)
         raise WorkersError(message, at_fault, reports)
+
+
+def _ready(ranks: list[RankProcess], limit_s: float) -> list[RankProcess]:
+    """Return those of `ranks` that have sent a message or ended; wait up to `limit_s` for the first."""
+    ready = wait([rank.connection for rank in ranks], limit_s)
+    return [rank for rank in ranks if rank.connection in ready]

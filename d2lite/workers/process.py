@@ -1,4 +1,4 @@
-"""The notebook's side of its ranks: their parent (`d2lite.workers.agent`), their pipes, and what is known of each."""
+"""The notebook's side of its ranks: their parent (`d2lite.workers.agent`), their pipes, and the state of each."""
 
 import contextlib
 import os
@@ -8,38 +8,40 @@ import time
 from multiprocessing.connection import Connection
 from pathlib import Path
 from socket import socketpair
+from typing import Any
 
 from d2lite import _memory as memory
 from d2lite.devices import num_gpus
+from d2lite.workers.failures import Report
 from d2lite.workers.tempdir import make_tempdir, remove_tempdir
 
 __all__ = ["Agent", "RankProcess", "end_all"]
 
 AGENT = Path(__file__).with_name("agent.py")
 START = "fork" if sys.platform == "linux" else "spawn"
-PING_S = 1.0  # how often a rank that says nothing is asked where it is
-END_S = 5.0  # to kill a rank and wait for it takes milliseconds
+PING_S = 1.0  # a rank that has sent nothing for so long is asked for its frames
+END_S = 5.0  # bounds the wait for the end of a killed process, which takes milliseconds
 
 
 class Agent:
-    """The process that starts `world_size` ranks, tells how they ended, and ends them; with the pool's folder.
+    """The process that starts `world_size` ranks, reports how they ended, and ends them; with the pool's folder.
 
-    `connections` are the pipes to the ranks. Raises OSError where no process or folder can be made.
+    `connections` are the pipes to the ranks. Raises OSError if no process or folder can be made.
     """
 
-    def __init__(self, world_size):
+    def __init__(self, world_size: int) -> None:
         memory.give_back()  # the ranks need it
         self.tempdir = self.folder, _ = make_tempdir()
-        self.exitcodes = {}
+        self.exitcodes: dict[int, int] = {}
         pairs = [socketpair() for _ in range(world_size + 1)]
         theirs = [their.fileno() for _, their in pairs]
         try:
-            with open(self.folder / "agent.txt", "wb") as said:
+            with open(self.folder / "agent.txt", "wb") as output:
                 self.process = subprocess.Popen(
                     [sys.executable, AGENT, START, str(num_gpus()), str(theirs[0]), self.folder, *map(str, theirs[1:])],
                     stdin=subprocess.DEVNULL,
-                    stdout=said,
-                    stderr=said,
+                    stdout=output,
+                    stderr=output,
                     pass_fds=theirs,
                     env=_environment(),
                 )
@@ -53,8 +55,11 @@ class Agent:
                 their.close()
         self.control, *self.connections = [Connection(mine.detach()) for mine, _ in pairs]
 
-    def exitcode(self, rank, limit_s=0.0):
-        """Return how a rank ended, or None if it has not within `limit_s`; all ranks end when the agent does."""
+    def exitcode(self, rank: int, limit_s: float = 0.0) -> int | None:
+        """Return the exit code of a rank, or None if it has not ended within `limit_s`.
+
+        All ranks end when the agent ends.
+        """
         deadline = time.monotonic() + limit_s
         while rank not in self.exitcodes:
             try:
@@ -65,16 +70,16 @@ class Agent:
                 return self.process.wait(END_S)
         return self.exitcodes[rank]
 
-    def kill(self):
-        """End all ranks at once."""
+    def kill(self) -> None:
+        """End all ranks immediately."""
         self.process.terminate()
 
-    def end(self):
+    def end(self) -> None:
         """End all ranks, wait for them, close the pipes and remove the folder."""
         self.kill()
         try:
             self.process.wait(END_S)
-        except subprocess.TimeoutExpired:  # it is stopped: it must not be waited for
+        except subprocess.TimeoutExpired:  # it is stopped, and does not react
             self.process.kill()
             self.process.wait()
         for connection in (self.control, *self.connections):
@@ -83,60 +88,65 @@ class Agent:
 
 
 class RankProcess:
-    """One rank, seen from the notebook."""
+    """One rank, as the notebook sees it: its pipe, and a report of its state in the current call."""
 
-    def __init__(self, rank, agent):
+    def __init__(self, rank: int, agent: Agent) -> None:
         self.rank, self.agent, self.connection = rank, agent, agent.connections[rank]
         self.begin()
 
-    def begin(self):
+    def begin(self) -> None:
         """Forget the last call."""
-        self.report = {"state": "running"}
-        self.answered = self.asked = time.monotonic()
+        self.report: Report = {"state": "running"}
+        self.last_message_s = self.last_request_s = time.monotonic()
 
-    def alive(self):
+    def alive(self) -> bool:
+        """Return whether the process has not ended yet."""
         return self.agent.exitcode(self.rank) is None
 
-    def send(self, message):
-        with contextlib.suppress(OSError):  # a dead rank is found out when it is read
+    def send(self, message: Any) -> None:
+        """Send a message; if the rank is dead, the next `receive` finds that out."""
+        with contextlib.suppress(OSError):
             self.connection.send(message)
 
-    def ask(self):
-        """Ask where the rank is; its listening thread answers even from within a collective."""
-        self.asked = time.monotonic()
-        self.send(("where", None))
+    def request_frames(self) -> None:
+        """Ask for the frames of the main thread; the rank's receiving thread answers even during a collective."""
+        self.last_request_s = time.monotonic()
+        self.send(("frames", None))
 
-    def receive(self):
-        """Read one message and keep what it tells of the rank's state."""
+    def receive(self) -> tuple[str, Any]:
+        """Receive one message, update the report, and return the message as (kind, value)."""
         try:
             kind, value = self.connection.recv()
         except (EOFError, OSError):
-            self.report = {"state": "died", "exitcode": self.agent.exitcode(self.rank, END_S), "said": self.said()}
+            exitcode = self.agent.exitcode(self.rank, END_S)
+            self.report = {"state": "died", "exitcode": exitcode, "output": self.output()}
             return "died", None
-        self.answered = time.monotonic()
+        self.last_message_s = time.monotonic()
         if kind == "error":
             self.report = {"state": "error", **value}
         elif kind == "result":
             self.report = {"state": "done"}
-        elif kind == "here":
+        elif kind == "frames":
             self.report["frames"] = value
         return kind, value
 
-    def silent_s(self):
-        """Seconds since a question has been left without any answer; asks when it is time to."""
+    def silent_s(self) -> float:
+        """Return the seconds since an unanswered request, 0.0 if there is none; send a request when one is due."""
         now = time.monotonic()
-        if now - max(self.answered, self.asked) > PING_S and self.answered >= self.asked:
-            self.ask()
-        return now - self.asked if self.answered < self.asked else 0.0
+        if self.last_message_s < self.last_request_s:
+            return now - self.last_request_s
+        if now - self.last_message_s > PING_S:
+            self.request_frames()
+        return 0.0
 
-    def final_report(self):
-        """Return what is known of the rank after it was asked: without an answer it counts as silent."""
-        if self.report["state"] == "running" and self.answered < self.asked:
+    def final_report(self) -> Report:
+        """Return the report after a last request; a running rank that did not answer it is silent."""
+        if self.report["state"] == "running" and self.last_message_s < self.last_request_s:
             return {"state": "silent"}
         return self.report
 
-    def said(self):
-        """What the process wrote past Python: C++ aborts, the interpreter's last words."""
+    def output(self) -> str:
+        """Return the end of what the process wrote past Python's streams: C++ aborts, the interpreter's last lines."""
         for name in (f"rank-{self.rank}.txt", "agent.txt"):  # the agent's, if there never was a rank
             with contextlib.suppress(OSError):
                 if text := (self.agent.folder / name).read_text(errors="replace"):
@@ -144,8 +154,8 @@ class RankProcess:
         return ""
 
 
-def _environment():
-    """The rank's environment: the notebook's modules can be imported, one core, and nobody listens beyond loopback."""
+def _environment() -> dict[str, str]:
+    """Return the ranks' environment: the notebook's modules can be imported, one thread, and only loopback is used."""
     loopback = "lo0" if sys.platform == "darwin" else "lo"
     return {
         **os.environ,
@@ -157,7 +167,7 @@ def _environment():
     }
 
 
-def end_all(ranks):
+def end_all(ranks: list[RankProcess]) -> None:
     """End `ranks`, remove what they left behind, and empty the list."""
     agents = {rank.agent for rank in ranks}
     ranks.clear()

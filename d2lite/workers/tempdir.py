@@ -1,7 +1,7 @@
-"""Temporary folders that do not outlive their owner, even one that is killed.
+"""Temporary folders that do not outlive their owner, even if it is killed.
 
-The owner holds a lock on the folder, which the system takes away when the process ends, however it ends: a folder
-whose lock can be had is nobody's, and the next start removes it.
+The owner holds a lock on the folder, and the system releases the lock when the process ends, however it ends. A folder
+whose lock is free has no owner, and the next start removes it.
 """
 
 import contextlib
@@ -15,26 +15,26 @@ __all__ = ["make_tempdir", "remove_tempdir", "sweep_tempdirs"]
 PREFIX = "d2lite-workers-"
 
 
-def make_tempdir():
-    """Return (path of a fresh folder, descriptor that holds its lock); linux and macOS."""
+def make_tempdir() -> tuple[Path, int]:
+    """Make a folder; return its path and the descriptor that holds its lock (Linux and macOS)."""
     sweep_tempdirs()
     path = Path(tempfile.mkdtemp(prefix=PREFIX))
     descriptor = os.open(path / "new", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     _lock(descriptor)
-    os.rename(path / "new", path / "owner")  # seen by `sweep_tempdirs` when it is locked, not before
+    os.rename(path / "new", path / "owner")  # `sweep_tempdirs` looks for this name: it is locked by now
     return path, descriptor
 
 
-def remove_tempdir(path, descriptor):
-    """Remove a folder and give its lock back."""
+def remove_tempdir(path: Path, descriptor: int) -> None:
+    """Remove a folder and release its lock."""
     shutil.rmtree(path, ignore_errors=True)
     os.close(descriptor)
 
 
-def sweep_tempdirs():
+def sweep_tempdirs() -> None:
     """Remove the folders of owners that were killed together with their ranks."""
     for path in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
-        with contextlib.suppress(OSError):  # somebody else's, or gone already
+        with contextlib.suppress(OSError):  # it has an owner, or is gone already
             descriptor = os.open(path / "owner", os.O_RDWR)
             try:
                 _lock(descriptor)
@@ -43,8 +43,8 @@ def sweep_tempdirs():
                 os.close(descriptor)
 
 
-def _lock(descriptor):
-    """Lock an open file; raises OSError where another process has it."""
-    import fcntl  # not on Windows, where nobody calls this
+def _lock(descriptor: int) -> None:
+    """Lock an open file; raise OSError if another process holds the lock."""
+    import fcntl  # Windows lacks it, and has no pools
 
     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

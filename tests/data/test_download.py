@@ -1,4 +1,4 @@
-"""The real download path against a mirror on loopback: whole, truncated, corrupted, interrupted."""
+"""The real download path against a mirror on loopback: complete, truncated, corrupted, interrupted."""
 
 import errno
 import functools
@@ -51,7 +51,7 @@ class Mirror(http.server.SimpleHTTPRequestHandler):
 
 @pytest.fixture
 def mirror(tmp_path, monkeypatch):
-    """A mirror of four small files that torchvision and the sums of `download` take for the real ones."""
+    """Serve four small files that torchvision and the MD5 sums of `download` accept as the real ones."""
     write_fashion_mnist(tmp_path / "mirror")
     handler = type("Handler", (Mirror,), {"spoil": {}, "directory_path": tmp_path / "mirror"})
     server = http.server.ThreadingHTTPServer(
@@ -81,7 +81,7 @@ def cached_files():
     return sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file())
 
 
-def test_whole(mirror, capfd):
+def test_complete_with_a_progress_bar(mirror, capfd):
     train_iter, _ = data.load_data_fashion_mnist(4, num_examples=12)
     assert train_iter.dataset == data.FASHION_MNIST
     assert cached_files() == ["fashion-mnist.pt", *sorted(f"fashion-mnist/{name}" for name in download.FILES)]
@@ -89,7 +89,7 @@ def test_whole(mirror, capfd):
     assert not list(download.cache_folder().glob(".download-*"))
 
 
-def test_a_second_process_asks_nobody(mirror):
+def test_a_second_process_downloads_nothing(mirror):
     data.load_data_fashion_mnist(4)
     data._download_once.cache_clear()
     mirror.spoil.update(dict.fromkeys(download.FILES, lambda body: b"gone"))
@@ -101,7 +101,7 @@ def test_a_second_process_asks_nobody(mirror):
     ["cut", lambda body: body[:-1] + bytes([body[-1] ^ 1]), lambda body: b"\x00" * len(body)],
     ids=["truncated", "one bit", "zeros"],
 )
-def test_truncated_or_corrupted_is_never_taken_for_data(mirror, capsys, how):
+def test_truncated_or_corrupted_files_are_never_used_as_data(mirror, capsys, how):
     mirror.spoil["t10k-labels-idx1-ubyte.gz"] = how
     train_iter, _ = data.load_data_fashion_mnist(4, num_examples=60)
     assert train_iter.dataset == data.SILHOUETTES
@@ -148,11 +148,11 @@ data.load_data_fashion_mnist(4)
     process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE)
     assert mirror.asked.wait(60)
     process.send_signal(sign)
-    _, said = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=30)
     assert process.returncode != 0
     assert not any(name.startswith("fashion-mnist/") for name in cached_files())
     if sign == signal.SIGINT:
-        assert cached_files() == [] and b"KeyboardInterrupt" in said
+        assert cached_files() == [] and b"KeyboardInterrupt" in errors
     for part in download.cache_folder().glob(".download-*"):  # an hour later
         os.utime(part, (time.time() - 4000,) * 2)
     mirror.spoil.clear()
@@ -170,7 +170,7 @@ def test_a_damaged_cache_is_fetched_again(mirror, capsys):
     assert "Fetching it again" in capsys.readouterr().err
 
 
-def test_a_full_disk_is_said_as_such(mirror, monkeypatch):
+def test_a_full_disk_is_named_as_the_reason(mirror, monkeypatch):
     def full(*args):
         raise OSError(errno.ENOSPC, "No space left on device")
 

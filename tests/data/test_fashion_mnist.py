@@ -37,26 +37,26 @@ def write_fashion_mnist(folder, n=12, n_test=2, pack=gzip.compress, suffix=".gz"
         (folder / f"{prefix}-labels-idx1-ubyte{suffix}").write_bytes(pack(idx(torch.arange(count) % 10)))
 
 
-def test_drawn_set_without_network_says_so_once(no_copy, capsys):
+def test_without_network_the_set_is_drawn_and_one_message_explains_it(no_copy, capsys):
     train_iter, test_iter = load_data_fashion_mnist(100, num_examples=600)
     load_data_fashion_mnist(100, num_examples=600)
     assert (train_iter.dataset, train_iter.num_examples, test_iter.num_examples) == (SILHOUETTES, 600, 100)
-    said = capsys.readouterr().err
-    assert said.count("Fashion-MNIST is not at hand") == 1 and "set D2LITE_DATA" in said
+    message = capsys.readouterr().err
+    assert message.count("Fashion-MNIST is not available") == 1 and "set D2LITE_DATA" in message
     mark, *cached = sorted(p.name for p in cache_folder().iterdir())
     assert mark == ".not-downloaded" and len(cached) == 2 and all(name.startswith("silhouettes-") for name in cached)
 
 
-def test_ranks_believe_a_failure_of_the_last_hour_and_everyone_else_tries(no_copy, monkeypatch, capsys):
+def test_ranks_do_not_try_within_an_hour_of_a_failure_and_other_processes_do(no_copy, monkeypatch, capsys):
     load_data_fashion_mnist(100, num_examples=600)
-    for in_a_rank, age_s, told in ((True, 0, 0), (True, 4000, 1), (False, 0, 1)):
+    for in_a_rank, age_s, n_messages in ((True, 0, 0), (True, 4000, 1), (False, 0, 1)):
         data._download_once.cache_clear()  # as in a new process
         capsys.readouterr()
         then = time.time() - age_s
         os.utime(cache_folder() / ".not-downloaded", (then, then))
         monkeypatch.setattr(data.dist, "is_initialized", lambda answer=in_a_rank: answer)
         assert load_data_fashion_mnist(100, num_examples=600)[0].dataset == SILHOUETTES
-        assert capsys.readouterr().err.count("not at hand") == told
+        assert capsys.readouterr().err.count("is not available") == n_messages
 
 
 def test_a_failure_leaves_no_mark_where_nothing_can_be_written(monkeypatch, tmp_path):
@@ -70,14 +70,14 @@ def test_drawn_set_comes_from_the_cache_and_survives_a_damaged_one(no_copy):
     first, _ = load_data_fashion_mnist(100, num_examples=600)
     for path in cache_folder().glob("silhouettes-*"):
         begin = path.read_bytes()[:1000]
-        path.unlink()  # what is cut short while it is mapped kills who reads it: a file of its own
+        path.unlink()  # a new file: to cut a mapped one short kills the process that reads it
         path.write_bytes(begin)
     data._drawn.cache_clear()
     again, _ = load_data_fashion_mnist(100, num_examples=600)
     assert torch.equal(first.images, again.images)
 
 
-def test_unpacked_files_are_kept_and_mapped_and_made_anew_when_the_files_change(no_copy, monkeypatch, tmp_path):
+def test_unpacked_files_are_kept_and_mapped_and_made_again_when_the_files_change(no_copy, monkeypatch, tmp_path):
     monkeypatch.setenv("D2LITE_DATA", str(tmp_path))
     write_fashion_mnist(tmp_path)
     first, _ = load_data_fashion_mnist(4, num_examples=12)
@@ -177,14 +177,14 @@ def test_minibatches_sizes_and_values():
     assert next(iter(iterator(resize=14)))[0].shape == (4, 1, 14, 14)
 
 
-def test_the_iterator_tells_steps_and_epochs():
-    has_listener = []
-    with listening(lambda event, **facts: has_listener.append((event, facts))):
+def test_the_iterator_emits_steps_and_epochs():
+    events = []
+    with listening(lambda event, **facts: events.append((event, facts))):
         list(iterator(seed=0))
         list(iterator())
-    assert [event for event, _ in has_listener] == ["minibatch"] * 3 + ["epoch"] + ["evaluation"] * 3
-    assert has_listener[1][1] == {"epoch": 0, "step": 1, "steps": 3, "dataset": "toy"}
-    assert has_listener[3][1]["num_examples"] == 10 and has_listener[3][1]["seconds"] > 0
+    assert [event for event, _ in events] == ["minibatch"] * 3 + ["epoch"] + ["evaluation"] * 3
+    assert events[1][1] == {"epoch": 0, "step": 1, "steps": 3, "dataset": "toy"}
+    assert events[3][1]["num_examples"] == 10 and events[3][1]["seconds"] > 0
 
 
 @pytest.mark.parametrize(

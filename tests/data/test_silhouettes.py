@@ -24,7 +24,7 @@ def test_shapes_and_dtypes(drawn):
     assert images.shape == (2 * BLOCK, 1, 28, 28) and images.dtype == torch.uint8
     assert labels.shape == (2 * BLOCK,) and labels.dtype == torch.int64
     assert images.is_contiguous()
-    assert images.min() == 0 and images.max() == 255  # the whole range is in use
+    assert images.min() == 0 and images.max() == 255  # the full range is used
 
 
 def test_ten_garments_in_the_usual_order():
@@ -47,7 +47,7 @@ def test_fewer_examples_are_a_prefix_of_more(drawn, n):
     assert same((images, labels), (drawn[0][:n], drawn[1][:n]))
 
 
-def test_a_short_draw_holds_no_more_than_it_shows():
+def test_a_short_draw_holds_no_more_memory_than_its_images():
     assert draw(3)[0].untyped_storage().nbytes() == 3 * 28 * 28
 
 
@@ -80,7 +80,7 @@ def test_seeds_and_blocks_share_no_image(drawn):
 
 
 def test_the_drawing_is_the_one_of_its_version(drawn):
-    """Where the drawing was changed on purpose: raise VERSION (caches go by it), then mend this."""
+    """If the drawing was changed on purpose: increase VERSION (caches depend on it), then correct the digest."""
     digest = hashlib.sha256(drawn[0].numpy().tobytes() + drawn[1].numpy().tobytes()).hexdigest()
     assert (VERSION, digest[:16]) == (1, "75b3f43ad92280fa")
 
@@ -111,7 +111,7 @@ def test_every_picture_has_ink_and_contrast(drawn):
     assert (pixels.std(dim=1) > 10).all()
     means = torch.stack([pixels[drawn[1] == c].mean(0) for c in range(10)])
     assert (means.max(dim=1).values - means.min(dim=1).values > 60).all()
-    assert torch.pdist(means).min() > 28 * 5  # five grey levels a pixel between any two classes
+    assert torch.pdist(means).min() > 28 * 5  # five grey levels per pixel between any two classes
 
 
 def test_class_means_help_but_are_not_enough():
@@ -138,7 +138,7 @@ def test_class_means_help_but_are_not_enough():
         ((10, None), TypeError),
     ],
 )
-def test_bad_input_is_told(arguments, error):
+def test_bad_input_is_refused(arguments, error):
     name = ("num_examples", "seed")[len(arguments) - 1]
     with pytest.raises(error, match=rf"^{name}: expected .* whole number.*, got {arguments[-1]!r}"):
         draw(*arguments)

@@ -1,4 +1,4 @@
-"""Ranks' threads push nobody from a core; where the system forbids that, they compute all the same."""
+"""The ranks' threads are in batch mode; where the system forbids that, they compute all the same."""
 
 import os
 import subprocess
@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import torch.distributed as dist
 
-from d2lite.workers import batch_mode as turns
+from d2lite.workers.batch_mode import use_batch_mode
 from d2lite.workers.pool import Workers
 
-batch_mode = pytest.mark.skipif(not hasattr(os, "SCHED_BATCH"), reason="batch mode is of Linux")
+batch_mode = pytest.mark.skipif(not hasattr(os, "SCHED_BATCH"), reason="batch mode is a feature of Linux")
 
 
 def policies():
@@ -20,7 +20,7 @@ def policies():
     return [os.sched_getscheduler(i) for i, name in names.items() if i == os.getpid() or "gloo" in name]
 
 
-policies.__module__ = "__main__"  # travels by value, as one of a cell does
+policies.__module__ = "__main__"  # pickled by value, as a function of a cell is
 
 
 @batch_mode
@@ -51,4 +51,4 @@ def test_a_system_without_batch_mode_is_left_as_it_is(monkeypatch, error):
     monkeypatch.setattr(os, "sched_setscheduler", forbid, raising=False)
     monkeypatch.setattr(os, "SCHED_BATCH", 3, raising=False)
     monkeypatch.setattr(os, "sched_param", int, raising=False)
-    assert turns.use_batch_mode() is False
+    assert use_batch_mode() is False

@@ -1,4 +1,4 @@
-"""Folders that go with their owner, however it ends."""
+"""Folders that are removed with their owner, however it ends."""
 
 import os
 import subprocess
@@ -20,7 +20,7 @@ def own_folder(tmp_path, monkeypatch):
 def test_a_folder_in_use_is_kept_and_a_removed_one_leaves_nothing_open(tmp_path):
     before = len(os.listdir("/dev/fd"))
     path, descriptor = tempdir.make_tempdir()
-    (path / "rank-0.txt").write_text("said")
+    (path / "rank-0.txt").write_text("output")
     tempdir.sweep_tempdirs()
     assert (path / "rank-0.txt").exists() and path.parent == tmp_path
     tempdir.remove_tempdir(path, descriptor)
@@ -37,7 +37,7 @@ def test_the_folder_of_an_owner_that_was_killed_is_swept_by_the_next_start(tmp_p
     tempdir.remove_tempdir(*mine)
 
 
-def test_what_is_no_folder_of_ours_is_left_alone(tmp_path):
+def test_folders_that_are_not_ours_are_left_alone(tmp_path):
     half_made, other = tmp_path / f"{tempdir.PREFIX}half", tmp_path / "other"
     half_made.mkdir(), other.mkdir()  # the first: another pool is about to lock it
     tempdir.sweep_tempdirs()
