@@ -4,27 +4,36 @@ Text on the page is grey, legible on a light page and on a dark one; text on a c
 """
 
 import html
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import plotly.graph_objects as go
 
 from d2lite._format import format_bytes
 from d2lite.costs.alpha_beta import lower_bound_n_bytes
-from d2lite.figures.runs import GREY, PALETTE, layout
+from d2lite.figures.palette import GREY, PALETTE, TRANSPARENT
+from d2lite.figures.runs import layout
+from d2lite.trace import Send, Trace
 
-__all__ = ["MOST", "least_n_bytes", "collective_figure"]
+__all__ = ["MOST", "collective_figure", "least_n_bytes"]
 
 MOST = 16  # devices; more rows cannot be read
-NONE, SOME, MORE, WHOLE = "#E6E6E6", (214, 230, 242), (76, 148, 200), "#66C2A4"  # cells by what they hold of a chunk
-_CELL = 0.6  # of a column; the arrows run in the rest
+NONE, SOME, MORE, WHOLE = (
+    "#E6E6E6",
+    (214, 230, 242),
+    (76, 148, 200),
+    "#66C2A4",
+)  # cells: how much they hold
+_CELL = 0.6  # of the width of a column; the arrows run in the rest
 _MANY = 8  # chunks; more have smaller numbers and arrows
 _HEIGHT = 440  # pixels, for any number of devices: a figure that grows moves the page
 
 
-def least_n_bytes(trace):
-    """Return the bytes that the busiest device must send at least, whatever the algorithm; None where it is unknown.
+def least_n_bytes(trace: Trace) -> float | None:
+    """Return the least bytes that the busiest device must send, with any algorithm; None for an unknown collective.
 
-    2 (k - 1) / k of the tensor for an all-reduce (see lower_bound_n_bytes), half of it for a reduce-scatter or an
-    all-gather; the whole tensor for a broadcast, which the source must send once, or a reduce.
+    2 (k - 1) / k of the tensor for an all-reduce (see lower_bound_n_bytes), half of that for a reduce-scatter or an
+    all-gather; the complete tensor for a broadcast, in which the source must send it once, and for a reduce.
     """
     k, n_bytes = trace.world_size, sum(trace.chunk_n_bytes)
     if trace.collective == "all_reduce":
@@ -36,13 +45,15 @@ def least_n_bytes(trace):
     return None
 
 
-def collective_figure(trace, step):
+def collective_figure(trace: Trace, step: int) -> go.Figure:
     """Return a plotly figure of a Trace after `step` of its steps, with the messages of the last of them as arrows.
 
-    At the left each row is a device and each column a chunk; the number in a cell, and its colour, says of how many
-    devices it holds the contributions. At the right is what each device has sent so far, and the lower bound. The
-    figures of all steps of a Trace have the same axes and the same traces. Raises ValueError for a step that the Trace
-    does not have, for a Trace that nothing was written to, and for more than 16 devices.
+    On the left each row is a device and each column a chunk; the number and the colour of a cell show how many
+    devices' contributions it holds. On the right are the bytes that each device has sent so far, and the lower bound.
+    The figures of all steps of a Trace have the same axes and the same plotly traces.
+
+    Raises:
+        ValueError: for a step that the Trace does not have, for an empty Trace, and for more than 16 devices.
     """
     k, num_steps = trace.world_size, len(trace.steps)
     if k == 0:
@@ -52,19 +63,24 @@ def collective_figure(trace, step):
     if step not in range(num_steps + 1):
         raise ValueError(f"step: expected a whole number from 0 to {num_steps}, got {step!r}.")
     figure = go.Figure([_cells(trace, step), *_arrows(trace, step), *_bars(trace, step)], layout(height=_HEIGHT))
-    title = {"text": _title(trace, step), "xref": "container", "x": 0, "pad": {"l": 8}}  # as much room as there is
+    title = {
+        "text": _title(trace, step),
+        "xref": "container",
+        "x": 0,
+        "pad": {"l": 8},
+    }  # has the full width
     figure.update_layout(_axes(trace, step), title=title, bargap=0.45, margin={"b": 90, "t": 46})
     return figure
 
 
-def _title(trace, step):
+def _title(trace: Trace, step: int) -> str:
     what = html.escape(f"{trace.algorithm} {trace.collective.replace('_', '-')}".strip() or "steps")
     devices = f"{trace.world_size} device" + ("s" if trace.world_size > 1 else "")
     return f"<b>{what} on {devices}, step {step} of {len(trace.steps)}</b>"
 
 
-def _cells(trace, step):
-    """A heat map with two columns a chunk: a cell, and a gap for the arrows."""
+def _cells(trace: Trace, step: int) -> go.Heatmap:
+    """A heat map with two columns per chunk: a cell, and a gap for the arrows."""
     held, wholes = trace.replay()[step], trace.whole()
     k, most = trace.world_size, max(len(whole) for whole in wholes)
     counts = [[n for chunk in row for n in (len(chunk), None)] for row in held]
@@ -88,24 +104,28 @@ def _cells(trace, step):
     )
 
 
-def _about(device, chunk, held):
-    of = "the contributions of devices" if len(held) > 1 else "the contribution of device"
-    what = f"{of} {', '.join(map(str, sorted(held)))}" if held else "nothing yet"
+def _about(device: int, chunk: int, held: frozenset[int]) -> str:
+    whose = "the contributions of devices" if len(held) > 1 else "the contribution of device"
+    what = f"{whose} {', '.join(map(str, sorted(held)))}" if held else "nothing yet"
     return f"device {device}, chunk {chunk}: {what}"
 
 
-def _between(part):
+def _between(part: float) -> str:
+    """The colour of a cell that holds this part (0..1) of all contributions."""
     return "rgb({}, {}, {})".format(*(round(a + part * (b - a)) for a, b in zip(SOME, MORE, strict=True)))
 
 
-def _arrows(trace, step):
-    """Two traces of arrows, what is added and what is copied: for each Send a dot, a head, and a gap."""
+def _arrows(trace: Trace, step: int) -> Iterator[go.Scatter]:
+    """Two plotly traces of arrows, for added and for copied chunks: for each Send a dot, a head, and a gap."""
     sends = trace.steps[step - 1] if step else []
-    places, small = _places(sends), len(trace.chunk_n_bytes) > _MANY
+    columns, small = _columns(sends), len(trace.chunk_n_bytes) > _MANY
     for adds, name, colour in ((True, "sent and added", PALETTE[1]), (False, "sent and kept", PALETTE[3])):
-        x, y, angles, about = [], [], [], []
+        x: list[float | None] = []
+        y: list[int | None] = []
+        angles: list[int] = []
+        about: list[str] = []
         for send in (send for send in sends if send.adds == adds):
-            x += [places[send], places[send], None]
+            x += [columns[send], columns[send], None]
             y += [send.src, send.dst, None]
             angles += [0, 180 if send.dst > send.src else 0, 0]
             text = f"device {send.src} to device {send.dst}: chunk {send.chunk}, {format_bytes(send.n_bytes)}"
@@ -125,13 +145,12 @@ def _arrows(trace, step):
         )
 
 
-def _places(sends):
-    """Where the arrow of each Send stands: those with a common end, or apart from each other, in one line."""
-    lanes = {}
+def _columns(sends: Sequence[Send]) -> dict[Send, float]:
+    """The x of the arrow of each Send; arrows that have a common end or do not overlap are drawn in one column."""
+    lanes: dict[int, list[list[Send]]] = {}
     for send in sends:
         mine = lanes.setdefault(send.chunk, [])
-        free = (lane for lane in mine if all(_share(send, other) for other in lane))
-        lane = next(free, None)
+        lane = next((lane for lane in mine if all(_fit(send, other) for other in lane)), None)
         if lane is None:
             mine.append(lane := [])
         lane.append(send)
@@ -143,14 +162,14 @@ def _places(sends):
     }
 
 
-def _share(a, b):
+def _fit(a: Send, b: Send) -> bool:
     if a.src == b.src or a.dst == b.dst:
         return True
     return max(a.src, a.dst) < min(b.src, b.dst) or max(b.src, b.dst) < min(a.src, a.dst)
 
 
-def _bars(trace, step):
-    """A bar a device with the bytes it has sent, and a line at the lower bound."""
+def _bars(trace: Trace, step: int) -> Iterator[go.Bar | go.Scatter]:
+    """One bar per device with the bytes that it has sent, and a line at the lower bound."""
     sent, k, least = trace.sent_n_bytes(step), trace.world_size, least_n_bytes(trace)
     yield go.Bar(
         orientation="h",
@@ -167,7 +186,7 @@ def _bars(trace, step):
         y=[] if least is None else [-0.5, k - 0.5],
         xaxis="x2",
         yaxis="y2",
-        name="" if least is None else f"the busiest sends {format_bytes(least)} at least",
+        name="" if least is None else f"the busiest sends at least {format_bytes(least)}",
         mode="lines",
         line={"color": PALETTE[2], "dash": "dash", "width": 2.5},
         hoverinfo="skip",
@@ -175,21 +194,21 @@ def _bars(trace, step):
     )
 
 
-def _axes(trace, step):
+def _axes(trace: Trace, step: int) -> dict[str, Any]:
     k, num_chunks = trace.world_size, len(trace.chunk_n_bytes)
-    every = -(-num_chunks // _MANY)  # more labels would not stand beside each other
+    every = -(-num_chunks // _MANY)  # more axis labels than that would overlap
     longest = max([*trace.sent_n_bytes(), least_n_bytes(trace) or 0]) or 1
     plain = {"showgrid": False, "zeroline": False, "fixedrange": True, "color": GREY, "showline": False}
     small = {"font": {"size": 13}, "standoff": 6}
     sent = [format_bytes(n_bytes) for n_bytes in trace.sent_n_bytes(step)]
-    gap = {"ticks": "outside", "ticklen": 4, "tickcolor": "rgba(0,0,0,0)"}  # between a label and its row
+    gap = {"ticks": "outside", "ticklen": 4, "tickcolor": TRANSPARENT}  # room between an axis label and its row
     devices = plain | gap | {"range": [k - 0.5, -0.5], "tickvals": list(range(k))}
     return {
         "xaxis": plain
         | {"domain": [0, 0.65], "range": [-0.05, num_chunks], "ticks": ""}
         | {"tickvals": [c + _CELL / 2 for c in range(0, num_chunks, every)], "tickangle": 0}
         | {"ticktext": [str(c) for c in range(0, num_chunks, every)]}
-        | {"title": small | {"text": "chunk; in a cell: contributions of how many devices"}},
+        | {"title": small | {"text": "chunk; in a cell: how many devices' contributions it holds"}},
         "yaxis": devices | {"ticktext": [f"device {i}" for i in range(k)]},
         "xaxis2": plain
         | {"domain": [0.8, 1], "range": [0, 1.04 * longest], "anchor": "y2", "showticklabels": False, "ticks": ""}

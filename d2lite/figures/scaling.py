@@ -1,8 +1,13 @@
-"""Pictures of how a training scales, pure; what is predicted in them says so."""
+"""Pictures of how training scales, pure; each title and hover text says whether a number is predicted or measured."""
+
+from collections.abc import Mapping
 
 import plotly.graph_objects as go
 
-from d2lite.figures.runs import GREY, PALETTE, layout, style
+from d2lite.costs.scaling import Outcome
+from d2lite.costs.step import Step
+from d2lite.figures.palette import GREY, PALETTE, style
+from d2lite.figures.runs import layout
 
 __all__ = ["PARTS", "efficiency_figure", "predicted_and_measured", "step_figure"]
 
@@ -12,10 +17,10 @@ COLOURS = (GREY, PALETTE[2], PALETTE[1], PALETTE[3])
 PARTS = dict(zip(("overhead", "computing", "sending, not hidden", "waiting for the slowest"), COLOURS, strict=True))
 
 
-def efficiency_figure(outcomes, k):
-    """Return a figure of the predicted efficiency over the number of GPUs, with a mark at k; gaps where it cannot be.
+def efficiency_figure(outcomes: Mapping[int, Outcome | None], k: int) -> go.Figure:
+    """Return a figure of the predicted efficiency over the number of GPUs, with a mark at k.
 
-    `outcomes` is {k: Outcome or None} as scaling.outcomes returns it, with k among them.
+    `outcomes` is {number of GPUs: Outcome or None} as scaling.outcomes returns it, with k among them; a None is a gap.
     """
     figure = go.Figure(layout=layout("GPUs", None, "efficiency, predicted", HEIGHT))
     hover = "%{x:,} GPUs: %{y:.1%}<br>predicted<extra></extra>"
@@ -44,8 +49,11 @@ def efficiency_figure(outcomes, k):
     return figure.update_layout(margin={"b": 50, "t": 40})
 
 
-def step_figure(one, many):
-    """Return a figure of where the time of a predicted step goes, for one GPU and for many (an Outcome, or None)."""
+def step_figure(one: Outcome | None, many: Outcome | None) -> go.Figure:
+    """Return a figure of the parts of a predicted step, in milliseconds, for one GPU and for many.
+
+    An Outcome that is None has no bar; at least one must be there.
+    """
     figure = go.Figure(layout=layout("milliseconds of a step", None, "where a step goes, predicted", HEIGHT))
     shown = [o for o in (one, many) if o]
     names = [f"{o.k:,} GPU" + ("s" if o.k > 1 else "") for o in shown]
@@ -66,17 +74,20 @@ def step_figure(one, many):
         figure.add_annotation(x=1e3 * o.step.seconds, y=name, text=text, showarrow=False, xanchor="left", xshift=6)
     figure.update_xaxes(range=[0, 1.25e3 * longest])
     figure.update_yaxes(autorange="reversed", type="category", showgrid=False)
-    return figure.update_layout(barmode="stack", bargap=0.45, margin={"b": 90, "t": 40}, legend_traceorder="normal")
+    legend = {"traceorder": "normal", "font_size": 12, "maxheight": 90}  # its four rows fit in
+    return figure.update_layout(barmode="stack", bargap=0.45, margin={"b": 90, "t": 40}, legend=legend)
 
 
-def _part(step, part):
+def _part(step: Step, part: str) -> float:
     return dict(zip(PARTS, (step.overhead_s, step.compute_s, step.exposed_s, step.wait_s), strict=True))[part]
 
 
-def predicted_and_measured(predicted, measured, title):
-    """Return a figure of the times of a step over the minibatch, a colour for each number of ranks.
+def predicted_and_measured(
+    predicted: Mapping[tuple[int, int], float], measured: Mapping[tuple[int, int], float], title: str
+) -> go.Figure:
+    """Return a figure of the time of a step over the size of the minibatch, one colour per number of ranks.
 
-    Both are {(minibatch, ranks): seconds}; predicted ones are a dashed line, measured ones marks.
+    Both are {(examples of the minibatch, ranks): seconds}; predicted times are a dashed line, measured ones marks.
     """
     figure = go.Figure(layout=layout("examples of a minibatch, all ranks together", "milliseconds of a step", title))
     for i, k in enumerate(sorted({k for _, k in {**predicted, **measured}})):

@@ -2,26 +2,26 @@
 
 import html
 import math
+from collections.abc import Sequence
 
-from d2lite.figures.runs import style
-from d2lite.figures.svg import DASHES
-from d2lite.training.run import legends
+from d2lite.figures.palette import DASHES, style
+from d2lite.training.run import Run, legends
 
-__all__ = ["speed_ups", "table"]
+__all__ = ["runs_table", "speed_ups"]
 
 _HEADS = ("run", "test accuracy", "s/epoch", "examples/s", "speed-up", "status", "devices", "data")
 
 
-def speed_ups(runs):
-    """Return each run's examples a second over those of the first run that has a time; NaN where there is none."""
+def speed_ups(runs: Sequence[Run]) -> list[float]:
+    """Return each run's examples per second over those of the first run that has a time; NaN for a run without one."""
     base = next((run.examples_per_s for run in runs if run.seconds), math.nan)
     return [run.examples_per_s / base if run.seconds else math.nan for run in runs]
 
 
-def table(runs):
+def runs_table(runs: Sequence[Run]) -> str:
     """Return the runs as an HTML table, each with the stroke of its curve."""
     rows = []
-    for i, (run, label, speed_up) in enumerate(zip(runs, legends(runs), speed_ups(runs), strict=True)):
+    for i, (run, legend, speed_up) in enumerate(zip(runs, legends(runs), speed_ups(runs), strict=True)):
         cells = [
             _number(run.accuracy, ".1%"),
             _number(run.seconds_per_epoch, ".3g"),
@@ -32,17 +32,17 @@ def table(runs):
             run.dataset or "–",
         ]
         body = "".join(f"<td>{html.escape(cell)}</td>" for cell in cells)
-        rows.append(f'<tr><th scope="row">{_stroke(i)} {html.escape(label)}</th>{body}</tr>')
+        rows.append(f'<tr><th scope="row">{_stroke(i)} {html.escape(legend)}</th>{body}</tr>')
     rows = rows or [f'<tr><td colspan="{len(_HEADS)}">No run yet: press Train.</td></tr>']
     heads = "".join(f'<th scope="col">{head}</th>' for head in _HEADS)
     return f"<table><thead><tr>{heads}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
 
 
-def _number(value, form, unit=""):
+def _number(value: float, form: str, unit: str = "") -> str:
     return f"{value:{form}}{unit}" if math.isfinite(value) else "–"
 
 
-def _stroke(i):
+def _stroke(i: int) -> str:
     """The stroke of the i-th run's curve, as a small picture."""
     colour, dash, _ = style(i)
     return (

@@ -1,65 +1,114 @@
-"""Animator: curves that grow while a loop runs, with d2l's call, and hardly a cost for the loop.
+"""Animator: curves that grow while a loop runs, with the call of d2l's Animator; the loop hardly becomes slower.
 
-In a notebook the figure is a plotly widget while it grows; when the cell ends a static one takes its place, for plotly
-and as a picture (SVG), so that what is saved shows the last state on GitHub and in nbconvert too. In a terminal it is
-lines of text. `add` only appends; a short-lived timer thread sends, at most every `PUSH_EVERY_S`, and always the last
-state. Where a panel listens, the panel draws and the animator shows nothing itself.
+In a notebook the figure is a plotly widget while it grows; when the cell ends, a static one replaces it, for plotly
+and as a picture (SVG), so that a saved notebook shows the last state on GitHub and in nbconvert too. In a terminal it
+is lines of text. `add` only appends; a short-lived timer thread sends, at most every `PUSH_EVERY_S`, and always the
+last state. If there is a listener (a panel), the panel draws and the animator itself shows nothing.
 """
 
 import math
 import threading
 import time
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from d2lite.events import Diverged, emit, has_listener
 from d2lite.figures import runs as figures
 from d2lite.figures import svg
+from d2lite.figures.palette import style
 from d2lite.widgets.live import Live, kernel, static_bundle
 
 __all__ = ["PUSH_EVERY_S", "Animator"]
 
-PUSH_EVERY_S = 0.2  # Jupyter drops messages beyond 1000 a second without a word; 5 look live
+PUSH_EVERY_S = 0.2  # Jupyter silently drops messages beyond 1000 per second; 5 per second look live
 _PRINT_EVERY_S = 1.0
 
 
 class Animator:
-    """Curves to which `add(x, y)` appends points; `X` and `Y` hold them, one list a curve.
+    """Draw curves that grow: `add(x, y)` appends points; `X` and `Y` hold them, one list per curve.
 
-    The arguments are d2l's, in d2l's order. `legend` names the curves; `xlim` and `ylim` are (low, high); `figsize` is
-    in d2l's inches of 100 pixels. Colours and dashes come from a colour-blind-safe palette: `fmts` is ignored, and
-    there is one plot: nrows and ncols other than 1 raise ValueError.
+    The arguments are those of d2l's Animator, in the same order.
+
+    Args:
+        xlabel: title of the x axis, for instance "epoch".
+        ylabel: title of the y axis; it names the curves that `legend` does not name.
+        legend: one name per curve, or one name.
+        xlim: (low, high) of the x axis, in its own units; by default the axis follows the points.
+        ylim: (low, high) of the y axis.
+        xscale: "linear" or "log".
+        yscale: "linear" or "log".
+        fmts: ignored; colours and dashes come from a palette that is safe for the colour-blind.
+        nrows: 1; one Animator is one plot.
+        ncols: 1.
+        figsize: (width, height) in inches of 100 pixels.
+
+    Raises:
+        ValueError: if a scale is neither "linear" nor "log", or `nrows` or `ncols` is not 1.
+
+    Example:
+        In a terminal the points are lines of text.
+
+        >>> from d2lite import Animator
+        >>> animator = Animator("epoch", "value", legend=["loss", "accuracy"], xlim=[1, 2])
+        >>> animator.add(1, (0.9, 0.5))
+        epoch 1: loss 0.9, accuracy 0.5
+        >>> animator.add(2, (0.4, None)); animator.flush()
+        epoch 2: loss 0.4, accuracy 0.5
+        >>> animator.X, animator.Y
+        ([[1.0, 2.0], [1.0]], [[0.9, 0.4], [0.5]])
     """
 
     def __init__(
-        self, xlabel=None, ylabel=None, legend=None, xlim=None, ylim=None,
-        xscale="linear", yscale="linear", fmts=None, nrows=1, ncols=1, figsize=(6.4, 3.4),
-    ):  # fmt: skip
+        self,
+        xlabel: str | None = None,
+        ylabel: str | None = None,
+        legend: str | Sequence[str] | None = None,
+        xlim: Sequence[float] | None = None,
+        ylim: Sequence[float] | None = None,
+        xscale: str = "linear",
+        yscale: str = "linear",
+        fmts: Any = None,
+        nrows: int = 1,
+        ncols: int = 1,
+        figsize: Sequence[float] = (6.4, 3.4),
+    ) -> None:
         for name, scale in (("xscale", xscale), ("yscale", yscale)):
             if scale not in ("linear", "log"):
                 raise ValueError(f"{name}: expected 'linear' or 'log', got {scale!r}.")
         if (nrows, ncols) != (1, 1):
-            raise ValueError(f"nrows, ncols: expected 1 and 1, got {nrows} and {ncols}. Make one Animator a plot.")
+            raise ValueError(f"nrows, ncols: expected 1 and 1, got {nrows} and {ncols}. Make one Animator per plot.")
         self.xlabel, self.ylabel, self.legend = xlabel, ylabel, [legend] if isinstance(legend, str) else legend
         self.xlim, self.ylim, self.xscale, self.yscale = xlim, ylim, xscale, yscale
         self.width, self.height = (round(100 * inches) for inches in figsize)
-        self.X, self._Y = [], []
-        self._held = []  # (curve, place) of values still on a GPU: reading them waits for the GPU
-        self._lock, self._sending = threading.Lock(), threading.RLock()  # who sends may take both, in this order
-        self._timer, self._pushed_at, self._at_cell_end, self._diverged = None, -math.inf, False, None
+        self.X: list[list[float]] = []
+        self._Y: list[list[Any]] = []
+        self._held: list[tuple[int, int]] = []  # (curve, index) of values still on a GPU: reading waits for the GPU
+        self._sending, self._lock = threading.RLock(), threading.Lock()  # a thread that takes both takes them so
+        self._timer: threading.Timer | None = None
+        self._pushed_at, self._at_cell_end = -math.inf, False
+        self._diverged: Diverged | None = None
         self._live = None if has_listener() or kernel() is None else Live(self._layout())
 
     @property
-    def Y(self):
+    def Y(self) -> list[list[float]]:
         """The values of each curve, as numbers."""
         self._read()
         return self._Y
 
-    def add(self, x, y):
-        """Append a point; `y` is a number or one a curve (None: no point), `x` a number or one a curve.
+    def add(self, x: Any, y: Any) -> None:
+        """Append one point to each curve.
 
-        A value on a GPU is read when the figure is sent. Raises Diverged, the point kept, for NaN and infinities;
-        for a value on a GPU that is at a later call.
+        Args:
+            x: a number, or one number per curve.
+            y: a number or 0-d tensor, or one per curve; None adds no point to that curve. A value on a GPU is read
+                when the figure is sent, so that the loop does not wait for it.
+
+        Raises:
+            Diverged: for NaN and infinities, after the point was kept; for a value on a GPU at a later call.
+            TypeError: for what is not a number.
+            ValueError: if `x` and `y` have different lengths.
         """
         ys = list(y) if _is_list(y) else [y]
         xs = list(x) if _is_list(x) else [x] * len(ys)
@@ -89,13 +138,13 @@ class Animator:
             error, self._diverged = self._diverged, None
             raise error
 
-    def names(self, n):
-        """Return the names of `n` curves: the legend, else the label of the y axis."""
+    def names(self, n: int) -> list[str]:
+        """Return the names of `n` curves: the legend, else the title of the y axis."""
         names = list(self.legend or [])[:n]
         rest = self.ylabel or "value"
         return names + [rest if n == 1 else f"{rest} {i + 1}" for i in range(len(names), n)]
 
-    def flush(self):
+    def flush(self) -> None:
         """Send the last state now, as a static figure; no thread and no widget is left afterwards."""
         with self._lock:
             timer, self._timer = self._timer, None
@@ -108,18 +157,19 @@ class Animator:
             elif timer is not None:
                 print(self, flush=True)
 
-    def _read(self):
+    def _read(self) -> None:
+        """Read the values that are still on a GPU."""
         with self._lock:
             held, self._held = self._held, []
-        for i, place in held:
-            value = self._Y[i][place] = float(self._Y[i][place])
+        for i, n in held:
+            value = self._Y[i][n] = float(self._Y[i][n])
             if not math.isfinite(value) and self._diverged is None:
-                self._diverged = Diverged(place + 1, None, value, unit="point", what=f"value of curve {i + 1}")
+                self._diverged = Diverged(n + 1, None, value, unit="point", what=f"value of curve {i + 1}")
 
-    def _push_soon(self):
-        """Show the first state at once, in the cell that runs; for later ones see that a push is on its way."""
+    def _push_soon(self) -> None:
+        """Show the first state immediately, in the cell that runs; for later ones start a timer if none runs."""
         shell, first = kernel(), self._pushed_at == -math.inf
-        if shell is not None and not self._at_cell_end:  # the kernel may be gone before a timer is
+        if shell is not None and not self._at_cell_end:  # the kernel may end before a timer fires
             self._at_cell_end = True
             shell.events.register("post_run_cell", self._cell_ends)
         if first:
@@ -131,20 +181,20 @@ class Animator:
                 self._timer = threading.Timer(max(0.0, self._pushed_at + every - time.monotonic()), self._on_timer)
                 self._timer.start()
 
-    def _on_timer(self):
+    def _on_timer(self) -> None:
         with self._sending:
             with self._lock:
                 if self._timer is not threading.current_thread():
-                    return  # flushed meanwhile
+                    return  # flushed in the meantime
                 self._timer = None
             self._push()
 
-    def _cell_ends(self, *_):
+    def _cell_ends(self, *_: Any) -> None:
         kernel().events.unregister("post_run_cell", self._cell_ends)
         self._at_cell_end = False
         self.flush()
 
-    def _push(self):
+    def _push(self) -> None:
         with self._sending:
             self._pushed_at = time.monotonic()
             if kernel() is None:
@@ -153,56 +203,61 @@ class Animator:
                 self._live = self._live or Live(self._layout())
                 self._live.push(self._traces(), self._repr_mimebundle_)
 
-    def _traces(self):
+    def _traces(self) -> list[dict[str, Any]]:
         """The curves as plotly traces, read and thinned."""
         self._read()
         with self._lock:
             curves = [(list(x), list(y)) for x, y in zip(self.X, self._Y, strict=True)]
         traces = []
         for i, (name, (x, y)) in enumerate(zip(self.names(len(curves)), curves, strict=True)):
-            y = [b if isinstance(b, float) else math.nan for b in y]  # added since: still on the GPU
-            traces.append(figures.line(name, *figures.thin(x, y), *figures.style(i)))
+            y = [b if isinstance(b, float) else math.nan for b in y]  # added after the reading: still on the GPU
+            traces.append(figures.line(name, *figures.thin(x, y), *style(i)))
         return traces
 
-    def _layout(self):
+    def _layout(self) -> dict[str, Any]:
         layout = figures.layout(self.xlabel, self.ylabel, height=self.height + 60)
         layout["margin"] |= {"b": 90, "t": 16}
         layout["showlegend"] = bool(self.legend)
         for axis, limits, scale in (("xaxis", self.xlim, self.xscale), ("yaxis", self.ylim, self.yscale)):
-            layout[axis] |= {"type": scale}
-            if limits:
-                layout[axis]["range"] = [float(v) for v in (np.log10(limits) if scale == "log" else limits)]
+            layout[axis] |= {"type": scale, "range": _range(limits, scale)}
         return layout
 
-    def _repr_mimebundle_(self, include=None, exclude=None):
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         traces = self._traces()
         return static_bundle(traces, self._layout(), self._svg(traces), repr(self))
 
-    def _svg(self, traces):
-        limits, labels = [self.xlim, self.ylim], [self.xlabel, self.ylabel]
-        for i, (axis, scale) in enumerate((("x", self.xscale), ("y", self.yscale))):
+    def _svg(self, traces: Sequence[dict[str, Any]]) -> str:
+        titles = {"x": self.xlabel, "y": self.ylabel}
+        for axis, scale in (("x", self.xscale), ("y", self.yscale)):
             if scale == "log":
                 with np.errstate(divide="ignore", invalid="ignore"):
                     traces = [t | {axis: np.log10(t[axis])} for t in traces]
-                limits[i] = limits[i] and tuple(np.log10(limits[i]))
-                labels[i] = f"{labels[i] or axis} (power of ten)"
+                titles[axis] = f"{titles[axis] or axis} (power of ten)"
         if not self.legend:
             traces = [t | {"name": ""} for t in traces]
         height = self.height + 60 - 18 * len(traces)  # with its legends as high as plotly's
-        return svg.draw(traces, "", *labels, *limits, width=self.width, height=max(height, 160))
+        xlim, ylim = _range(self.xlim, self.xscale), _range(self.ylim, self.yscale)
+        return svg.draw(traces, "", titles["x"], titles["y"], xlim, ylim, self.width, max(height, 160))
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         names, ys = self.names(len(self.X)), self.Y
         last = [f"{name} {y[-1]:.4g}" for name, y in zip(names, ys, strict=True) if y]
         x = next((x[-1] for x in self.X if x), None)
         return f"{self.xlabel or 'x'} {x:.4g}: {', '.join(last)}" if last else "Animator without a point yet"
 
 
-def _is_list(value):
+def _range(limits: Sequence[float] | None, scale: str) -> list[float] | None:
+    """The limits as plotly takes them: powers of ten on a log axis."""
+    if not limits:
+        return None
+    return [float(v) for v in (np.log10(limits) if scale == "log" else limits)]
+
+
+def _is_list(value: Any) -> bool:
     return hasattr(value, "__len__") and getattr(value, "ndim", 1) > 0 and not isinstance(value, str)
 
 
-def _number(value):
+def _number(value: Any) -> Any:
     """The value as a float; a copy of it if it is a tensor that is not on the CPU."""
     if hasattr(value, "detach"):
         value = value.detach()
@@ -211,4 +266,4 @@ def _number(value):
     try:
         return float(value)
     except (TypeError, ValueError):
-        raise TypeError(f"add: expected a number, or one a curve, got {value!r}.") from None
+        raise TypeError(f"add: expected a number, or one per curve, got {value!r}.") from None

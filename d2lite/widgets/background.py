@@ -1,82 +1,119 @@
-"""A training function in a thread of its own: started, heard, stopped, recorded. No widget stands here.
+"""A training function in a thread of its own: start it, follow it, stop it. No widget is used here.
 
-The function tells what it does (see watch.py); `Training` keeps it as a Run at all times, so that a run that is
-stopped, diverges or fails has a record too.
+The function emits events (d2lite/events.py); `Training` keeps what they report in a Run at all times, so that a run
+that is stopped, diverges or fails is kept as well.
 """
 
 import atexit
-import contextvars
-import itertools
 import linecache
 import math
-import sys
 import threading
 import time
 import traceback
 import weakref
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from d2lite.events import Diverged, Stopped, listening
 from d2lite.figures.runs import is_accuracy
 from d2lite.training.run import Run
 from d2lite.widgets.animator import Animator
+from d2lite.widgets.printing import Lines, printing_to
 
-__all__ = ["Lines", "Training", "explain", "printing_to"]
+__all__ = ["Outcome", "Progress", "Training", "explain"]
 
-_live = weakref.WeakSet()  # trainings that a process which ends must stop
+_live: "weakref.WeakSet[Training]" = weakref.WeakSet()  # what a process that ends must stop
+_Point = tuple[int | None, str, float, Any]  # rank (None outside a pool), quantity, x, y
+
+
+@dataclass
+class Progress:
+    """What a training function has reported so far.
+
+    `doing` is its last event, "starting" before the first. `epoch` and `step` count from 0; `steps` is the number of
+    steps in an epoch (0 while unknown), `steps_done` the number of steps begun in all epochs. `has_run` is whether the
+    function has reported a Run of its own.
+    """
+
+    doing: str = "starting"
+    epoch: int = 0
+    step: int = 0
+    steps: int = 0
+    steps_done: int = 0
+    has_run: bool = False
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a training run ended: its status, as in Run; the end in words; the seconds it took.
+
+    `error` is the exception that ended it, None if it finished, was stopped or diverged.
+    """
+
+    status: str
+    words: str
+    seconds: float
+    error: BaseException | None = None
 
 
 class Training:
-    """One run of `function(**arguments)` in the background; with `animated` it gets an `animator` as well.
+    """One call of `function(**arguments)` in the background; with `animated` it gets an `animator` as well.
 
-    `runs` are the records, at any time: one, or more where the function begins several. `error` is the exception
-    that ended it, if one did, `outcome` the end in words; `lines` what it printed; `epoch` and `step` (from 0) are
-    where it stands, `steps` those of an epoch; `ended` is an Event.
+    `runs` are its runs, at any time: one, or more if the function begins several. `progress` is what it has reported,
+    `lines` are what it printed; `outcome` is None until `ended`, a threading.Event, is set.
     """
 
-    def __init__(self, function, arguments, devices="", animated=True):
+    def __init__(
+        self, function: Callable[..., Any], arguments: Mapping[str, Any], devices: str = "", animated: bool = True
+    ) -> None:
         self.function, self.arguments, self.animated = function, arguments, animated
         self.runs = [Run({name: _plain(value) for name, value in arguments.items()}, devices, "", 0)]
-        self.lines, self.error, self.outcome, self.ended = Lines(), None, "", threading.Event()
-        self.doing, self.epoch, self.step, self.steps, self.steps_done = "starting", 0, 0, 0, 0
-        self._told_run, self._points, self._lock = False, [], threading.Lock()
-        self._stop, self._diverged = threading.Event(), None
-        self._started = self._seconds = None
+        self.progress, self.lines, self.ended = Progress(), Lines(), threading.Event()
+        self.outcome: Outcome | None = None
+        self._points: list[_Point] = []
+        self._diverged: Diverged | None = None
+        self._lock, self._stop, self._started = threading.Lock(), threading.Event(), 0.0
         self._thread = threading.Thread(target=self._work, name="d2lite-training", daemon=True)
 
-    def start(self):
+    def start(self) -> "Training":
         """Start the thread and return self."""
         _live.add(self)
         self._started = time.monotonic()
         self._thread.start()
         return self
 
-    def stop(self):
-        """Ask the function to end: it does at its next minibatch, evaluation batch or point."""
+    def stop(self) -> None:
+        """Ask the function to end: it ends at its next minibatch, evaluation batch or point."""
         self._stop.set()
 
     @property
-    def stopping(self):
+    def stopping(self) -> bool:
         """Whether it has been asked to stop and has not ended yet."""
         return self._stop.is_set() and not self.ended.is_set()
 
-    def join(self, timeout=None):
+    def join(self, timeout: float | None = None) -> bool:
         """Wait for the thread, at most `timeout` seconds; return whether it has ended."""
         self._thread.join(timeout)
         return not self._thread.is_alive()
 
     @property
-    def run(self):
-        """The record of the run that trains, or trained last."""
+    def run(self) -> Run:
+        """The run that trains now, or the last one."""
         return self.runs[-1]
 
     @property
-    def seconds(self):
-        """Seconds since the start, or of the whole run once it has ended."""
-        return self._seconds if self._seconds is not None else time.monotonic() - self._started
+    def seconds(self) -> float:
+        """Seconds since the start, or those of the complete call once it has ended."""
+        return self.outcome.seconds if self.outcome else time.monotonic() - self._started
 
-    def read_points(self):
-        """Move the points heard so far into the record; values on a GPU are waited for here, not in the loop."""
+    @property
+    def error(self) -> BaseException | None:
+        """The exception that ended it, if one did."""
+        return self.outcome.error if self.outcome else None
+
+    def read_points(self) -> None:
+        """Move the points received so far into the run; values on a GPU are waited for here, not in the loop."""
         with self._lock:
             points, self._points = self._points, []
             for rank, quantity, x, y in points:
@@ -86,20 +123,23 @@ class Training:
                 curve["y"].append(y)
                 curve["x"].append(x)
                 if not math.isfinite(y) and self._diverged is None:
-                    known = self.steps_done > 0
-                    at = self.steps_done if known else len(curve["y"])
-                    lr = self.arguments.get("lr") if isinstance(self.arguments.get("lr"), (int, float)) else None
-                    self._diverged = Diverged(at, lr, y, self.run, "step" if known else "point", name)
+                    at, unit = self.progress.steps_done, "step"
+                    if not at:  # no minibatch was reported
+                        at, unit = len(curve["y"]), "point"
+                    lr = self.arguments.get("lr")
+                    lr = lr if isinstance(lr, (int, float)) else None
+                    self._diverged = Diverged(at, lr, y, self.run, unit, name)
             if points:
                 in_order = sorted(self.run.curves.items(), key=lambda item: item[1].get("rank", -1))
                 self.run.curves = dict(in_order)
                 first = next(iter(self.run.curves))
-                if not self._told_run and is_accuracy(first):
+                if not self.progress.has_run and is_accuracy(first):
                     self.run.accuracies[:] = self.run.curves[first]["y"]
 
-    def _work(self):
+    def _work(self) -> None:
+        error: BaseException | None = None
         try:
-            with listening(self._hear), printing_to(self.lines):
+            with listening(self._on_event), printing_to(self.lines):
                 animator = {"animator": Animator("epoch", "test accuracy")} if self.animated else {}
                 result = self.function(**self.arguments, **animator)
             if isinstance(result, Run):
@@ -107,123 +147,64 @@ class Training:
             self.read_points()
             if self._diverged:
                 raise self._diverged
-            status = "finished"
+            status = words = "finished"
         except Stopped:
-            status = "stopped"
-        except Diverged as error:
-            if error.run is not None:
-                self._adopt(error.run)
-            status, self.outcome = error.status, str(error)
-        except BaseException as error:  # whatever it is, the notebook is told
-            self.error, status = error, f"failed: {type(error).__name__}"
+            status = words = "stopped"
+        except Diverged as diverged:
+            if diverged.run is not None:
+                self._adopt(diverged.run)
+            status, words = diverged.status, str(diverged)
+        except BaseException as other:  # whatever it is, the notebook shows it
+            error, status, words = other, f"failed: {type(other).__name__}", "failed"
         try:
             self.read_points()
         finally:
             for run in self.runs:
                 run.status = status if run is self.run or run.status == "running" else run.status
-            self._seconds, self.outcome = self.seconds, self.outcome or status.split(":")[0]
+            self.outcome = Outcome(status, words, self.seconds, error)
             _live.discard(self)
             self.ended.set()
 
-    def _hear(self, event, **facts):
+    def _on_event(self, event: str, **facts: Any) -> None:
         if self._stop.is_set():
             raise Stopped
         if event == "waiting":
-            return  # ranks are at work and have nothing to tell
-        self.doing = event
+            return  # ranks are at work, and have nothing to report
+        progress, run = self.progress, self.run
+        progress.doing = event
         if event == "run":
             self._adopt(facts["run"])
         elif event == "minibatch":
-            self.epoch, self.step, self.steps = facts["epoch"], facts["step"], facts["steps"]
-            self.steps_done += 1
-            if not self._told_run:
-                self.run.dataset = facts["dataset"]
-        elif event == "epoch" and not self._told_run:
-            self.run.seconds.append(facts["seconds"])
-            self.run.num_examples = facts["num_examples"]
+            progress.epoch, progress.step, progress.steps = facts["epoch"], facts["step"], facts["steps"]
+            progress.steps_done += 1
+            if not progress.has_run:
+                run.dataset = facts["dataset"]
+        elif event == "epoch" and not progress.has_run:
+            run.seconds.append(facts["seconds"])
+            run.num_examples = facts["num_examples"]
         elif event == "point":
+            rank, points = facts.get("rank"), zip(facts["names"], facts["x"], facts["y"], strict=False)
             with self._lock:
-                ranks = itertools.repeat(facts.get("rank"))
-                self._points += zip(ranks, facts["names"], facts["x"], facts["y"], strict=False)
+                self._points += [(rank, *point) for point in points]
             if all(isinstance(y, float) for y in facts["y"]):
                 self.read_points()
         if self._diverged:
             raise self._diverged
 
-    def _adopt(self, run):
-        """Take the function's own record for the record: it knows more than what was heard."""
+    def _adopt(self, run: Run) -> None:
+        """Keep the function's own Run instead of the one made from its events: it holds more."""
         with self._lock:
             if any(run is known for known in self.runs):
                 return
             run.settings = {**self.runs[0].settings, **run.settings}
-            if self._told_run:
+            if self.progress.has_run:
                 self.runs.append(run)
             else:
                 run.curves = run.curves or self.run.curves
-                self.runs, self._told_run = [run], True
+                self.runs, self.progress.has_run = [run], True
 
 
-class Lines:
-    """The last lines that were written, as a terminal would show them ("\\r" writes over a line)."""
-
-    def __init__(self, most=200):
-        self._most, self._lines, self._lock = most, [""], threading.Lock()
-
-    def write(self, text):
-        """Append text, of any number of lines."""
-        with self._lock:
-            first, *rest = str(text).split("\n")
-            for i, part in enumerate([self._lines.pop() + first, *rest]):
-                shown = [piece for piece in part.split("\r") if piece]
-                self._lines.append((shown or [""])[-1] + ("\r" if i == len(rest) and part.endswith("\r") else ""))
-            del self._lines[: -self._most]
-        return len(text)
-
-    def __str__(self):
-        with self._lock:
-            return "\n".join(line.rstrip("\r") for line in self._lines).rstrip("\n")
-
-
-_sink = contextvars.ContextVar("d2lite_sink", default=None)
-_open, _open_lock = [], threading.Lock()  # the sinks in use: while there is one, the streams are ours
-
-
-class _Divert:
-    """A stream that passes on what is written, except by a thread that has a sink."""
-
-    def __init__(self, stream):
-        self._stream = stream
-
-    def write(self, text):
-        sink = _sink.get()
-        return (self._stream if sink is None else sink).write(text)
-
-    def __getattr__(self, name):
-        return getattr(self._stream, name)
-
-
-@contextmanager
-def printing_to(sink):
-    """Send what this thread writes to stdout and stderr to `sink.write`; other threads print as ever."""
-    with _open_lock:
-        _open.append(sink)
-        for name in ("stdout", "stderr"):
-            if not isinstance(getattr(sys, name), _Divert):
-                setattr(sys, name, _Divert(getattr(sys, name)))
-    token = _sink.set(sink)
-    try:
-        yield sink
-    finally:
-        _sink.reset(token)
-        with _open_lock:
-            _open.remove(sink)
-            for name in ("stdout", "stderr"):
-                stream = getattr(sys, name)
-                if not _open and isinstance(stream, _Divert):
-                    setattr(sys, name, stream._stream)
-
-
-def explain(error):
+def explain(error: BaseException) -> str:
     """Return an exception in plain words: its kind, its message, and the learner's line that raised it."""
     text = f"{type(error).__name__}: {error}"
     frames = traceback.extract_tb(error.__traceback__)
@@ -231,17 +212,17 @@ def explain(error):
     if not (mine or frames):
         return text
     frame = (mine or frames)[-1]
-    line = frame.line or linecache.getline(frame.filename, frame.lineno).strip()
+    line = frame.line or linecache.getline(frame.filename, frame.lineno or 0).strip()
     return f"{text}\nin {frame.name}, line {frame.lineno}: {line}"
 
 
-def _plain(value):
-    """A value as a record can keep it."""
+def _plain(value: Any) -> Any:
+    """A value in a form that can be saved as JSON."""
     return value if value is None or isinstance(value, (bool, int, float, str)) else repr(value)
 
 
-def _stop_all():
-    """Stop what still trains when the process ends: a thread inside torch must not see the interpreter go."""
+def _stop_all() -> None:
+    """Stop what still trains when the process ends: a thread must not be inside torch when the interpreter ends."""
     for training in list(_live):
         training.stop()
     for training in list(_live):

@@ -1,12 +1,14 @@
-"""The parameters of a training function -> widgets: one control a parameter, in the function's order."""
+"""The parameters of a training function -> widgets: one control per parameter, in the function's order."""
 
 import inspect
 import math
+from collections.abc import Callable, Collection, Mapping
 from numbers import Real
+from typing import Any
 
 import ipywidgets as widgets
 
-from d2lite._checks import positive_int, positive_number
+from d2lite._checks import positive_int, positive_number, whole_number
 from d2lite.devices import MAX_REPLICAS, num_cores, num_gpus
 
 __all__ = ["make", "values"]
@@ -15,15 +17,22 @@ BATCH_SIZES = (32, 64, 128, 256, 512, 1024, 2048)
 _SEEDS = (0, 2**31 - 1)
 _STEP = 0.02  # of a log slider, in powers of ten: 5%
 _EMPTY = inspect.Parameter.empty
+_Bounds = tuple[Any, Any]  # (low, high), as the learner wrote them
 
 
-def make(function, given, fixed=()):
+def make(
+    function: Callable[..., Any], given: Mapping[str, Any], fixed: Collection[str] = ()
+) -> dict[str, widgets.Widget]:
     """Return {parameter: widget} for `function`, which is called with keywords.
 
-    `given` says more about a parameter: a number is its initial value (the bounds widen to hold it), a tuple
-    (low, high) the bounds of a slider, a list a selection, None no control. Parameters in `fixed`, "animator", and
-    those whose default is None have no control unless given. Raises TypeError for names the function does not have,
-    and for a parameter of which neither kind nor value is known; ValueError for values out of bounds.
+    `given` describes a control: a number is its initial value (the bounds widen to hold it), a tuple (low, high) the
+    bounds of a slider, a list a selection, None no control. Parameters in `fixed` and "animator" have no control, nor
+    have those whose default is None, unless given.
+
+    Raises:
+        TypeError: for a name that the function does not have, and for a parameter of which neither kind nor value is
+            known.
+        ValueError: for values out of bounds.
     """
     parameters = _parameters(function)
     name_of = getattr(function, "__name__", "the function")
@@ -44,12 +53,12 @@ def make(function, given, fixed=()):
     return controls
 
 
-def values(controls):
-    """Return {parameter: value} as the controls stand; where a log slider was moved to is rounded to two digits."""
+def values(controls: Mapping[str, widgets.Widget]) -> dict[str, Any]:
+    """Return {parameter: value} of the controls; the value of a log slider that was moved has two digits."""
     return {name: _readable(c) if isinstance(c, widgets.FloatLogSlider) else c.value for name, c in controls.items()}
 
 
-def _parameters(function):
+def _parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     kinds = inspect.Parameter
     parameters = {}
     for name, parameter in inspect.signature(function).parameters.items():
@@ -60,8 +69,8 @@ def _parameters(function):
     return parameters
 
 
-def _control(name, default, given, function):
-    """Return the widget of one parameter, or None where it has none."""
+def _control(name: str, default: Any, given: Any, function: str) -> widgets.Widget | None:
+    """Return the widget of one parameter, or None if it has none."""
     if given is None or (given is _EMPTY and default is None):
         if default is _EMPTY:
             raise TypeError(f"{name}: expected a value, got None; {function} has no default for it.")
@@ -80,19 +89,19 @@ def _control(name, default, given, function):
     return _by_type(name, start, bounds)
 
 
-def _num_gpus(name, start, bounds):
+def _num_gpus(name: str, start: Any, bounds: _Bounds | None) -> widgets.Widget:
     most = min(MAX_REPLICAS, max(4, num_gpus(), num_cores()))
     low, high = (positive_int(name, bound, MAX_REPLICAS) for bound in bounds or (1, most))
     start = low if start in (_EMPTY, None) else positive_int(name, start, MAX_REPLICAS)
     return _int_slider(start, low, high, bounds)
 
 
-def _lr(name, start, bounds):
+def _lr(name: str, start: Any, bounds: _Bounds | None) -> widgets.Widget:
     start = 0.1 if start in (_EMPTY, None) else positive_number(name, start)
     return _log_slider(name, start, bounds or (1e-3, 10.0), bounds)
 
 
-def _batch_size(name, start, bounds):
+def _batch_size(name: str, start: Any, bounds: _Bounds | None) -> widgets.Widget:
     start = 256 if start in (_EMPTY, None) else positive_int(name, start)
     low, high = (positive_int(name, bound) for bound in bounds or (BATCH_SIZES[0], BATCH_SIZES[-1]))
     ends = {start} if bounds is None else {low, high}
@@ -100,32 +109,26 @@ def _batch_size(name, start, bounds):
     return widgets.Dropdown(options=sizes, value=start if start in sizes else sizes[0])
 
 
-def _num_epochs(name, start, bounds):
+def _num_epochs(name: str, start: Any, bounds: _Bounds | None) -> widgets.Widget:
     low, high = (positive_int(name, bound) for bound in bounds or (1, 20))
     start = 10 if start in (_EMPTY, None) else positive_int(name, start)
     return _int_slider(start, low, high, bounds)
 
 
-def _seed(name, start, bounds):
+def _seed(name: str, start: Any, bounds: _Bounds | None) -> widgets.Widget:
     low, high = bounds or _SEEDS
-    start = low if start in (_EMPTY, None) else start
-    if isinstance(start, bool) or not isinstance(start, int):
-        raise TypeError(f"{name}: expected a whole number, got {start!r} ({type(start).__name__}).")
-    if bounds is not None:
-        start = min(max(start, low), high)
-    if not low <= start <= high:
-        raise ValueError(f"{name}: expected a whole number from {low} to {high}, got {start}.")
-    return widgets.BoundedIntText(value=start, min=low, max=high)
+    start = low if start in (_EMPTY, None) else whole_number(name, start, *_SEEDS)
+    return widgets.BoundedIntText(value=min(max(start, low), high), min=low, max=high)
 
 
 _KNOWN = {"num_gpus": _num_gpus, "lr": _lr, "batch_size": _batch_size, "num_epochs": _num_epochs, "seed": _seed}
 
 
-def _by_type(name, start, bounds):
-    """Return the widget for a parameter of no known name, by the type of its value or bounds."""
-    kind = bounds[0] if start in (_EMPTY, None) else start
+def _by_type(name: str, start: Any, bounds: _Bounds | None) -> widgets.Widget:
+    """Return the widget for a parameter of another name, by the type of its value or bounds."""
+    kind = bounds[0] if bounds and start in (_EMPTY, None) else start
     if bounds is not None and (isinstance(kind, (bool, str)) or not isinstance(kind, Real)):
-        raise TypeError(f"{name}: expected a number where bounds are given, got {kind!r}.")
+        raise TypeError(f"{name}: expected a number if bounds are given, got {kind!r}.")
     if isinstance(kind, bool):
         return widgets.Checkbox(value=kind, indent=True)
     if isinstance(kind, str):
@@ -150,26 +153,26 @@ def _by_type(name, start, bounds):
     )
 
 
-def _around(value):
+def _around(value: int) -> tuple[int, int]:
     if value > 0:
         return 1, max(10, 4 * value)
     return (0, 10) if value == 0 else (4 * value, 0)
 
 
-def _int_slider(start, low, high, bounds):
+def _int_slider(start: int, low: int, high: int, bounds: _Bounds | None) -> widgets.IntSlider:
     if bounds is None:
         low, high = min(low, start), max(high, start)
     return widgets.IntSlider(value=min(max(start, low), high), min=low, max=high)
 
 
-def _log_slider(name, start, limits, bounds):
+def _log_slider(name: str, start: float, limits: _Bounds, bounds: _Bounds | None) -> widgets.FloatLogSlider:
     low, high = (positive_number(name, limit) for limit in limits)
     if bounds is None:
         low, high = min(low, start), max(high, start)
     elif not low <= start <= high:
         start = math.sqrt(low * high)
     low, high, at = math.log10(low), math.log10(high), math.log10(start)
-    low = at - math.floor((at - low) / _STEP + 1e-9) * _STEP  # on the page the steps begin at the lower end
+    low = at - math.floor((at - low) / _STEP + 1e-9) * _STEP  # on the page the steps are counted from the lower end
     slider = widgets.FloatLogSlider(
         value=start, base=10, min=min(low, at), max=max(high, at), step=_STEP, readout_format=".2g"
     )
@@ -177,10 +180,10 @@ def _log_slider(name, start, limits, bounds):
     return slider
 
 
-def _readable(slider):
-    """The number as given, or to two digits where the slider was moved to one of its steps.
+def _readable(slider: widgets.FloatLogSlider) -> float:
+    """The number as given, or to two digits if the slider was moved to one of its steps.
 
-    A page may send back the number as given with its last digit changed: its logarithm is what it keeps.
+    A page may send back the number as given with its last digit changed, since it keeps the logarithm.
     """
     steps = math.log10(slider.value / slider.given) / _STEP
     if abs(steps - round(steps)) > 1e-6:
@@ -188,13 +191,13 @@ def _readable(slider):
     return float(f"{slider.value:.2g}") if round(steps) else slider.given
 
 
-def _selection(name, options, default):
+def _selection(name: str, options: list[Any], default: Any) -> widgets.Dropdown:
     if not options:
         raise ValueError(f"{name}: expected a list with at least one value, got an empty one.")
     return widgets.Dropdown(options=options, value=default if default in options else options[0])
 
 
-def _bounds(name, given):
+def _bounds(name: str, given: tuple[Any, ...]) -> _Bounds:
     if len(given) != 2 or not all(isinstance(v, Real) and not isinstance(v, bool) for v in given):
         raise TypeError(f"{name}: expected a tuple of two numbers (low, high), got {given!r}.")
     low, high = given

@@ -1,17 +1,22 @@
-"""The fault lab: choose a fault and a time-out, run it on real ranks, read who is to blame and how long it took."""
+"""The fault lab: choose a fault and a time-out, run it on real ranks, read which rank failed and after how long."""
 
 import html
 import threading
 import time
 import warnings
+from typing import Any
 
 import ipywidgets as widgets
 
 from d2lite.events import Stopped
+from d2lite.widgets.live import close_all
+from d2lite.widgets.style import CLASS, fixed, sheet
 from d2lite.workers.faults import FAULTS, diagnose, five_steps
 from d2lite.workers.pool import Workers, WorkersError
 
 __all__ = ["FaultLab"]
+
+_Result = tuple[str, float, float, str]  # fault, timeout_s, seconds, message
 
 
 class FaultLab:
@@ -21,24 +26,25 @@ class FaultLab:
     `lab.run.click(); lab.wait()` drives it.
     """
 
-    def __init__(self, world_size=2, timeout_s=5):
-        self.world_size, self.results = world_size, []
+    def __init__(self, world_size: int = 2, timeout_s: int = 5) -> None:
+        self.world_size = world_size
+        self.results: list[_Result] = []
         self.fault = widgets.Dropdown(options=list(FAULTS), description="fault", layout={"width": "420px"})
         self.timeout_s = widgets.IntSlider(timeout_s, 2, 60, description="time-out, s", layout={"width": "420px"})
         self.run = widgets.Button(description="Run", icon="play", button_style="primary")
         self.stop = widgets.Button(description="Stop", icon="stop", disabled=True)
-        self._said = widgets.HTML("Predict first: who notices, after how long, and what will the message say?")
+        self._message = widgets.HTML("Predict first: who notices, after how long, and what will the message say?")
         self._table = widgets.HTML()
-        self._box = widgets.VBox(
-            [self.fault, self.timeout_s, widgets.HBox([self.run, self.stop]), self._said, self._table]
-        )
-        self._said.layout.min_height = "170px"  # a long message must not move the page
-        self._pool = self._thread = None
+        buttons, message = widgets.HBox([self.run, self.stop]), fixed(self._message, 170)  # long ones move nothing
+        self._box = widgets.VBox([sheet(), self.fault, self.timeout_s, buttons, message, self._table])
+        self._box.add_class(CLASS)
+        self._pool: Workers | None = None
+        self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
         self.run.on_click(self._on_run)
         self.stop.on_click(self._on_stop)
 
-    def wait(self, timeout=90):
+    def wait(self, timeout: float = 90) -> _Result | None:
         """Wait for the end of the run and return its result; raises TimeoutError after `timeout` seconds."""
         if self._thread is not None:
             self._thread.join(timeout)
@@ -47,30 +53,30 @@ class FaultLab:
                 raise TimeoutError(f"the run did not end within {timeout} s and was stopped.")
         return self.results[-1] if self.results else None
 
-    def close(self):
+    def close(self) -> None:
         """End the ranks and take the panel off the page."""
         self._on_stop()
         if self._thread is not None:
             self._thread.join(10)
         if self._pool is not None:
             self._pool.close()
-        self._box.close()
+        close_all(self._box)
 
-    def _on_run(self, _=None):
+    def _on_run(self, _: object = None) -> None:
         with self._lock:
             if self._thread is not None and self._thread.is_alive():
                 return  # the second of two clicks
             self.run.disabled, self.stop.disabled = True, False
-            self._said.value = "Starting the ranks ..."
+            self._message.value = "Starting the ranks ..."
             arguments = self.fault.value, float(self.timeout_s.value)
             self._thread = threading.Thread(target=self._work, args=arguments, name="d2lite-fault-lab", daemon=True)
             self._thread.start()
 
-    def _on_stop(self, _=None):
+    def _on_stop(self, _: object = None) -> None:
         if self._pool is not None:
             self._pool.stop()
 
-    def _work(self, fault, timeout_s):
+    def _work(self, fault: str, timeout_s: float) -> None:
         began, message = time.perf_counter(), "stopped"
         try:
             if self._pool is None or self._pool.timeout_s != timeout_s:
@@ -80,7 +86,7 @@ class FaultLab:
                     warnings.simplefilter("ignore")  # more ranks than cores: nothing is timed against a core here
                     self._pool = Workers(self.world_size, timeout_s)
             self._pool.run(len, "warm up")
-            self._said.value = "Running ..."
+            self._message.value = "Running ..."
             began = time.perf_counter()
             message = diagnose(self._pool.run(five_steps, fault))
         except WorkersError as error:
@@ -91,25 +97,22 @@ class FaultLab:
             message = f"{type(error).__name__}: {error}"
         seconds = time.perf_counter() - began
         self.results.append((fault, timeout_s, seconds, message))
-        self._said.value = f"<b>After {seconds:.2f} s:</b><pre style='margin:4px 0'>{html.escape(message)}</pre>"
+        self._message.value = f"<b>After {seconds:.2f} s:</b><pre>{html.escape(message)}</pre>"
         self._table.value = self._rows()
         self.run.disabled, self.stop.disabled = False, True
 
-    def _rows(self):
-        head = "".join(
-            f"<th style='text-align:left;padding-right:16px'>{t}</th>"
-            for t in ("fault", "time-out", "told after", "first line")
-        )
+    def _rows(self) -> str:
+        heads = "".join(f"<th>{head}</th>" for head in ("fault", "time-out", "message after", "first line"))
         rows = "".join(
-            f"<tr><td style='padding-right:16px'>{html.escape(fault.split(':')[0])}</td><td>{timeout_s:g} s</td>"
+            f"<tr><td>{html.escape(fault.split(':')[0])}</td><td>{timeout_s:g} s</td>"
             f"<td>{seconds:.2f} s</td><td>{html.escape(message.splitlines()[0][:90])}</td></tr>"
             for fault, timeout_s, seconds, message in self.results
         )
-        return f"<table style='line-height:1.5'><tr>{head}</tr>{rows}</table>"
+        return f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
 
-    def _repr_mimebundle_(self, include=None, exclude=None):
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         return {**self._box._repr_mimebundle_(), "text/plain": repr(self)}
 
-    def __repr__(self):
-        rows = [f"  {fault}: told after {seconds:.2f} s" for fault, _, seconds, _ in self.results]
+    def __repr__(self) -> str:
+        rows = [f"  {fault}: message after {seconds:.2f} s" for fault, _, seconds, _ in self.results]
         return "\n".join(["FaultLab", *(rows or ["  no run yet: lab.run.click(); lab.wait()"])])

@@ -1,31 +1,36 @@
 """One output of a notebook: a plotly widget while it changes, a static figure afterwards.
 
-A widget is seen only where its kernel lives, so what is saved must be static: plotly's JSON, a picture (SVG) for pages
-without plotly, and text. Plotly's renderer of static figures does not follow updates, so the growing figure must not
-be one.
+A widget is shown only while its kernel runs, so what is saved must be static: plotly's JSON, a picture (SVG) for pages
+without plotly, and text. JupyterLab's renderer of static figures does not follow updates, so a growing figure must be
+a widget.
 """
 
 import base64
 import sys
 import uuid
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from anywidget import AnyWidget
 from ipywidgets import Layout, VBox, Widget
+from numpy.typing import ArrayLike
+from plotly.basedatatypes import BaseFigure
 from plotly.graph_objects import Figure
 
-__all__ = ["Live", "close_all", "kernel", "live_figure", "static_bundle"]
+__all__ = ["Live", "close_all", "figure_widget", "kernel", "live_figure", "redraw", "refresh", "static_bundle"]
 
 _PLOTLY = "application/vnd.plotly.v1+json"
+Bundle = dict[str, Any]  # MIME type -> data
 
 
-def kernel():
+def kernel() -> Any:
     """Return the IPython shell of this notebook's kernel, or None in a terminal."""
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     return shell if hasattr(shell, "kernel") else None
 
 
-def static_bundle(traces, layout, picture, text):
+def static_bundle(traces: Sequence[dict[str, Any]], layout: dict[str, Any], picture: str, text: str) -> Bundle:
     """Return the MIME bundle of a static figure: plotly traces and layout, SVG text, plain text."""
     packed = [trace | {axis: _pack(trace[axis]) for axis in ("x", "y")} for trace in traces]
     return {
@@ -35,13 +40,13 @@ def static_bundle(traces, layout, picture, text):
     }
 
 
-def _pack(values):
-    """An array as plotly.js reads it fastest."""
+def _pack(values: ArrayLike) -> dict[str, str]:
+    """An array in the form that plotly.js reads fastest."""
     return {"dtype": "f8", "bdata": base64.b64encode(np.asarray(values, "<f8").tobytes()).decode()}
 
 
 class _Fit(AnyWidget):
-    """Invisible; tells plotly of a new width beside it: by itself it heeds the window's alone."""
+    """Invisible; makes the plots next to it as wide as their boxes. Plotly itself reacts only to a new window size."""
 
     _esm = """
     export default { render({ el }) {
@@ -55,41 +60,67 @@ class _Fit(AnyWidget):
     } };"""
 
 
-def live_figure(figure):
+def figure_widget() -> Any:
+    """Return plotly's class FigureWidget, loaded at the first call."""
+    import nbformat  # noqa: F401  before FigureWidget, which would import it in a way that builds 38 grammars (4 s)
+    from plotly.graph_objects import FigureWidget
+
+    return FigureWidget
+
+
+def live_figure(figure: Figure) -> tuple[Any, VBox]:
     """Return (FigureWidget, box that keeps it as wide as the page allows) for a plotly figure."""
-    widget = _figure_widget()(figure)
+    widget = figure_widget()(figure)
     widget._config = {"responsive": True, "displayModeBar": False}
     box = VBox([_Fit(layout=Layout(height="0", margin="0")), widget], layout=Layout(width="100%", overflow="hidden"))
     return widget, box
 
 
-def close_all(widget):
-    """Close a widget, all it holds and what styles it."""
+def redraw(widget: Any, figure: Figure) -> None:
+    """Make a FigureWidget show `figure`, which has as many traces; in one message, so that nothing flickers."""
+    with widget.batch_update():
+        for shown, trace in zip(widget.data, figure.data, strict=True):
+            shown.update(trace.to_plotly_json())
+        widget.layout.annotations = figure.layout.annotations  # an update of the layout removes none
+        widget.update_layout(figure.layout.to_plotly_json())
+
+
+def refresh(widget: Widget) -> None:
+    """Send the complete state of all FigureWidgets inside `widget`, which is about to be shown.
+
+    Plotly does so for a figure that is shown by itself. In a box, a page would draw a figure from the updates that it
+    got before, and an update of some traces makes it forget the same properties of the others.
+    """
+    for child in getattr(widget, "children", ()):
+        refresh(child)
+    if isinstance(widget, BaseFigure):
+        widget._repr_mimebundle_()
+
+
+def close_all(widget: Widget) -> None:
+    """Close a widget, all the widgets inside it, and their layouts and styles."""
     for other in (getattr(widget, "layout", None), getattr(widget, "style", None), *getattr(widget, "children", ())):
         if isinstance(other, Widget):
             close_all(other)
     widget.close()
 
 
-def _figure_widget():
-    import nbformat  # noqa: F401  before FigureWidget, whose own way to it builds 38 grammars first (4 s)
-    from plotly.graph_objects import FigureWidget
-
-    return FigureWidget
-
-
 class Live:
     """A figure that is shown by the first `push`, in the cell that runs, follows the later ones, and settles.
 
-    It begins as a picture: a cell that is done at once needs no widget, which is 5 MB for the page.
+    It begins as a picture: a cell that ends immediately needs no widget, which is 5 MB for the page.
     """
 
-    def __init__(self, layout):
-        self.layout, self.display_id, self.widget, self._box, self._static = layout, None, None, None, False
-        _figure_widget()  # modules are loaded here rather than in the loop
+    def __init__(self, layout: dict[str, Any]) -> None:
+        self.layout = layout
+        self.display_id: str | None = None
+        self.widget: Any = None
+        self._box: VBox | None = None
+        self._static = False
+        figure_widget()  # modules are loaded here rather than in the loop
         Figure([{"type": "scatter", "line": {"width": 1}}], layout)
 
-    def push(self, traces, make_static):
+    def push(self, traces: Sequence[dict[str, Any]], make_static: Callable[[], Bundle]) -> None:
         """Show the traces; `make_static()` returns the static bundle for pages without widgets."""
         if self.display_id is None:
             self._display(_without_plotly(make_static()))
@@ -103,20 +134,25 @@ class Live:
             if len(traces) > len(self.widget.data):
                 self.widget.add_traces(traces[len(self.widget.data) :])
 
-    def settle(self, make_static):
-        """Put the static figure in the place of what was shown, and end the widget once the page has let go of it."""
+    def settle(self, make_static: Callable[[], Bundle]) -> None:
+        """Replace what is shown by the static figure; the widget is closed once it is off the page."""
         if self.display_id is None:
             return
         if self._static and self.widget is None:
-            self._display(_without_plotly(make_static()))  # the page makes a new figure only after another kind
+            self._display(_without_plotly(make_static()))  # the page makes a new figure only after another MIME type
         self._display(make_static())
         self._static = True
         if self.widget is not None:
-            box = self._box  # closed any earlier, the page would report on a line that is cut
-            self.widget.observe(lambda change: change.new or close_all(box), "_view_count")
+            box = self._box
+
+            def close_unseen(change: Any) -> None:  # closed any earlier, the page would report an error
+                if not change.new:
+                    close_all(box)
+
+            self.widget.observe(close_unseen, "_view_count")
         self.widget = self._box = None
 
-    def _display(self, bundle):
+    def _display(self, bundle: Bundle) -> None:
         from IPython.display import display
 
         update = self.display_id is not None
@@ -124,6 +160,6 @@ class Live:
         display(bundle, raw=True, display_id=self.display_id, update=update)
 
 
-def _without_plotly(bundle):
-    """The bundle for what will change: a page that knows plotly's JSON would take it and stand still."""
-    return {kind: data for kind, data in bundle.items() if kind != _PLOTLY}
+def _without_plotly(bundle: Bundle) -> Bundle:
+    """The bundle of a figure that will change: a page that reads plotly's JSON would show it and never update it."""
+    return {mime: data for mime, data in bundle.items() if mime != _PLOTLY}

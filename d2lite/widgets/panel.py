@@ -1,39 +1,71 @@
-"""Panel: controls wired to a training function, its runs over each other, and a table of them.
+"""Panel: controls wired to a training function, the curves of its runs in one figure, and a table of them.
 
-Training goes on in a thread of its own (background.py); a second thread looks at it five times a second and sets
-widgets (view.py), so that neither the loop nor the kernel waits for the page. Callbacks only start and stop.
+Training runs in a thread of its own (background.py); a second thread reads its state five times per second and sets
+widgets (panel_view.py), so that neither the loop nor the kernel waits for the page. Callbacks only start and stop.
 """
 
 import inspect
 import threading
 import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 from d2lite.devices import describe, try_gpus
-from d2lite.training.run import save
+from d2lite.training.run import Run, save
 from d2lite.widgets import controls
 from d2lite.widgets.animator import PUSH_EVERY_S
 from d2lite.widgets.background import Training, explain
+from d2lite.widgets.live import refresh
 from d2lite.widgets.panel_view import View
 
 __all__ = ["Panel"]
 
 
 class Panel:
-    """A panel for the training function `function`: a control a parameter, Train, Stop, Clear and Save.
+    """Show a training function with a control per parameter, and the buttons Train, Stop, Clear and Save.
 
-    `function` is called with the controls' values by name, and with an `animator` if it has that parameter. Keywords
-    set controls: a number its initial value, a tuple (low, high) its bounds, a list a selection; `fixed` holds values
-    passed without a control. `runs` are the records; in a cell, `panel.train.click(); panel.wait()` drives it.
+    The function runs unchanged without a panel. `runs` is the list of its runs so far (Run); `train`, `stop`, `clear`
+    and `save` are the buttons: code drives a panel with `panel.train.click(); panel.wait()`.
+
+    Args:
+        function: the training function. Train calls it with the values of the controls by name, and with an Animator as
+            `animator` if it has that parameter.
+        fixed: {parameter: value} for parameters that are passed without a control.
+        **given: what is known of a control: a number is its initial value, a tuple (low, high) its bounds, a list a
+            selection, None no control. All are in the units of the parameter.
+
+    Raises:
+        TypeError: if `function` is not callable, if a name is not one of its parameters, or if neither kind nor value
+            of a parameter is known.
+        ValueError: if a value is out of bounds.
+
+    Example:
+        >>> from d2lite import Panel
+        >>> def train(lr=0.1, num_epochs=3, animator=None):
+        ...     for epoch in range(num_epochs):
+        ...         animator.add(epoch + 1, lr * epoch)
+        >>> panel = Panel(train, lr=0.25)  # in a notebook, a last line `panel` shows it
+        >>> panel.train.click()
+        >>> run = panel.wait()
+        >>> run.status, run.settings, run.accuracies
+        ('finished', {'lr': 0.25, 'num_epochs': 3}, [0.0, 0.25, 0.5])
+        >>> panel.close()
     """
 
-    def __init__(self, function, /, *, fixed=None, **given):
+    def __init__(
+        self, function: Callable[..., Any], /, *, fixed: Mapping[str, Any] | None = None, **given: Any
+    ) -> None:
         if not callable(function):
             raise TypeError(f"Panel: expected a training function, got {function!r}. Write Panel(train), not train().")
-        self.function, self.fixed, self.runs = function, dict(fixed or {}), []
+        self.function, self.fixed = function, dict(fixed or {})
+        self.runs: list[Run] = []
         self.controls = controls.make(function, given, self.fixed)
         self._animated = "animator" in inspect.signature(function).parameters
-        self._training = self._watcher = self._error = None
-        self._idle = threading.Event()  # an interrupted Thread.join may take a running thread for a dead one
+        self._training: Training | None = None
+        self._watcher: threading.Thread | None = None
+        self._error: BaseException | None = None
+        self._idle = threading.Event()  # an interrupted Thread.join may mark a running thread as ended
         self._idle.set()
         self._dataset = ""
         self._lock = threading.Lock()
@@ -46,20 +78,20 @@ class Panel:
         self.clear.on_click(self._on_clear)
         self.save.on_click(self._on_save)
         if "num_gpus" in self.controls:
-            self.controls["num_gpus"].observe(self._show_labels, "value")
-        self._view.say("Ready: choose the settings and press Train.", 0.0)
-        self._show_labels()
+            self.controls["num_gpus"].observe(self._show_devices, "value")
+        self._view.show_status("Ready: choose the settings and press Train.", 0.0)
+        self._show_devices()
 
     @property
-    def running(self):
-        """Whether a run is on."""
+    def running(self) -> bool:
+        """Whether a run is in progress."""
         return not self._idle.is_set()
 
-    def wait(self, timeout=None):
-        """Wait for the end of the run and return the last record; None after `timeout` seconds, or without a run.
+    def wait(self, timeout: float | None = None) -> Run | None:
+        """Wait for the end of training and return the last run; None after `timeout` seconds, or without a run.
 
-        Raises, once, what the function raised; a run that was stopped or diverged is no error, its status says so.
-        An interrupt of the kernel stops the run.
+        Raises, once, what the function raised. A run that was stopped or diverged raises nothing: see its status. An
+        interrupt of the kernel stops the run.
         """
         end = None if timeout is None else time.monotonic() + timeout
         try:
@@ -78,23 +110,23 @@ class Panel:
             raise error
         return self.runs[-1] if self.runs else None
 
-    def save_to(self, path=None):
+    def save_to(self, path: str | Path | None = None) -> Path:
         """Write the runs as JSON to `path`, by default a new file in the working directory, and return the path."""
         return save(self.runs, path, getattr(self.function, "__name__", ""))
 
-    def close(self):
+    def close(self) -> None:
         """Stop the run, wait for its end and take the panel off the page; `runs` stay."""
         self._on_stop()
         if self._watcher is not None:
             self._watcher.join()
         self._view.close()
 
-    def _on_train(self, _=None):
+    def _on_train(self, _: object = None) -> None:
         with self._lock:
             if self.running:
                 return  # the second of two clicks
             self._idle.clear()
-            self._view.running(True)
+            self._view.show_running(True)
             self._error = None
             arguments = {**self.fixed, **controls.values(self.controls)}
             self._training = Training(self.function, arguments, _devices(arguments), self._animated)
@@ -104,34 +136,34 @@ class Panel:
             self._training.start()
             self._watcher.start()
 
-    def _on_stop(self, _=None):
+    def _on_stop(self, _: object = None) -> None:
         if self._training is not None:
             self._training.stop()
 
-    def _on_clear(self, _=None):
+    def _on_clear(self, _: object = None) -> None:
         with self._lock:
             if self.running:
                 return
             self.runs, self._error = [], None
             self._view.draw([])
             self._view.show_messages()
-            self._view.say("Cleared. Press Train.", 0.0)
+            self._view.show_status("Cleared. Press Train.", 0.0)
 
-    def _on_save(self, _=None):
+    def _on_save(self, _: object = None) -> None:
         if not self.runs:
-            self._view.say("Nothing to save yet: press Train first.")
+            self._view.show_status("Nothing to save yet: press Train first.")
             return
         try:
-            self._view.say(f"Saved as {self.save_to()}")
+            self._view.show_status(f"Saved as {self.save_to()}")
         except OSError as error:
-            self._view.say("Not saved; the runs are kept.")
+            self._view.show_status("Not saved; the runs are kept.")
             self._view.show_messages(
                 problem=f"Not saved: {error.strerror or error}. The runs are kept. "
                 "Free some space or choose another place: panel.save_to('/another/folder/runs.json')"
             )
 
-    def _watch(self, training, before):
-        """Show a run until it has ended; its last state always."""
+    def _watch(self, training: Training, before: Sequence[Run]) -> None:
+        """Show a run until it has ended, its last state included."""
         try:
             while not training.ended.wait(PUSH_EVERY_S):
                 training.read_points()
@@ -142,50 +174,51 @@ class Panel:
             self._error = training.error
             try:
                 self._show(training, before)
-                self._view.running(False)
+                self._view.show_running(False)
             finally:
                 self._idle.set()
 
-    def _show(self, training, before):
-        self.runs = before + training.runs
+    def _show(self, training: Training, before: Sequence[Run]) -> None:
+        self.runs = [*before, *training.runs]
         self._dataset = training.run.dataset or self._dataset
-        self._show_labels()
+        self._show_devices()
         self._view.draw(self.runs)
         self._view.show_messages(str(training.lines), explain(training.error) if training.error else "")
-        self._view.say(*_where(training))
+        self._view.show_status(*_status_line(training))
 
-    def _show_labels(self, _=None):
+    def _show_devices(self, _: object = None) -> None:
         training = self._training
         if training is not None and not training.ended.is_set():
             devices = training.run.devices
         else:
             devices = _devices({**self.fixed, **controls.values(self.controls)})
-        self._view.label(devices or "chosen by the function", self._dataset or "named by the run")
+        self._view.show_devices(devices or "chosen by the function", self._dataset or "named by the run")
 
-    def _repr_mimebundle_(self, include=None, exclude=None):
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+        refresh(self._view.widget)
         return {**self._view.widget._repr_mimebundle_(), "text/plain": repr(self)}
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         settings = ", ".join(f"{name}={value!r}" for name, value in controls.values(self.controls).items())
         runs = "".join(f"\n  {run!r}" for run in self.runs) or "\n  no run yet: panel.train.click(); panel.wait()"
         return f"Panel({getattr(self.function, '__name__', self.function)}, {settings}){runs}"
 
 
-def _devices(arguments):
-    """The label of the devices that `num_gpus` means, "" where there is no such number."""
+def _devices(arguments: Mapping[str, Any]) -> str:
+    """The description of the devices that `num_gpus` chooses, or "" without such a number."""
     try:
         return describe(try_gpus(arguments["num_gpus"]))
     except (KeyError, TypeError, ValueError):
         return ""
 
 
-def _where(training):
-    """Return (status line, progress from 0 to 1 or None) of a training."""
-    run, seconds = training.run, f"{training.seconds:.1f} s"
+def _status_line(training: Training) -> tuple[str, float | None]:
+    """Return the status line, and the progress from 0 to 1, or None to leave it as it is."""
+    run, progress, seconds = training.run, training.progress, f"{training.seconds:.1f} s"
     epochs = run.settings.get("num_epochs")
-    known = isinstance(epochs, int) and epochs > 0
-    if training.ended.is_set():
-        words = [training.outcome[:1].upper() + training.outcome[1:], seconds]
+    epochs = epochs if isinstance(epochs, int) and epochs > 0 else None
+    if training.outcome:
+        words = [training.outcome.words[:1].upper() + training.outcome.words[1:], seconds]
         if run.accuracies:
             words.append(f"test accuracy {run.accuracy:.1%}")
         if run.seconds:
@@ -193,17 +226,16 @@ def _where(training):
         return " · ".join(words), 1.0 if run.status == "finished" else None
     if training.stopping:
         return f"Stopping after this step · {seconds}", None
-    if training.doing in ("starting", "run"):
+    if progress.doing in ("starting", "run"):
         return f"Starting: data, network, replicas · {seconds}", 0.0
-    words = [f"Epoch {training.epoch + 1}" + (f" of {epochs}" if known else "")]
-    words.append("evaluating" if training.doing in ("evaluation", "epoch") else _step(training))
+    words = [f"Epoch {progress.epoch + 1}" + (f" of {epochs}" if epochs else "")]
+    if progress.doing in ("evaluation", "epoch"):
+        words.append("evaluating")
+    else:
+        words.append(f"step {progress.step + 1} of {progress.steps}" if progress.steps else "training")
     if run.losses:
         words.append(f"loss {run.losses[-1]:.3f}")
-    fraction = (training.step + 1) / training.steps if training.steps else 0.0
-    if known:
-        fraction = (training.epoch + fraction) / epochs
+    fraction = (progress.step + 1) / progress.steps if progress.steps else 0.0
+    if epochs:
+        fraction = (progress.epoch + fraction) / epochs
     return " · ".join([*words, seconds]), min(1.0, fraction)
-
-
-def _step(training):
-    return f"step {training.step + 1} of {training.steps}" if training.steps else "training"

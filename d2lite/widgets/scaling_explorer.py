@@ -1,94 +1,70 @@
 """The Scaling explorer: choose network, GPUs, links and algorithm, and read what is predicted for 1 to 10,000 GPUs."""
 
-import threading
+from collections.abc import Mapping
+from typing import Any
+
+import ipywidgets as widgets
 
 from d2lite.costs.alpha_beta import ALGORITHMS
 from d2lite.costs.hardware import DEVICES, LINKS
 from d2lite.costs.scaling import GPUS, Setup, outcomes, summary
 from d2lite.costs.workloads import NETWORKS, named_workload
+from d2lite.figures.scaling import efficiency_figure, step_figure
+from d2lite.widgets.explorer import Explorer
+from d2lite.widgets.live import live_figure, redraw
+from d2lite.widgets.style import CLASS, control_style, row, sheet
 
 __all__ = ["BATCH_SIZES", "ScalingExplorer"]
 
 BATCH_SIZES = tuple(2**i for i in range(21))  # 1 .. 1,048,576
 EACH, ALL = "of each GPU", "of all together"
-_CSS = """<style>
-.d2lite-scaling .js-plotly-plot text { fill: var(--jp-ui-font-color1, #797979) !important; }
-.d2lite-scaling .js-plotly-plot .hoverlayer text { fill: #fff !important; }
-.d2lite-scaling .widget-html-content { color: var(--jp-ui-font-color1, inherit); line-height: 1.45; }
-</style>"""
 
 
-class ScalingExplorer:
-    """Efficiency, seconds an epoch, where they go and what they cost, predicted by the cost model; a cell shows it.
+class ScalingExplorer(Explorer):
+    """Efficiency, seconds per epoch, their parts and their price, predicted by the cost model; a cell shows it.
 
-    `controls` holds the controls by name: set their `value` by hand or in code. `setup` is the Setup they say,
-    `outcomes` what is drawn. Arguments are fields of Setup, the number of GPUs, and the price of an hour of one GPU, in
-    any money. Without torchvision only the small networks can be chosen. Needs ipywidgets, plotly and anywidget.
+    `controls` holds the controls by name: set their `value` by hand or in code. `setup` is the Setup that they
+    describe, `outcomes` is what is drawn. Arguments are the number of GPUs, the price of one GPU for an hour, in any
+    currency, and fields of Setup. Without torchvision only the small networks can be chosen.
     """
 
-    def __init__(self, k=64, price=0.0, **setup):
-        import ipywidgets as widgets
-
-        from d2lite.figures.scaling import efficiency_figure, step_figure
-        from d2lite.widgets.live import live_figure
-
-        self._figures = efficiency_figure, step_figure
+    def __init__(self, k: int = 64, price: float = 0.0, **setup: Any) -> None:
         self.setup = Setup(**setup)
-        self.controls = _controls(widgets, self.setup, k, price)
+        self.controls = _controls(self.setup, k, price)
         self.outcomes = outcomes(self.setup, sorted({*GPUS, k}))
         self.efficiency, left = live_figure(efficiency_figure(self.outcomes, k))
         self.step, right = live_figure(step_figure(self.outcomes[1], self.outcomes[k]))
         self.summary = widgets.HTML(layout=widgets.Layout(min_height="90px"))
-        row = dict(display="flex", flex_flow="row wrap", width="100%")
         height = f"{self.efficiency.layout.height + 4}px"
         for box in (left, right):
             box.layout = widgets.Layout(flex="1 1 380px", min_width="0", height=height, overflow="hidden")
-        self.view = widgets.VBox(
-            [
-                widgets.HTML(_CSS, layout=widgets.Layout(height="0", margin="0")),
-                widgets.Box(list(self.controls.values()), layout=widgets.Layout(**row)),
-                widgets.Box([left, right], layout=widgets.Layout(**row)),
-                self.summary,
-            ],
-            layout=widgets.Layout(width="100%", overflow="hidden"),
-        )
-        self.view.add_class("d2lite-scaling")
-        self._lock = threading.Lock()
-        for control in self.controls.values():
-            control.observe(self._update, "value")
-        self._update()
+        rows = [sheet(), row(self.controls.values()), row([left, right]), self.summary]
+        self.view = widgets.VBox(rows, layout=widgets.Layout(width="100%", overflow="hidden"))
+        self.view.add_class(CLASS)
+        self._follow(self.controls.values())
 
-    def _update(self, change=None):
-        with self._lock:  # callbacks may come on several threads; the last one draws the last values
-            value = {name: control.value for name, control in self.controls.items()}
-            k = value["k"]
-            self.setup = _setup(value)
-            self.outcomes = outcomes(self.setup, sorted({*GPUS, k}))
-            efficiency_figure, step_figure = self._figures
-            _redraw(self.efficiency, efficiency_figure(self.outcomes, k))
-            _redraw(self.step, step_figure(self.outcomes[1], self.outcomes[k]))
-            self.summary.value = summary(self.setup, k, value["price"])
-
-    def _ipython_display_(self):
-        from IPython.display import display
-
-        display(self.view)
+    def _redraw(self) -> None:
+        value = {name: control.value for name, control in self.controls.items()}
+        k = value["k"]
+        self.setup = _setup(value)
+        self.outcomes = outcomes(self.setup, sorted({*GPUS, k}))
+        redraw(self.efficiency, efficiency_figure(self.outcomes, k))
+        redraw(self.step, step_figure(self.outcomes[1], self.outcomes[k]))
+        self.summary.value = summary(self.setup, k, value["price"])
 
 
-def _controls(widgets, setup, k, price):
+def _controls(setup: Setup, k: int, price: float) -> dict[str, Any]:
     """The controls by name, in the order in which they are shown."""
 
-    def wide(label, **more):
-        layout = widgets.Layout(width="300px")
-        return dict(description=label, layout=layout, style={"description_width": "112px"}) | more
+    def wide(description: str) -> dict[str, Any]:
+        return control_style(description, 300, 112)
 
-    def named(presets, chosen):
+    def named(presets: tuple[Any, ...], chosen: Any) -> dict[str, Any]:
         presets = presets if chosen in presets else (*presets, chosen)
         return dict(options=[(preset.name or "own", preset) for preset in presets], value=chosen)
 
     sizes, gpus = sorted({*BATCH_SIZES, setup.batch_size}), sorted({*GPUS, k})
-    text = dict(continuous_update=False)
-    number = text | dict(min=0.0, max=1e6)
+    number = dict(min=0.0, max=1e6, continuous_update=False)
     overhead_ms = round(1e3 * setup.overhead_s, 3)
     return {
         "network": widgets.Dropdown(options=_networks(), value=setup.network, **wide("network")),
@@ -96,7 +72,9 @@ def _controls(widgets, setup, k, price):
         "shared": widgets.Dropdown(options=[EACH, ALL], value=ALL if setup.is_global else EACH, **wide("it is that")),
         "device": widgets.Dropdown(**named(DEVICES, setup.device), **wide("GPU")),
         "k": widgets.SelectionSlider(options=[(f"{n:,}", n) for n in gpus], value=k, **wide("GPUs")),
-        "per_host": widgets.BoundedIntText(value=setup.per_host, min=1, max=10_000, **wide("GPUs in a host"), **text),
+        "per_host": widgets.BoundedIntText(
+            value=setup.per_host, min=1, max=10_000, continuous_update=False, **wide("GPUs in a host")
+        ),
         "inside": widgets.Dropdown(**named(LINKS, setup.inside), **wide("link in a host")),
         "across": widgets.Dropdown(**named(LINKS, setup.across), **wide("link across hosts")),
         "algorithm": widgets.Dropdown(options=ALGORITHMS, value=setup.algorithm, **wide("all-reduce")),
@@ -107,8 +85,8 @@ def _controls(widgets, setup, k, price):
     }
 
 
-def _networks():
-    """The networks that can be had here; each is looked at once now, so that choosing it takes no time."""
+def _networks() -> list[str]:
+    """The networks that can be built here; each workload is computed now, so that choosing it takes no time."""
     found = []
     for name in NETWORKS:
         try:
@@ -119,17 +97,7 @@ def _networks():
     return found
 
 
-def _setup(value):
+def _setup(value: Mapping[str, Any]) -> Setup:
     names = ("network", "device", "batch_size", "per_host", "inside", "across", "algorithm", "overlap")
     typed = dict(overhead_s=value["overhead_ms"] / 1e3, spread=value["spread"] / 100)
     return Setup(**{name: value[name] for name in names}, is_global=value["shared"] == ALL, **typed)
-
-
-def _redraw(figure, fresh):
-    with figure.batch_update():  # one message: nothing flickers
-        for shown, new in zip(figure.data, fresh.data, strict=True):
-            for name in ("x", "y", "text", "textposition"):
-                if new[name] is not None:
-                    shown[name] = new[name]
-        figure.layout.xaxis.range = fresh.layout.xaxis.range
-        figure.layout.annotations = fresh.layout.annotations

@@ -87,7 +87,7 @@ def step(page, name, key, times=1):
 
 
 def set_number(page, name, value):
-    """Type a number beside the slider of a parameter, again if the page took the keys away meanwhile."""
+    """Type a number next to the slider of a parameter, again if the page lost the keys in the meantime."""
     readout = control(page, name).locator(".widget-readout")
 
     def typed():

@@ -1,4 +1,4 @@
-"""The Scaling explorer in JupyterLab: what stands on the page is what the model says."""
+"""The Scaling explorer in JupyterLab: the page shows what the cost model predicts."""
 
 import json
 
@@ -8,13 +8,13 @@ from notebook import errors, open_notebook, run_all, until, write
 from d2lite.costs.scaling import Setup, outcome, summary
 
 CELL = """
-from d2lite.widgets.scaling_explorer import ScalingExplorer
+from d2lite import ScalingExplorer
 explorer = ScalingExplorer(k=8, network="LeNet", batch_size=256, is_global=True)
 explorer
 """
-BARS = """() => JSON.stringify([...document.querySelectorAll('.d2lite-scaling .js-plotly-plot')].map(
+BARS = """() => JSON.stringify([...document.querySelectorAll('.d2lite .js-plotly-plot')].map(
     plot => plot._fullData.map(t => ({type: t.type, name: t.name, x: Array.from(t.x), y: Array.from(t.y)}))))"""
-WORDS = ".d2lite-scaling .widget-html-content"
+WORDS = ".d2lite .widget-html-content"
 
 
 def parts(step):
@@ -27,7 +27,7 @@ def plain(text):
 
 
 def shows(page, setup, k):
-    """Whether the sentence, the mark and the bars on the page are those of `outcome(setup, k)`."""
+    """Whether the summary, the mark and the bars on the page are those of `outcome(setup, k)`."""
     many = outcome(setup, k)
     if page.locator(WORDS).last.inner_text().strip() != plain(summary(setup, k)):
         return False
@@ -41,23 +41,23 @@ def shows(page, setup, k):
 
 def slide(page, name, key, times):
     """Move a slider by the keyboard."""
-    handle = page.locator(f'.d2lite-scaling .widget-hslider:has(.widget-label:text-is("{name}")) .noUi-handle')
+    handle = page.locator(f'.d2lite .widget-hslider:has(.widget-label:text-is("{name}")) .noUi-handle')
     handle.focus()
     for _ in range(times):
         handle.press(key)
 
 
-def test_the_explorer_shows_what_the_model_says(lab, page):
+def test_the_explorer_shows_what_the_model_predicts(lab, page):
     write(lab.folder / "explorer.ipynb", CELL)
     open_notebook(page, lab, "explorer.ipynb")
     run_all(page)
-    page.wait_for_selector(".d2lite-scaling .js-plotly-plot .main-svg")
+    page.wait_for_selector(".d2lite .js-plotly-plot .main-svg")
     setup = Setup("LeNet", 256, is_global=True)
     until(lambda: shows(page, setup, 8), 20)
     slide(page, "GPUs", "ArrowRight", 2)  # 8 -> 12 -> 16
     until(lambda: shows(page, setup, 16), 20)
     slide(page, "minibatch", "ArrowRight", 3)  # 256 -> 2,048
     until(lambda: shows(page, Setup("LeNet", 2048, is_global=True), 16), 20)
-    page.locator(".d2lite-scaling .widget-dropdown:has-text('it is that') select").select_option(label="of each GPU")
+    page.locator(".d2lite .widget-dropdown:has-text('it is that') select").select_option(label="of each GPU")
     until(lambda: shows(page, Setup("LeNet", 2048), 16), 20)
     assert errors(page) == [] and page.errors == []

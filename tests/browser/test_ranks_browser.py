@@ -60,9 +60,9 @@ def test_the_fault_lab_names_the_rank(lab, page):
     write(lab.folder / "faults.ipynb", "from d2lite import FaultLab\nlab = FaultLab(timeout_s=3)\nlab")
     open_notebook(page, lab, "faults.ipynb")
     run_all(page)
-    for fault, told in (("kill", "rank 1 died (SIGKILL)"), ("NaN", "not finite into step 3")):
-        label = next(name for name in FAULTS if name.startswith(fault))
-        page.locator(".widget-dropdown select").select_option(label=label)
+    for fault, words in (("kill", "rank 1 died (SIGKILL)"), ("NaN", "not finite to step 3")):
+        option = next(name for name in FAULTS if name.startswith(fault))
+        page.locator(".widget-dropdown select").select_option(label=option)
         page.click('button.jupyter-button:has-text("Run")')
-        until(lambda: told in page.locator(".jp-OutputArea-output").last.inner_text(), 60)  # noqa: B023
+        until(lambda: words in page.locator(".jp-OutputArea-output").last.inner_text(), 60)  # noqa: B023
     assert errors(page) == [] and page.errors == []

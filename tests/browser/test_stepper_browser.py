@@ -1,4 +1,4 @@
-"""The stepper in JupyterLab: what the page shows at a step is what the Trace says, for each of the controls."""
+"""The stepper in JupyterLab: what the page shows at a step is in the Trace, for each of the controls."""
 
 import json
 
@@ -9,10 +9,10 @@ from d2lite._format import format_bytes
 from d2lite.figures.collectives import MORE, SOME, WHOLE
 from d2lite.widgets.collective_stepper import trace_collective
 
-STEPPER = 'from d2lite.widgets.collective_stepper import Stepper\nstepper = Stepper("ring", 4)\nstepper'
+STEPPER = 'from d2lite import CollectiveStepper\nstepper = CollectiveStepper("ring", 4)\nstepper'
 FIGURE = """() => {
     const plot = document.querySelector('.js-plotly-plot');
-    const texts = (where) => [...plot.querySelectorAll(where)].map(e => e.textContent);
+    const texts = (selector) => [...plot.querySelectorAll(selector)].map(e => e.textContent);
     const [cells, added, kept, bars] = plot._fullData;
     const arrows = (t) => Array.from(t.x).map((x, i) => [x, t.y[i], t.y[i + 1]]).filter((a, i) => i % 3 == 0);
     return JSON.stringify({
@@ -21,7 +21,7 @@ FIGURE = """() => {
         z: Array.from(cells.z).map(row => Array.from(row).filter(n => n != null)),
         added: arrows(added), kept: arrows(kept),
         heads: plot.querySelectorAll('.scatterlayer .trace .points path').length,
-        sent: Array.from(bars.x), labels: texts('.y2tick text').filter(t => t !== ''),
+        sent: Array.from(bars.x), ticks: texts('.y2tick text').filter(t => t !== ''),
     });
 }"""
 
@@ -80,16 +80,27 @@ def assert_shows(page, trace, step):
         assert arrows == sorted((s.src, s.dst, s.chunk) for s in sends if s.adds == adds)
     assert now["heads"] == 2 * len(sends)  # a dot and a head each
     assert now["sent"] == trace.sent_n_bytes(step)
-    assert now["labels"] == [format_bytes(n_bytes) for n_bytes in trace.sent_n_bytes(step)]
+    assert now["ticks"] == [format_bytes(n_bytes) for n_bytes in trace.sent_n_bytes(step)]
+
+
+def show(page, lab, code):
+    """Run the code in a notebook of its own and wait for the figure."""
+    write(lab.folder / "stepper.ipynb", code)
+    open_notebook(page, lab, "stepper.ipynb")
+    run_all(page)
+    page.wait_for_selector(".js-plotly-plot .main-svg")
 
 
 @pytest.fixture
 def stepper(lab, page):
-    write(lab.folder / "stepper.ipynb", STEPPER)
-    open_notebook(page, lab, "stepper.ipynb")
-    run_all(page)
-    page.wait_for_selector(".js-plotly-plot .main-svg")
+    show(page, lab, STEPPER)
     return page
+
+
+def test_controls_that_are_set_before_it_is_shown(lab, page):
+    show(page, lab, STEPPER + ".step.value = 2\nstepper")
+    assert_shows(page, trace_collective("all_reduce", "ring", 4), 2)
+    assert errors(page) == [] and page.errors == []
 
 
 def test_arrows_colours_and_bytes_are_the_trace_s(stepper):
@@ -109,6 +120,6 @@ def test_arrows_colours_and_bytes_are_the_trace_s(stepper):
     assert_shows(stepper, trace, 0)
     stepper.locator(".jupyter-widgets.widget-play button").first.click()  # plays to the end by itself
     assert_shows(stepper, trace, len(trace.steps))
-    told = stepper.locator(".widget-html-content").last.inner_text()
-    assert told.startswith("tree: 6 steps; the busiest device sends 1.01 MB")
+    words = stepper.locator(".widget-html-content").last.inner_text()
+    assert words.startswith("tree: 6 steps; the busiest device sends 1.01 MB")
     assert errors(stepper) == [] and stepper.errors == []

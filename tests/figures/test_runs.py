@@ -1,4 +1,4 @@
-"""Figures and tables say what the runs say, and can be read on light and dark pages."""
+"""Figures and tables show the numbers of the runs, and can be read on light and dark pages."""
 
 import errno
 import json
@@ -9,9 +9,9 @@ import xml.etree.ElementTree as ET
 import numpy as np
 import pytest
 
+from d2lite.figures import palette, svg
 from d2lite.figures import runs as figures
-from d2lite.figures import svg
-from d2lite.figures.table import speed_ups, table
+from d2lite.figures.table import runs_table, speed_ups
 from d2lite.training.run import SCHEMA, Run, legends, save
 
 
@@ -69,13 +69,13 @@ def test_bars_hold_the_measured_medians_and_leave_out_runs_without_a_time():
     runs = [make_run(1), make_run(2, seconds=()), make_run(4, seconds=(1.5,))]
     (bars,) = figures.seconds_per_epoch(runs).data
     assert list(bars.x) == [3.0, 1.5]
-    assert [label.split("<br>")[0] for label in bars.y] == ["k=1", "k=4"]
+    assert [name.split("<br>")[0] for name in bars.y] == ["k=1", "k=4"]
     assert bars.text == ("3 s", "1.5 s")
     curves = figures.curves(runs).data
     assert list(bars.marker.color) == [curves[0].line.color, curves[2].line.color]
 
 
-def test_labels_are_all_different_and_say_what_differs():
+def test_legends_are_all_different_and_show_what_differs():
     runs = [make_run(), make_run(), make_run(seed=1), make_run(k=2)]
     assert legends(runs) == [
         "k=1 · lr 0.2 · batch 512 · seed 0",
@@ -86,7 +86,7 @@ def test_labels_are_all_different_and_say_what_differs():
     assert legends([make_run(), make_run()]) == ["k=1 · lr 0.2 · batch 512", "k=1 · lr 0.2 · batch 512 (2)"]
 
 
-def test_labels_do_not_tell_rounding_errors_apart():
+def test_legends_do_not_tell_rounding_errors_apart():
     nearly = make_run()
     nearly.settings["lr"] *= 1 + 1e-15
     assert legends([make_run(), nearly]) == ["k=1 · lr 0.2 · batch 512", "k=1 · lr 0.2 · batch 512 (2)"]
@@ -97,7 +97,7 @@ def test_long_names_of_bars_take_several_lines():
     assert bars.y[1] == "k=1<br>lr 0.2 · batch 512<br>seed 1"
 
 
-def test_labels_of_other_parameters():
+def test_legends_of_other_parameters():
     assert legends([Run({"width": 8}, "", "", 0), Run({"width": 16}, "", "", 0)]) == [
         "run · width 8",
         "run · width 16",
@@ -114,16 +114,16 @@ def test_thinning_keeps_the_first_and_the_last_point(n):
 
 
 def test_every_colour_can_be_seen_on_white_and_on_jupyters_dark():
-    for colour in figures.PALETTE:
+    for colour in palette.PALETTE:
         assert min(contrast(colour, "#ffffff"), contrast(colour, "#111111")) >= 3
     # the best that one grey can do for text on both; a panel takes the theme's own colour instead
-    assert min(contrast(figures.GREY, "#ffffff"), contrast(figures.GREY, "#111111")) > 4.3
+    assert min(contrast(palette.GREY, "#ffffff"), contrast(palette.GREY, "#111111")) > 4.3
 
 
 def test_neighbours_differ_in_colour_dash_and_marker():
     for i in range(40):
-        assert all(a != b for a, b in zip(figures.style(i), figures.style(i + 1), strict=True))
-    assert len({figures.style(i)[:2] for i in range(20)}) == 20
+        assert all(a != b for a, b in zip(palette.style(i), palette.style(i + 1), strict=True))
+    assert len({palette.style(i)[:2] for i in range(20)}) == 20
 
 
 def test_nothing_in_a_name_is_taken_for_markup():
@@ -131,7 +131,7 @@ def test_nothing_in_a_name_is_taken_for_markup():
     run.dataset, run.settings["lr"] = "<b>toys</b>", "<i>"
     figure = figures.curves([run])
     assert "<b>toys" not in figure.layout.title.text and "<i>" not in figure.data[0].name
-    assert "<b>toys" not in table([run]) and "<i>" not in table([run])
+    assert "<b>toys" not in runs_table([run]) and "<i>" not in runs_table([run])
 
 
 def test_the_picture_holds_the_curves():
@@ -159,7 +159,7 @@ def test_ticks_are_few_and_inside(low, high):
 def test_the_table_has_the_runs_numbers_and_speed_ups_over_the_first():
     runs = [make_run(1), make_run(2, seconds=(1.5,), accuracies=(0.8,)), make_run(4, seconds=(), accuracies=())]
     runs[2].status = "diverged at step 3, lr 9"
-    text = table(runs)
+    text = runs_table(runs)
     assert speed_ups(runs)[:2] == [1.0, 2.0] and math.isnan(speed_ups(runs)[2])
     rows = [[cell.split("<")[0] for cell in row.split("<td>")[1:]] for row in text.split("<tr>")[2:]]
     assert rows[0] == ["70.0%", "3", "2,000", "1.00×", "finished", "1 on toys", "toys"]
@@ -187,7 +187,7 @@ def test_a_run_file_holds_everything_and_is_strict_json(tmp_path):
     assert two["losses"] == [2.0, None] and two["test_accuracy"] is None and two["examples_per_s"] is None
 
 
-def test_a_file_that_cannot_be_written_leaves_nothing_behind_and_the_old_one_whole(tmp_path, monkeypatch):
+def test_a_file_that_cannot_be_written_leaves_nothing_behind_and_the_old_one_complete(tmp_path, monkeypatch):
     path = save([make_run()], tmp_path / "runs.json")
     before = path.read_text()
 

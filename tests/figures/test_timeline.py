@@ -3,7 +3,7 @@ import pytest
 from d2lite.costs.alpha_beta import Device, Link
 from d2lite.costs.step import predict_step
 from d2lite.costs.workloads import named_workload
-from d2lite.figures.timeline import timeline
+from d2lite.figures.timeline import timeline_figure
 from d2lite.profiling.critical_path import critical_path, idle_events
 from d2lite.trace import Event
 
@@ -33,7 +33,7 @@ def lane(event):
 
 @pytest.mark.parametrize("events", (EVENTS, list(STEP.events)), ids=("measured", "predicted"))
 def test_the_bars_are_the_events(events):
-    figure = timeline(events, title="a step")
+    figure = timeline_figure(events, title="a step")
     shown = bars(figure)
     assert len(shown) == len(events)
     for event in events:
@@ -45,7 +45,7 @@ def test_the_bars_are_the_events(events):
 
 def test_the_critical_path_is_outlined_and_gaps_are_idle():
     events = list(STEP.events)
-    figure = timeline(events, explain=True)
+    figure = timeline_figure(events, explain=True)
     chain, idle = critical_path(events), idle_events(events)
     assert idle and 1 < len(chain) < len(events)
     outlined = {
@@ -63,16 +63,16 @@ def test_the_critical_path_is_outlined_and_gaps_are_idle():
 
 def test_several_steps_have_one_time_axis():
     one, two = EVENTS[:2], [*EVENTS, Event(1, "wait", "wait", 0.012, 0.020)]
-    figure = timeline({"1 device": one, "2 devices": two}, explain=True)
+    figure = timeline_figure({"1 device": one, "2 devices": two}, explain=True)
     lanes = [f"2 devices, rank {lane}" for lane in ("0 · computes", "0 · sends", "1 · computes", "1 · sends")]
     assert list(figure.layout.yaxis.categoryarray)[::-1] == ["1 device, rank 0 · computes", *lanes]
-    shown = bars(timeline({"1 device": one, "2 devices": two}))
-    for label, step in (("1 device", one), ("2 devices", two)):
+    shown = bars(timeline_figure({"1 device": one, "2 devices": two}))
+    for name, step in (("1 device", one), ("2 devices", two)):
         for event in step:
-            assert shown[f"{label}, {lane(event)}", event.name][:2] == pytest.approx((event.start_s, event.end_s))
+            assert shown[f"{name}, {lane(event)}", event.name][:2] == pytest.approx((event.start_s, event.end_s))
 
 
 @pytest.mark.parametrize("nothing", ([], {}, {"1 device": []}))
 def test_nothing_to_draw(nothing):
     with pytest.raises(ValueError, match="events: expected at least one Event"):
-        timeline(nothing)
+        timeline_figure(nothing)

@@ -133,7 +133,7 @@ def test_one_curve(capsys):
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ((1, "high"), TypeError, "add: expected a number, or one a curve, got 'high'"),
+        ((1, "high"), TypeError, "add: expected a number, or one per curve, got 'high'"),
         (([1, 2], [0.1]), ValueError, "as many x as y, got 2 and 1"),
     ],
 )
@@ -213,7 +213,7 @@ def test_it_lives_again_in_the_next_cell(shell, clock):
     animator.add(1, 0.5)
     shell.cell_ends()
     animator.add(2, 0.5)
-    shell.cell_ends()  # a static figure is made anew by plotly only after another kind
+    shell.cell_ends()  # plotly makes a new static figure only after another MIME type
     animator.add(3, 0.5)
     clock.turn(1)
     shell.cell_ends()

@@ -1,4 +1,4 @@
-"""A training function in a thread: heard, stopped, recorded, and gone afterwards."""
+"""A training function in a thread: followed, stopped, kept as a Run, and gone afterwards."""
 
 import math
 import sys
@@ -12,18 +12,24 @@ from d2lite import train
 from d2lite.data.fashion_mnist import BatchIterator
 from d2lite.events import Diverged, emit
 from d2lite.training.run import Run
-from d2lite.widgets.background import Lines, Training, explain, printing_to
+from d2lite.widgets.background import Training, explain
+from d2lite.widgets.printing import Lines, printing_to
 
 
 def batches(n=100, batch_size=10, seed=0):
     return BatchIterator(torch.zeros(n, 1, 1, 1, dtype=torch.uint8), torch.zeros(n), batch_size, "toys", seed=seed)
 
 
+def num_threads():
+    """The number of threads, without those that stand for the cores: they stay for the next step (parallel.py)."""
+    return sum(not thread.name.startswith("d2lite-core") for thread in threading.enumerate())
+
+
 @pytest.fixture(autouse=True)
 def no_thread_left():
-    before, streams = threading.active_count(), (sys.stdout, sys.stderr)
+    before, streams = num_threads(), (sys.stdout, sys.stderr)
     yield
-    assert threading.active_count() == before
+    assert num_threads() == before
     assert (sys.stdout, sys.stderr) == streams
 
 
@@ -42,7 +48,7 @@ def d2l_like(lr, num_epochs=3, animator=None):
         animator.add(epoch + 1, (epoch + 1) / 10)
 
 
-def test_without_a_run_the_record_is_what_was_heard():
+def test_without_a_run_of_its_own_the_function_s_events_make_one():
     run = run_to_end(d2l_like, lr=0.5).run
     assert run.settings == {"lr": 0.5} and run.devices == "a toy"
     assert (run.dataset, run.num_examples, run.status) == ("toys", 100, "finished")
@@ -50,15 +56,15 @@ def test_without_a_run_the_record_is_what_was_heard():
     assert run.curves == {"test accuracy": {"x": [1, 2, 3], "y": [0.1, 0.2, 0.3]}}
 
 
-def test_a_function_s_own_run_is_the_record():
+def test_a_function_s_own_run_is_kept():
     training = run_to_end(train, num_gpus=2, batch_size=50, lr=0.1, num_epochs=1, num_examples=100)
     (run,) = training.runs
-    assert run.status == "finished" and len(run.losses) == 2 and training.steps_done == 2
+    assert run.status == "finished" and len(run.losses) == 2 and training.progress.steps_done == 2
     assert run.settings["num_examples"] == 100 and run.settings["seed"] == 0
     assert run.curves["test accuracy"]["y"] == run.accuracies and len(run.accuracies) == 1
 
 
-def test_several_runs_in_one_function_are_several_records():
+def test_several_runs_in_one_function_are_several_runs():
     def both(lr, animator):
         train(1, 50, lr, 1, 100, animator=animator)
         return train(2, 50, lr, 2, 100, animator=animator)
@@ -90,7 +96,7 @@ def test_stop_ends_within_one_step():
 
 
 @pytest.mark.parametrize("event", ["minibatch", "evaluation"])
-def test_stop_is_heard_between_batches_and_not_swallowed(event):
+def test_stop_takes_effect_between_batches_and_is_not_swallowed(event):
     ready, seen = threading.Event(), []
 
     def loop():
@@ -111,7 +117,7 @@ def test_stop_is_heard_between_batches_and_not_swallowed(event):
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_divergence_ends_the_run_and_says_where(bad):
+def test_divergence_ends_the_run_and_names_the_step(bad):
     def loop(lr, animator):
         for step, _ in enumerate(batches()):
             if step == 4:
@@ -120,7 +126,8 @@ def test_divergence_ends_the_run_and_says_where(bad):
 
     training = run_to_end(loop, lr=3)
     assert training.run.status == "diverged at step 5, lr 3" and training.error is None
-    assert training.outcome == f"diverged at step 5, lr 3: the loss is {bad}. Try a learning rate ten times smaller."
+    words = f"diverged at step 5, lr 3: the loss is {bad}. Try a learning rate ten times smaller."
+    assert training.outcome.words == words and training.outcome.status == training.run.status
 
 
 def test_a_diverged_run_of_the_function_s_own_is_kept():
@@ -128,7 +135,7 @@ def test_a_diverged_run_of_the_function_s_own_is_kept():
     assert training.run.status.startswith("diverged at step") and len(training.run.losses) >= 1
 
 
-def test_points_on_a_gpu_are_read_by_who_looks(monkeypatch):
+def test_points_on_a_gpu_are_read_by_read_points_alone(monkeypatch):
     class OnGpu:
         def __init__(self, value):
             self.value = value
@@ -153,6 +160,7 @@ def test_an_exception_is_kept_and_explained():
 
     training = run_to_end(broken, animated=False, lr=1)
     assert isinstance(training.error, ValueError) and training.run.status == "failed: ValueError"
+    assert training.outcome.words == "failed" and training.seconds == training.outcome.seconds
     assert "ValueError: the shape is wrong" in explain(training.error)
     assert 'raise ValueError("the shape is wrong")' in explain(training.error)
 
@@ -182,7 +190,7 @@ def test_only_this_thread_s_prints_are_taken(capsys):
     assert capsys.readouterr() == ("from the cell\n", "")
 
 
-def test_two_at_once_keep_their_prints_apart():
+def test_two_at_the_same_time_keep_their_prints_apart():
     barrier = threading.Barrier(2, timeout=10)
 
     def chatty(name):
@@ -206,7 +214,7 @@ def test_lines_are_those_a_terminal_shows():
     assert str(lines).endswith("four\nfive")
 
 
-def test_records_keep_plain_values_only():
+def test_settings_keep_plain_values_only():
     training = run_to_end(lambda net: None, animated=False, net=torch.nn.ReLU())
     assert training.run.settings == {"net": "ReLU()"}
 

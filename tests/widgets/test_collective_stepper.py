@@ -1,4 +1,4 @@
-"""The stepper: every number in its figure is the trace's, and the controls show what they say."""
+"""The stepper: every number in its figure is the trace's, and the figure follows the controls."""
 
 import pytest
 import torch
@@ -35,7 +35,7 @@ def arrows(figure):
             assert trace.marker.symbol[i + 1] == "arrow"
             assert trace.marker.angle[i + 1] % 360 == (180 if dst > src else 0)  # device 0 is the row on top
             found.append((src, dst, int(trace.x[i]), adds))
-            assert trace.x[i] % 1 > 0.6  # beside the cells, not on them
+            assert trace.x[i] % 1 > 0.6  # between the cells, not on them
     return sorted(found)
 
 
@@ -59,9 +59,9 @@ def test_numbers_in_the_figure_are_the_trace_s(collective, algorithm, k, n):
         assert list(figure.layout.yaxis2.ticktext) == [format_bytes(sent) for sent in trace.sent_n_bytes(step)]
         sends = trace.steps[step - 1] if step else []
         assert arrows(figure) == sorted((s.src, s.dst, s.chunk, s.adds) for s in sends)
-        told = [text for trace in figure.data[1:3] for text in trace.customdata or () if text]
+        hover = [text for trace in figure.data[1:3] for text in trace.customdata or () if text]
         texts = [f"device {s.src} to device {s.dst}: chunk {s.chunk}, {format_bytes(s.n_bytes)}" for s in sends]
-        assert sorted(told) == sorted(2 * texts)
+        assert sorted(hover) == sorted(2 * texts)
         least = least_n_bytes(trace)
         assert list(bound.x) == [least, least] and format_bytes(least) in bound.name
         assert f"step {step} of {len(trace.steps)}" in figure.layout.title.text
@@ -73,7 +73,7 @@ def test_numbers_in_the_figure_are_the_trace_s(collective, algorithm, k, n):
 
 @given(st.sampled_from(ALGORITHMS), st.integers(2, 8))
 @settings(max_examples=10)
-def test_arrows_in_one_line_share_an_end_or_do_not_meet(algorithm, k):
+def test_arrows_in_one_column_share_an_end_or_do_not_overlap(algorithm, k):
     trace = trace_collective("all_reduce", algorithm, k, torch.zeros(8))
     for step in range(1, len(trace.steps) + 1):
         lines = {}
@@ -87,11 +87,11 @@ def test_arrows_in_one_line_share_an_end_or_do_not_meet(algorithm, k):
                     assert a == b or a[0] == b[0] or a[1] == b[1] or apart
 
 
-def test_hovering_says_whose_contributions_a_cell_holds():
+def test_hover_texts_name_whose_contributions_a_cell_holds():
     figure = collective_figure(trace_collective("all_reduce", "ring", 4), 2)
-    told = [text for row in figure.data[0].customdata for text in row if text]
-    assert "device 3, chunk 0: the contributions of devices 1, 2, 3" in told
-    assert "device 0, chunk 0: the contribution of device 0" in told and len(told) == 16
+    hover = [text for row in figure.data[0].customdata for text in row if text]
+    assert "device 3, chunk 0: the contributions of devices 1, 2, 3" in hover
+    assert "device 0, chunk 0: the contribution of device 0" in hover and len(hover) == 16
     figure = collective_figure(trace_collective("broadcast", "tree", 2), 0)
     assert figure.data[0].customdata[1][0] == "device 1, chunk 0: nothing yet"
 
@@ -133,14 +133,14 @@ def test_figures_that_cannot_be_are_refused():
         trace_collective("sum", "ring", 2)
 
 
-def test_record_carries_the_collective_out_on_copies():
+def test_trace_collective_runs_the_collective_on_copies():
     tensor, trace = torch.ones(10, requires_grad=True), Trace()
-    recorded = trace_collective("all_reduce", "two-level", 4, tensor, per_host=2)
+    traced = trace_collective("all_reduce", "two-level", 4, tensor, per_host=2)
     all_reduce([torch.ones(10) for _ in range(4)], algorithm="two-level", trace=trace, per_host=2)
-    assert recorded == trace and tensor.tolist() == [1] * 10
+    assert traced == trace and tensor.tolist() == [1] * 10
 
 
-def test_the_sentence():
+def test_the_summary():
     assert "sends nothing" in summary(trace_collective("all_reduce", "ring", 1))
     words = summary(trace_collective("all_reduce", "parameter server", 8))
     assert words.startswith("<b>parameter server</b>: 2 steps; the busiest device sends 2.35 MB, 4 times the least")
@@ -155,7 +155,7 @@ def shown(stepper):
     return [trace.to_plotly_json() | {"uid": None} for trace in stepper.figure.data], stepper.figure.layout.title.text
 
 
-def test_the_stepper_shows_what_its_controls_say():
+def test_the_stepper_follows_its_controls():
     stepper = CollectiveStepper()
     assert (stepper.algorithm.value, stepper.k.value, stepper.step.value, stepper.step.max) == ("ring", 4, 0, 6)
     for algorithm, k, step in (("tree", 8, 5), ("ring both ways", 3, 4), ("ring", 1, 0), ("naive", 2, 1)):

@@ -125,7 +125,7 @@ def positional(lr, /):
         (train, {"batch_size": []}, {}, ValueError, "batch_size: expected a list with at least one value"),
         (train, {"seed": -1}, {}, ValueError, "seed: expected a whole number from 0 to"),
         (function, {"name": (1, "b")}, {}, TypeError, "name: expected a tuple of two numbers"),
-        (function, {"fast": (0, 1)}, {}, TypeError, "fast: expected a number where bounds are given, got True"),
+        (function, {"fast": (0, 1)}, {}, TypeError, "fast: expected a number if bounds are given, got True"),
         (function, {"width": {}}, {}, TypeError, "width: expected a number, a text, True or False, a tuple"),
         (positional, {}, {}, TypeError, "lr: expected a parameter that can be passed by name"),
     ],

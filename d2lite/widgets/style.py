@@ -1,0 +1,53 @@
+"""How all widgets look: one style sheet, one row, one kind of box with a fixed height."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from ipywidgets import HTML, Box, Layout, Widget
+
+from d2lite.figures.palette import GREY, PALETTE
+
+__all__ = ["CLASS", "control_style", "fixed", "row", "sheet"]
+
+CLASS = "d2lite"  # of the widget that holds all others: the style sheet is for what is inside it
+_CSS = f"""<style>
+.d2lite .widget-html, .d2lite .widget-html-content {{ height: auto; line-height: 1.4; margin: 0; }}
+.d2lite .widget-html-content {{ color: var(--jp-ui-font-color1, inherit); }}
+.d2lite .js-plotly-plot text {{ fill: var(--jp-ui-font-color1, {GREY}) !important; }}
+.d2lite .js-plotly-plot .hoverlayer text {{ fill: #fff !important; }}
+.d2lite table {{ border-collapse: collapse; font-size: 13px; width: 100%; }}
+.d2lite th, .d2lite td {{ text-align: left; padding: 3px 10px 3px 0; vertical-align: bottom; }}
+.d2lite tr {{ border-bottom: 1px solid var(--jp-border-color2, #888); background: none !important; }}
+.d2lite thead th {{ font-weight: 600; position: sticky; top: 0; background: var(--jp-layout-color0, Canvas); }}
+.d2lite tbody th, .d2lite td {{ font-weight: 400; white-space: nowrap; }}
+.d2lite .newest {{ flex-direction: column-reverse; }} /* scrolled to its end */
+.d2lite .newest > * {{ margin-bottom: auto; }}
+.d2lite pre {{ margin: 0; font-size: 12px; white-space: pre-wrap; color: inherit; background: none; }}
+.d2lite pre.problem {{ border-left: 4px solid {PALETTE[1]}; padding-left: 8px; }}
+</style>"""
+
+
+def sheet() -> HTML:
+    """Return an invisible widget with the style sheet, to be put next to what it is for."""
+    return HTML(_CSS, layout=Layout(height="0", margin="0"))
+
+
+def row(children: Iterable[Widget]) -> Box:
+    """Return a box with the widgets next to each other, in further rows where the page is narrow."""
+    return Box(list(children), layout=Layout(display="flex", flex_flow="row wrap"))
+
+
+def fixed(child: Widget, height: int, newest: bool = False) -> Box:
+    """Return a box of that height in pixels, which scrolls; with `newest` it shows the end of what is too long."""
+    box = Box([child], layout=Layout(height=f"{height}px", overflow="auto", flex="0 0 auto"))
+    if newest:
+        box.add_class("newest")
+    else:
+        box.layout.display = "block"
+    return box
+
+
+def control_style(description: str, width: int, name_width: int) -> dict[str, Any]:
+    """Return what a control takes for its name in front of it, and for both widths in pixels."""
+    layout, style = Layout(width=f"{width}px"), {"description_width": f"{name_width}px"}
+    return {"description": description, "layout": layout, "style": style}
