@@ -2,36 +2,47 @@
 
 import math
 from numbers import Real
+from typing import Any
 
-__all__ = ["positive_int", "positive_number"]
+__all__ = ["positive_int", "positive_number", "whole_number"]
 
 
-def positive_int(name, value, most=None, hint=""):
-    """Return `value` if it is a whole number from 1 to `most`.
+def whole_number(
+    name: str, value: Any, least: int = 0, most: int | None = None, hint: str = "", expected: str = ""
+) -> int:
+    """Return `value` as a plain int if it is a whole number from `least` to `most`.
 
-    Raises TypeError for anything but an int (True and 2.0 included) and ValueError for an int out of range.
+    The message contains `expected` in place of "a whole number from ... to ..." if it is given, and ends with `hint`.
+    Raises TypeError for anything but an integer (True and 2.0 included), ValueError for an integer out of range.
     """
-    wanted = "a positive whole number" if most is None else f"a whole number from 1 to {most}"
+    expected = expected or f"a whole number from {least} " + ("on" if most is None else f"to {most}")
     if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise TypeError(_message(name, wanted, f"{value!r} ({type(value).__name__})", hint))
-    value = value.__index__()  # numpy's integers become plain ones
-    if value < 1 or (most is not None and value > most):
-        raise ValueError(_message(name, wanted, value, hint))
-    return value
+        raise TypeError(_message(name, expected, f"{value!r} ({type(value).__name__})", hint))
+    number = int(value.__index__())  # NumPy's integers become plain ones
+    if number < least or (most is not None and number > most):
+        raise ValueError(_message(name, expected, number, hint))
+    return number
 
 
-def positive_number(name, value, hint=""):
+def positive_int(name: str, value: Any, most: int | None = None, hint: str = "") -> int:
+    """Return `value` as a plain int if it is a whole number from 1 to `most`; errors are those of `whole_number`."""
+    return whole_number(name, value, 1, most, hint, "a positive whole number" if most is None else "")
+
+
+def positive_number(name: str, value: Any, hint: str = "") -> float:
     """Return `value` as a float if it is finite and above zero.
 
-    Raises TypeError for what is not a real number and ValueError for 0, negatives, NaN and infinities.
+    Raises TypeError for anything but a real number (True included), ValueError for 0, negative numbers, NaN and
+    infinities.
     """
-    wanted = "a finite number above 0"
+    expected = "a finite number above 0"
     if isinstance(value, bool) or not isinstance(value, Real):
-        raise TypeError(_message(name, wanted, f"{value!r} ({type(value).__name__})", hint))
-    if not (math.isfinite(value) and value > 0):
-        raise ValueError(_message(name, wanted, value, hint))
-    return float(value)
+        raise TypeError(_message(name, expected, f"{value!r} ({type(value).__name__})", hint))
+    number = float(value)
+    if not (math.isfinite(number) and number > 0):
+        raise ValueError(_message(name, expected, value, hint))
+    return number
 
 
-def _message(name, wanted, got, hint):
-    return f"{name}: expected {wanted}, got {got}." + (f" {hint}" if hint else "")
+def _message(name: str, expected: str, got: object, hint: str) -> str:
+    return f"{name}: expected {expected}, got {got}." + (f" {hint}" if hint else "")

@@ -1,13 +1,15 @@
-"""The devices of this machine: its GPUs, or its CPU cores standing in for them."""
+"""The devices of this machine: its GPUs, or its CPU cores in place of them."""
 
+import functools
 import math
 import os
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 import torch
 
-from d2lite._checks import positive_int
+from d2lite._checks import positive_int, whole_number
 
 __all__ = [
     "MAX_REPLICAS",
@@ -20,25 +22,23 @@ __all__ = [
     "try_gpus",
 ]
 
-MAX_REPLICAS = 64  # replicas on one machine; more is taken for a slip of the hand
+MAX_REPLICAS = 64  # replicas on one machine; a larger number is probably a typing error
 
 
-def num_gpus():
-    """Return the number of CUDA GPUs that torch can see (`CUDA_VISIBLE_DEVICES` counts)."""
+def num_gpus() -> int:
+    """Return the number of CUDA GPUs that torch can use; `CUDA_VISIBLE_DEVICES` limits it."""
     return torch.cuda.device_count()
 
 
-def num_cores(cgroup="/sys/fs/cgroup"):
-    """Return the number of CPU cores this process may use: affinity and the container's quota, at least 1."""
-    if hasattr(os, "sched_getaffinity"):
-        cores = len(os.sched_getaffinity(0))
-    else:
-        cores = os.cpu_count() or 1
-    return max(1, min(cores, _quota_in_cores(Path(cgroup))))
+def num_cores(cgroup: str | os.PathLike[str] = "/sys/fs/cgroup") -> int:
+    """Return the number of CPU cores that this process may use: its affinity and the container's quota, at least 1."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, int(min(cores, _quota_in_cores(Path(cgroup)))))
 
 
-def _quota_in_cores(cgroup):
-    """Cores granted by cgroup v2 (cpu.max: "quota period") or v1; infinity where there is no limit."""
+@functools.cache
+def _quota_in_cores(cgroup: Path) -> float:
+    """Cores granted by cgroup v2 (cpu.max: "quota period") or v1; infinity if there is no limit."""
     try:
         if (cgroup / "cpu.max").exists():
             quota, period = (cgroup / "cpu.max").read_text().split()
@@ -50,59 +50,83 @@ def _quota_in_cores(cgroup):
         return math.inf
 
 
-def try_gpu(i=0):
-    """Return GPU `i` if the machine has it, else the CPU."""
-    if isinstance(i, bool) or not isinstance(i, int):
-        raise TypeError(f"i: expected the index of a GPU (0, 1, ...), got {i!r}.")
-    if i < 0:
-        raise ValueError(f"i: expected the index of a GPU (0, 1, ...), got {i}.")
+def try_gpu(i: int = 0) -> torch.device:
+    """Return GPU `i` if the machine has it, else the CPU; raises TypeError or ValueError unless i is 0, 1, ..."""
+    i = whole_number("i", i, expected="the index of a GPU (0, 1, ...)")
     return torch.device("cuda", i) if i < num_gpus() else torch.device("cpu")
 
 
-def try_all_gpus():
-    """Return all GPUs of the machine, or [cpu] where there is none."""
+def try_all_gpus() -> list[torch.device]:
+    """Return all GPUs of the machine, or [cpu] if it has none."""
     return [torch.device("cuda", i) for i in range(num_gpus())] or [torch.device("cpu")]
 
 
-def try_gpus(num_gpus):
-    """Return exactly `num_gpus` devices, one a replica.
+def try_gpus(num_gpus: int) -> list[torch.device]:
+    """Return exactly `num_gpus` devices, one per replica.
 
-    Distinct GPUs if there are enough; else the GPUs shared in turn; else the CPU, `num_gpus` times.
-    Raises TypeError for what is not an int and ValueError outside 1..MAX_REPLICAS.
+    These are distinct GPUs if the machine has enough. With fewer GPUs the list begins again at the first, so that
+    several replicas share a GPU. Without a GPU it holds the CPU `num_gpus` times.
+
+    Args:
+        num_gpus: the number of replicas, 1 to MAX_REPLICAS (64).
+
+    Returns:
+        A list of `num_gpus` devices.
+
+    Raises:
+        TypeError: if `num_gpus` is no whole number.
+        ValueError: if `num_gpus` is less than 1 or more than MAX_REPLICAS.
+
+    Example:
+        >>> len(try_gpus(3))
+        3
     """
     k = positive_int("num_gpus", num_gpus, MAX_REPLICAS, "Each replica is a copy of the model on a GPU or a CPU core.")
     available = try_all_gpus()
     return [available[i % len(available)] for i in range(k)]
 
 
-def describe(devices):
-    """Return the label that goes with every curve and time: "2 replicas on 2 CPU cores"."""
-    devices = [torch.device(d) for d in devices]
-    if not devices:
+def describe(devices: Iterable[torch.device | str]) -> str:
+    """Return the words that stand with every curve and time: "2 replicas on 2 CPU cores".
+
+    Args:
+        devices: one device per replica, as from `try_gpus`.
+
+    Returns:
+        How many replicas there are and what they run on; "share" where replicas outnumber GPUs or CPU cores.
+
+    Raises:
+        ValueError: if there are no devices.
+
+    Example:
+        >>> describe(["cpu"])
+        '1 replica on 1 CPU core'
+    """
+    used = [torch.device(device) for device in devices]
+    if not used:
         raise ValueError("devices: expected at least one device, got none. Try try_gpus(1).")
-    k = len(devices)
-    replicas = f"{k} replica" + ("s" if k > 1 else "")
-    if all(d.type == "cpu" for d in devices):
+    k = len(used)
+    replicas = _count(k, "replica")
+    if all(device.type == "cpu" for device in used):
         cores = num_cores()
-        verb = "on" if k <= cores else ("share" if k > 1 else "shares")
-        return f"{replicas} {verb} {_count(min(k, cores), 'CPU core')}"
-    names = Counter(_name(d) for d in dict.fromkeys(devices))
-    places = " + ".join(f"{n} {name}" for name, n in names.items())
-    return f"{replicas} {'on' if k == len(set(devices)) else 'share'} {places}"
+        return f"{replicas} {'on' if k <= cores else 'share'} {_count(min(k, cores), 'CPU core')}"
+    names = Counter(_name(device) for device in dict.fromkeys(used))
+    hardware = " + ".join(f"{n} {name}" for name, n in names.items())
+    return f"{replicas} {'on' if k == len(set(used)) else 'share'} {hardware}"
 
 
-def _count(n, noun):
+def _count(n: int, noun: str) -> str:
     return f"{n} {noun}" + ("s" if n > 1 else "")
 
 
-def _name(device):
+def _name(device: torch.device) -> str:
     if device.type == "cuda" and torch.cuda.is_available():
         return torch.cuda.get_device_name(device)
     return "CPU" if device.type == "cpu" else device.type
 
 
-def synchronize(devices):
+def synchronize(devices: Iterable[torch.device | str]) -> None:
     """Wait until all work queued on `devices` is done; on the CPU there is nothing to wait for."""
-    for device in dict.fromkeys(torch.device(d) for d in devices):
+    for device in dict.fromkeys(torch.device(device) for device in devices):
         if device.type == "cuda":
             torch.cuda.synchronize(device)

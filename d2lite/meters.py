@@ -1,6 +1,10 @@
 """Sums and times."""
 
+import itertools
 import time
+from collections.abc import Iterable
+
+import torch
 
 from d2lite._checks import positive_int
 from d2lite.devices import synchronize
@@ -9,62 +13,89 @@ __all__ = ["Accumulator", "Timer"]
 
 
 class Accumulator:
-    """`n` running sums: `add(a, b, ...)` adds to each, `[i]` reads one, `reset()` clears all."""
+    """Keep `n` running sums: `add(a, b, ...)` adds to each, `[i]` reads one, `reset()` sets all to zero.
 
-    def __init__(self, n):
+    Args:
+        n: the number of sums.
+
+    Raises:
+        ValueError: if `n` is less than 1, or `add` gets more or fewer than `n` numbers.
+        TypeError: if `n` is no whole number.
+        IndexError: if `[i]` is not one of the sums.
+
+    Example:
+        >>> total = Accumulator(2)  # correct answers, examples
+        >>> total.add(200, 256)
+        >>> total.add(210, 256)
+        >>> total[0], total[1]
+        (410.0, 512.0)
+    """
+
+    def __init__(self, n: int) -> None:
         self.data = [0.0] * positive_int("n", n)
 
-    def add(self, *args):
-        """Add one number to each sum, in order; raises ValueError if their count differs."""
+    def add(self, *args: float | torch.Tensor) -> None:
+        """Add one number to each sum, in order; raises ValueError if there are not as many numbers as sums."""
         if len(args) != len(self.data):
             raise ValueError(f"add: expected {len(self.data)} numbers, got {len(args)}.")
         self.data = [a + float(b) for a, b in zip(self.data, args, strict=True)]
 
-    def reset(self):
+    def reset(self) -> None:
         """Set all sums to zero."""
         self.data = [0.0] * len(self.data)
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: int) -> float:
         return self.data[index]
 
 
 class Timer:
-    """A stopwatch in seconds that keeps its times and waits for `devices` before it reads the clock.
+    """Measure seconds with a stopwatch that waits for `devices` before it reads the clock, and keeps its times.
 
-    A GPU computes after the call that asked for it has returned, so a clock read without waiting
-    measures the asking. The watch starts when it is made.
+    A call that starts work on a GPU returns before the GPU has computed. A clock that is read without waiting measures
+    only the call. The stopwatch starts when it is made.
+
+    Args:
+        devices: the devices to wait for, GPUs or CPUs; None for no waiting.
+
+    Raises:
+        ValueError: in `avg` only, before the first `stop`.
+
+    Example:
+        >>> from d2lite import try_gpus
+        >>> timer = Timer(try_gpus(2))
+        >>> for _ in range(3):
+        ...     timer.start()
+        ...     seconds = timer.stop()
+        >>> len(timer.times), timer.sum() >= timer.avg() > 0
+        (3, True)
     """
 
-    def __init__(self, devices=None):
+    def __init__(self, devices: Iterable[torch.device | str] | None = None) -> None:
         self.devices = list(devices or [])
-        self.times = []
+        self.times: list[float] = []
         self.start()
 
-    def start(self):
-        """Start the watch."""
+    def start(self) -> None:
+        """Start the stopwatch."""
         synchronize(self.devices)
         self._tik = time.perf_counter()
 
-    def stop(self):
-        """Stop the watch, keep the time and return it."""
+    def stop(self) -> float:
+        """Stop the stopwatch, keep the time in `times` and return it, in seconds."""
         synchronize(self.devices)
         self.times.append(time.perf_counter() - self._tik)
         return self.times[-1]
 
-    def avg(self):
-        """Return the mean of the times; raises ValueError before the first stop."""
+    def avg(self) -> float:
+        """Return the mean of the times in seconds; raises ValueError before the first stop."""
         if not self.times:
             raise ValueError("avg: expected at least one stop() before it, got none.")
         return sum(self.times) / len(self.times)
 
-    def sum(self):
-        """Return the sum of the times."""
+    def sum(self) -> float:
+        """Return the sum of the times in seconds."""
         return sum(self.times)
 
-    def cumsum(self):
-        """Return the list of running sums of the times."""
-        total, sums = 0.0, []
-        for t in self.times:
-            total += t
-            sums.append(total)
-        return sums
+    def cumsum(self) -> list[float]:
+        """Return the running sums of the times in seconds."""
+        return list(itertools.accumulate(self.times))

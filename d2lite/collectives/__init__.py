@@ -1,4 +1,4 @@
-"""Who sends what to whom: schedules, plans, and what carries them out on tensors and on ranks."""
+"""Which device sends what to which device: schedules, plans, and their execution on tensors and on ranks."""
 
 from d2lite.collectives.execute import WRITE, exchange, execute
 from d2lite.collectives.on_devices import (
@@ -14,13 +14,14 @@ from d2lite.collectives.on_devices import (
 )
 from d2lite.collectives.on_ranks import all_reduce_on_ranks
 from d2lite.collectives.planner import ALGORITHMS, COLLECTIVES, make_plan
-from d2lite.collectives.schedule import Move, Plan, at_once, backwards, relabel, side_by_side
+from d2lite.collectives.schedule import Move, Plan, Schedule, in_one_step, relabel, reverse, side_by_side
 
 __all__ = [
     "ALGORITHMS",
     "COLLECTIVES",
     "Move",
     "Plan",
+    "Schedule",
     "WRITE",
     "all_gather",
     "all_reduce",
@@ -28,15 +29,15 @@ __all__ = [
     "all_reduce_naive",
     "all_reduce_on_ranks",
     "assign_owners",
-    "at_once",
-    "backwards",
     "broadcast",
     "check_tensors",
     "exchange",
     "execute",
+    "in_one_step",
     "make_plan",
     "reduce",
     "reduce_scatter",
     "relabel",
+    "reverse",
     "side_by_side",
 ]

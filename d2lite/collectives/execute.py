@@ -1,68 +1,77 @@
-"""A plan carried out on tensors, one step after the other, with a log of what was sent."""
+"""Execute a plan on tensors, one step after the other, and log what is sent."""
 
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
 
-from d2lite.trace import Send
+from d2lite.collectives.schedule import Move, Plan
+from d2lite.trace import Send, Trace
 
 __all__ = ["WRITE", "execute", "exchange", "rows"]
 
-WRITE = {  # what a device does with a chunk that it gets: write(mine, what_came)
+WRITE: dict[str | None, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {  # op -> write(own, received)
     "sum": torch.Tensor.add_,
-    "mean": torch.Tensor.add_,  # and one division, where the sum is whole
-    "max": lambda mine, came: torch.maximum(mine, came, out=mine),
+    "mean": torch.Tensor.add_,  # the complete sum is divided once, on its owner
+    "max": lambda own, received: torch.maximum(own, received, out=own),
     None: torch.Tensor.copy_,
 }
 
 
-def exchange(moves, chunks, op=None):
+def exchange(moves: Sequence[Move], chunks: Sequence[Sequence[torch.Tensor]], op: str | None = None) -> None:
     """Make the moves of one step at the same time: `chunks[i][c]` is chunk c on device i.
 
-    All is read before anything is written. What comes is added (op="sum" or "mean"), compared (op="max") or copied.
+    Every chunk is read before any is written. A received chunk is added to the device's own (op="sum" or "mean"),
+    compared with it (op="max"), or replaces it (op=None).
     """
     sent = [chunks[m.src][m.chunk].to(chunks[m.dst][m.chunk].device, copy=True) for m in moves]
     for move, what in zip(moves, sent, strict=True):
         WRITE[op](chunks[move.dst][move.chunk], what)
 
 
-def execute(plan, chunks, op="sum", trace=None):
-    """Carry out a plan in place on `chunks`, chunks[i][c] being chunk c on device i; write to `trace` what is sent."""
+def execute(
+    plan: Plan, chunks: Sequence[Sequence[torch.Tensor]], op: str | None = "sum", trace: Trace | None = None
+) -> None:
+    """Execute a plan in place on `chunks`, chunks[i][c] being chunk c on device i; log to `trace` what is sent.
+
+    `op` is "sum", "mean", "max", or None for a plan that only copies.
+    """
     if trace is not None:
         _begin(trace, plan, chunks)
     with torch.no_grad():
-        for moves in plan.reduce:
+        for moves in plan.reduce_steps:
             exchange(moves, chunks, op)
-            _log(trace, moves, chunks, adds=True)
+            _log(trace, moves, adds=True)
         if op == "mean":
             for c, owner in enumerate(plan.owners):
                 chunks[owner][c].div_(len(chunks))
-        for moves in plan.spread:
+        for moves in plan.copy_steps:
             exchange(moves, chunks)
-            _log(trace, moves, chunks, adds=False)
+            _log(trace, moves, adds=False)
 
 
-def _begin(trace, plan, chunks):
-    """Empty a Trace for a plan: where chunks are added up each device has its own; else the owner alone has any."""
+def _begin(trace: Trace, plan: Plan, chunks: Sequence[Sequence[torch.Tensor]]) -> None:
+    """Empty a Trace for a plan: if it reduces, each device holds its own contribution, else only the owner."""
     k, num_chunks = len(chunks), len(chunks[0])
-    starts = [[{i} if plan.reduce or plan.owners[c] == i else set() for c in range(num_chunks)] for i in range(k)]
+    starts = [[{i} if plan.reduce_steps or plan.owners[c] == i else () for c in range(num_chunks)] for i in range(k)]
     trace.start, trace.steps = [[frozenset(held) for held in row] for row in starts], []
     trace.collective = trace.algorithm = ""
     trace.chunk_n_bytes = [chunk.numel() * chunk.element_size() for chunk in chunks[0]]
 
 
-def _log(trace, moves, chunks, adds):
-    """Append a step's moves to a Trace, if there is one."""
+def _log(trace: Trace | None, moves: Sequence[Move], adds: bool) -> None:
+    """Append the moves of one step to a Trace, if there is one."""
     if trace is not None:
         step, sizes = len(trace.steps), trace.chunk_n_bytes
         trace.steps.append([Send(step, m.src, m.dst, m.chunk, sizes[m.chunk], adds) for m in moves])
 
 
 @contextmanager
-def rows(tensors):
-    """Give each tensor as a row, that is with one dimension; what is written there is in the tensor afterwards.
+def rows(tensors: Sequence[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
+    """Give each tensor as a row, a tensor with one dimension; what the block writes to it is in the tensor afterwards.
 
-    A row is the tensor's own memory where that lies in order, else a copy that is written back at the end.
+    The row of a contiguous tensor is a view of its memory. The row of another tensor is a copy, which is written back
+    after the block.
     """
     flat = [tensor.detach().reshape(-1) for tensor in tensors]
     yield flat

@@ -1,21 +1,24 @@
-"""Two levels: rings within each host, and rings across the hosts, where links are slower.
+"""Two levels: a ring inside each host, and rings across the hosts, where links are slower.
 
-The first `per_host` devices are on host 0, the next ones on host 1. Within a host a ring adds up the chunks, so that
-each of its devices holds one part; then the devices that hold the same part on all hosts form a ring.
+The first `per_host` devices are on host 0, the next ones on host 1, and so on. A ring inside each host reduces the
+chunks, so that each device of the host holds one part of the sum. Then the devices that hold the same part, one on
+each host, form a ring across the hosts.
 """
+
+from collections.abc import Callable
 
 from d2lite._checks import positive_int
 from d2lite.collectives.ring import ring_all_gather, ring_reduce_scatter
-from d2lite.collectives.schedule import relabel, side_by_side
+from d2lite.collectives.schedule import Schedule, relabel, side_by_side
 
-__all__ = ["hosts_of", "two_level_all_gather", "two_level_reduce_scatter"]
+__all__ = ["hierarchical_all_gather", "hierarchical_reduce_scatter", "hosts_of"]
 
 
-def hosts_of(k, per_host=None):
+def hosts_of(k: int, per_host: int | None = None) -> list[list[int]]:
     """Return the list of devices of each host, `per_host` on each.
 
-    By default there are as few hosts as can be, but more than one: 2 for an even k, k for a prime one. Raises
-    ValueError or TypeError for a per_host that does not divide k.
+    By default there are as few hosts as possible, but more than one: 2 for an even k, k for a prime k. Raises
+    ValueError or TypeError if `per_host` does not divide k.
     """
     if per_host is None:
         per_host = k // next((hosts for hosts in range(2, k) if k % hosts == 0), k)
@@ -25,21 +28,21 @@ def hosts_of(k, per_host=None):
     return [list(range(first, first + per_host)) for first in range(0, k, per_host)]
 
 
-def two_level_reduce_scatter(k, per_host=None):
-    """Return the steps after which device i has the sum of chunk i: first within the hosts, then across them."""
-    within, across = _rings(ring_reduce_scatter, hosts_of(k, per_host))
-    return within + across
+def hierarchical_reduce_scatter(k: int, per_host: int | None = None) -> Schedule:
+    """Return the steps after which device i has the sum of chunk i: first inside the hosts, then across them."""
+    inside, across = _rings(ring_reduce_scatter, hosts_of(k, per_host))
+    return inside + across
 
 
-def two_level_all_gather(k, per_host=None):
-    """Return the steps that bring chunk i from device i to all: first across the hosts, then within them."""
-    within, across = _rings(ring_all_gather, hosts_of(k, per_host))
-    return across + within
+def hierarchical_all_gather(k: int, per_host: int | None = None) -> Schedule:
+    """Return the steps that copy chunk i of device i to all devices: first across the hosts, then inside them."""
+    inside, across = _rings(ring_all_gather, hosts_of(k, per_host))
+    return across + inside
 
 
-def _rings(ring, hosts):
-    """The schedules of one ring a host, and of one ring for each place in a host."""
-    places = [list(place) for place in zip(*hosts, strict=True)]  # places[j]: the j-th device of every host
-    within = [relabel(ring(len(host)), host, places) for host in hosts]  # chunk j of a host's ring is all of places[j]
-    across = [relabel(ring(len(place)), place, [[i] for i in place]) for place in places]
-    return side_by_side(*within), side_by_side(*across)
+def _rings(ring: Callable[[int], Schedule], hosts: list[list[int]]) -> tuple[Schedule, Schedule]:
+    """The schedules of one ring per host, and of one ring per position in a host."""
+    peers = [list(devices) for devices in zip(*hosts, strict=True)]  # peers[j]: the j-th device of every host
+    inside = [relabel(ring(len(host)), host, peers) for host in hosts]  # chunk j of a host's ring: the chunks peers[j]
+    across = [relabel(ring(len(group)), group, [[i] for i in group]) for group in peers]
+    return side_by_side(*inside), side_by_side(*across)

@@ -1,26 +1,31 @@
-"""The parameter server: the naive schedules with all messages of a root sent at the same time."""
+"""The parameter server: the naive schedules with all messages of the root, the server, sent at the same time."""
 
 from d2lite.collectives.naive import naive_broadcast, naive_gather, naive_reduce, naive_scatter
-from d2lite.collectives.schedule import at_once
+from d2lite.collectives.schedule import Schedule, in_one_step
 
-__all__ = ["server_broadcast", "server_gather", "server_reduce", "server_scatter"]
-
-
-def server_broadcast(k, root=0):
-    """Return one step: the root, a parameter server, sends to all at once."""
-    return at_once(naive_broadcast(k, root))
-
-
-def server_reduce(k, root=0):
-    """Return one step: all send to the root, a parameter server, at once."""
-    return at_once(naive_reduce(k, root))
+__all__ = [
+    "parameter_server_broadcast",
+    "parameter_server_gather",
+    "parameter_server_reduce",
+    "parameter_server_scatter",
+]
 
 
-def server_scatter(k, root=0):
-    """Return one step: the root sends chunk i to device i, all at once."""
-    return at_once(naive_scatter(k, root))
+def parameter_server_broadcast(k: int, root: int = 0) -> Schedule:
+    """Return one step: the server sends to all devices at the same time."""
+    return in_one_step(naive_broadcast(k, root))
 
 
-def server_gather(k, root=0):
-    """Return one step: device i sends chunk i to the root, all at once."""
-    return at_once(naive_gather(k, root))
+def parameter_server_reduce(k: int, root: int = 0) -> Schedule:
+    """Return one step: all devices send to the server at the same time."""
+    return in_one_step(naive_reduce(k, root))
+
+
+def parameter_server_scatter(k: int, root: int = 0) -> Schedule:
+    """Return one step: the server sends chunk i to device i, for all i at the same time."""
+    return in_one_step(naive_scatter(k, root))
+
+
+def parameter_server_gather(k: int, root: int = 0) -> Schedule:
+    """Return one step: device i sends chunk i to the server, for all i at the same time."""
+    return in_one_step(naive_gather(k, root))

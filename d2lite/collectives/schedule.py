@@ -1,14 +1,15 @@
-"""Schedules: who sends which chunk to whom, step by step; plain lists, no tensors.
+"""Schedules: which device sends which chunk to which device, step by step; plain lists, no tensors.
 
-A schedule is a list of steps, a step a list of moves that are made at the same time. Schedules are put together from
-smaller ones: one after the other by `+`, or by the functions here.
+A schedule is a list of steps. A step is a list of moves that are made at the same time. Schedules are combined from
+smaller ones: one after the other with `+`, or with the functions of this file.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import NamedTuple
 
-__all__ = ["Move", "Plan", "at_once", "backwards", "relabel", "side_by_side"]
+__all__ = ["Move", "Plan", "Schedule", "in_one_step", "relabel", "reverse", "side_by_side"]
 
 
 class Move(NamedTuple):
@@ -19,36 +20,41 @@ class Move(NamedTuple):
     chunk: int
 
 
+Schedule = list[list[Move]]
+
+
 @dataclass(frozen=True)
 class Plan:
-    """A whole collective for a list of chunks: first they are added up (`reduce`), then handed on (`spread`).
+    """A complete collective on a list of chunks: first they are reduced (`reduce_steps`), then copied (`copy_steps`).
 
-    `reduce` and `spread` are schedules: what comes is added in the one, and takes the old one's place in the other.
-    `owners[c]` is the device that has the whole of chunk c in between.
+    The receiver adds a chunk to its own in `reduce_steps` and replaces its own in `copy_steps`. Between the two,
+    device `owners[c]` holds the complete sum of chunk c.
     """
 
-    owners: list
-    reduce: list
-    spread: list
+    owners: list[int]
+    reduce_steps: Schedule
+    copy_steps: Schedule
 
 
-def relabel(steps, devices=None, chunks=None):
-    """Return a schedule with device i renamed to devices[i], and chunk c to all of the list chunks[c]."""
+def relabel(
+    steps: Schedule, devices: Sequence[int] | None = None, chunks: Sequence[Sequence[int]] | None = None
+) -> Schedule:
+    """Return a schedule with device i renamed to devices[i], and chunk c replaced by all chunks of chunks[c]."""
     devices = devices or range(1 + max((max(m.src, m.dst) for moves in steps for m in moves), default=0))
     chunks = chunks or [[c] for c in range(1 + max((m.chunk for moves in steps for m in moves), default=0))]
     return [[Move(devices[m.src], devices[m.dst], c) for m in moves for c in chunks[m.chunk]] for moves in steps]
 
 
-def side_by_side(*schedules):
-    """Return schedules made at the same time: the moves of all their first steps, of all their second ones, ..."""
+def side_by_side(*schedules: Schedule) -> Schedule:
+    """Return the schedules run at the same time: step s holds the moves of step s of each of them."""
     return [[move for moves in together for move in moves] for together in zip_longest(*schedules, fillvalue=[])]
 
 
-def at_once(steps):
+def in_one_step(steps: Schedule) -> Schedule:
     """Return a schedule in which all moves of `steps` are made in a single step."""
     return [[move for moves in steps for move in moves]] if steps else []
 
 
-def backwards(steps):
-    """Return a schedule run backwards, the last step first and each move from dst to src: a reduce of a broadcast."""
+def reverse(steps: Schedule) -> Schedule:
+    """Return the last step first, each move from dst to src: the reverse of a broadcast is a reduce."""
     return [[Move(m.dst, m.src, m.chunk) for m in moves] for moves in reversed(steps)]

@@ -1,31 +1,39 @@
-"""The learner's own machine in the cost model: calibrate it, predict a step of DDP, measure the same step."""
+"""Calibrate the cost model to this machine, predict a step of DDP, and measure the same step."""
 
 import itertools
 import statistics
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from d2lite.costs.alpha_beta import Device, Link, all_reduce_seconds
-from d2lite.costs.step import bucket_sums, predict_step
+from d2lite.costs.step import Step, bucket_sums, predict_step
+from d2lite.costs.workloads import Workload
 from d2lite.meters import Timer
 from d2lite.profiling.fitting import fit_device, fit_link, time_all_reduces
 from d2lite.training.ddp import my_device
 from d2lite.training.from_scratch import sgd
+from d2lite.workers.pool import Workers
 
 __all__ = ["Calibration", "calibrate", "measured_seconds", "predicted_step", "time_steps"]
 
-OTHER_LENGTHS = (0.5, 2.0)  # of what is sent in a calibration, in lengths of the gradients, which are predicted
+OTHER_LENGTHS = (0.5, 2.0)  # a calibration sends these multiples of the gradients, never what is predicted from it
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """`k` ranks of this machine: how fast each computes while all of them do, and the link between them (None: k = 1).
+    """The cost model of `k` ranks on this machine: a device while all ranks compute, and the link between the ranks.
 
-    `overlap` is whether sending goes on beside computing: on GPUs, not where the cores that compute also send.
+    `link` is None for one rank. `overlap` is True if ranks send while they compute: on GPUs, but not on CPUs, where the
+    cores that compute also send.
     """
 
     k: int
@@ -34,12 +42,14 @@ class Calibration:
     overlap: bool
 
 
-def time_steps(make_net, batch_size, num_steps=15, length=None):
-    """Return the times of `num_steps` steps of this rank, each with `batch_size` random images; runs inside a rank.
+def time_steps(
+    make_net: Callable[[], nn.Module], batch_size: int, num_steps: int = 15, length: float | None = None
+) -> list[float]:
+    """Return the seconds of `num_steps` steps of this rank, each with `batch_size` random images.
 
-    With `length` DistributedDataParallel does all its work, but what the ranks sum are other tensors, `length` times as
-    long as the gradients, and each goes on with its own. It warms up with three steps, in which DDP also sorts its
-    buckets.
+    Call it inside a rank. With `length`, DistributedDataParallel does all its work, but the ranks sum other tensors,
+    `length` times as long as the gradients, and each rank updates with its own gradients. Three steps before are not
+    timed; in the second of them DDP rebuilds its buckets in the order in which the gradients became ready.
     """
     device = my_device()
     net = DistributedDataParallel(make_net().to(device))
@@ -57,11 +67,11 @@ def time_steps(make_net, batch_size, num_steps=15, length=None):
     return timer.times[3:]
 
 
-def _others(length):
-    """Return the hook of DDP that sums another tensor than each bucket."""
-    tensors = {}
+def _others(length: float) -> Callable[[Any, dist.GradBucket], torch.futures.Future[torch.Tensor]]:
+    """Return a hook for DDP that sums, for each bucket, another tensor `length` times as long."""
+    tensors: dict[int, torch.Tensor] = {}
 
-    def hook(state, bucket):
+    def hook(state: Any, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         own = bucket.buffer()
         n = max(1, round(length * own.numel()))
         if n not in tensors:
@@ -71,23 +81,36 @@ def _others(length):
     return hook
 
 
-def measured_seconds(workers, make_net, batch_size, num_steps=15, length=None):
-    """Return the time of a step with a minibatch of `batch_size`, all ranks together: that of the slowest rank.
+def measured_seconds(
+    workers: Workers,
+    make_net: Callable[[], nn.Module],
+    batch_size: int,
+    num_steps: int = 15,
+    length: float | None = None,
+) -> float:
+    """Return the measured seconds of a step with a minibatch of `batch_size`, divided among all ranks.
 
-    It is the first quartile of the steps: other programs can only make one slower.
+    A step takes as long as on its slowest rank. The result is the first quartile of the steps: other programs can only
+    make one slower.
     """
     times = workers.run(time_steps, make_net, batch_size // workers.world_size, num_steps, length)
     return statistics.quantiles([max(step) for step in zip(*times, strict=True)], n=4)[0]
 
 
-def calibrate(workers, make_net, workload, batch_sizes, num_steps=15):
-    """Return the Calibration of a pool of ranks: from all-reduces that compute nothing, and from steps.
+def calibrate(
+    workers: Workers,
+    make_net: Callable[[], nn.Module],
+    workload: Workload,
+    batch_sizes: Sequence[int],
+    num_steps: int = 15,
+) -> Calibration:
+    """Return the Calibration of a pool of ranks, from all-reduces without computing and from complete steps.
 
-    `batch_sizes` are those of all ranks together. In each step the ranks send tensors of OTHER_LENGTHS; what the link
-    takes for these is taken off. What else it costs to meet in a training (ranks wait, and must be woken up) is
-    overhead of the device. All-reduces are measured from 1 KiB to twice the gradients' bytes, at least 16 MiB: beyond
-    the caches sending is slower, so that one line does not fit all lengths. Raises ValueError if, three times in a row,
-    the times do not grow with the work.
+    `batch_sizes` count the examples of all ranks together. In each step the ranks send tensors of OTHER_LENGTHS, and
+    the predicted time of the link for these is subtracted. Other costs of synchronisation (ranks wait, and the
+    operating system must wake them) count as overhead of the device. All-reduces are measured from 1 KiB to twice the
+    bytes of the gradients, at least 16 MiB: longer ones do not fit into the caches and are slower, so that one line
+    does not fit all lengths. Raises ValueError if the times do not grow with the work, three times in a row.
     """
     k, link = workers.world_size, None
     if k > 1:
@@ -95,7 +118,7 @@ def calibrate(workers, make_net, workload, batch_sizes, num_steps=15):
         sizes = [1024, 4096, *(longest // 2**i for i in range(8))]
         link = _fitted(lambda: fit_link(workers.run(time_all_reduces, sizes)[0], k).link)
 
-    def fit():
+    def fit() -> Device:
         points = []
         for size, length in itertools.product(batch_sizes, OTHER_LENGTHS):
             step_s = measured_seconds(workers, make_net, size, num_steps, length)
@@ -105,13 +128,15 @@ def calibrate(workers, make_net, workload, batch_sizes, num_steps=15):
     return Calibration(k, _fitted(fit), link, overlap=workers.backend == "nccl")
 
 
-def _sending_seconds(workload, k, link, length):
-    """What a link takes to sum tensors `length` times as long as the gradients over k ranks, bucket by bucket."""
+def _sending_seconds(workload: Workload, k: int, link: Link | None, length: float) -> float:
+    """The predicted time to sum tensors `length` times as long as the gradients over k ranks, bucket by bucket."""
+    if link is None:
+        return 0.0  # one rank sends nothing
     return sum(all_reduce_seconds("ring", k, length * n_bytes, link) for _, n_bytes in bucket_sums(workload))
 
 
-def _fitted(fit):
-    """What `fit` returns; where other programs disturbed it so much that no line fits, it measures again, twice."""
+def _fitted(fit: Callable[[], _T]) -> _T:
+    """Return fit(), which measures; if other programs disturbed it so much that no line fits, try again, twice."""
     for _ in range(2):
         try:
             return fit()
@@ -120,7 +145,7 @@ def _fitted(fit):
     return fit()
 
 
-def predicted_step(calibration, workload, batch_size):
-    """Return the predicted Step of the calibrated ranks with a minibatch of `batch_size` together."""
-    k = calibration.k
-    return predict_step(workload, batch_size / k, k, calibration.device, calibration.link, overlap=calibration.overlap)
+def predicted_step(calibration: Calibration, workload: Workload, batch_size: int) -> Step:
+    """Return the predicted Step of the calibrated ranks with a minibatch of `batch_size`, divided among them."""
+    k, link = calibration.k, calibration.link or Link(0.0, 1.0)  # one rank sends nothing: any link will do
+    return predict_step(workload, batch_size / k, k, calibration.device, link, overlap=calibration.overlap)

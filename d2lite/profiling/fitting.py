@@ -1,14 +1,15 @@
-"""The learner's machine in numbers: a link from the times of all-reduces, a device from the times of steps."""
+"""Fit the cost model to measured times: a link to the times of all-reduces, a device to the times of steps."""
 
 import math
 import statistics
 import time
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
 
-from d2lite._checks import positive_int
+from d2lite._checks import whole_number
 from d2lite.costs.alpha_beta import Device, Link, all_reduce_seconds
 from d2lite.devices import synchronize
 
@@ -20,9 +21,9 @@ CACHE_N_BYTES = 2**26  # more than fits into the caches of one core
 
 @dataclass(frozen=True)
 class Fit:
-    """A fitted Link with the standard errors of both numbers, and how far a measurement lies from the fit on average.
+    """A fitted Link, the standard errors of its latency and bandwidth, and the misfit.
 
-    `misfit` is the root of the mean square of (measured - fitted) / measured.
+    `misfit` is the root mean square of (measured - fitted) / measured.
     """
 
     link: Link
@@ -30,7 +31,7 @@ class Fit:
     bandwidth_error_bytes_per_s: float
     misfit: float
 
-    def __str__(self):
+    def __str__(self) -> str:
         latency, bandwidth = 1e6 * self.link.latency_s, self.link.bandwidth_bytes_per_s / 1e6
         return (
             f"latency {latency:.1f} ± {1e6 * self.latency_error_s:.1f} µs, bandwidth {bandwidth:,.0f} ± "
@@ -38,11 +39,12 @@ class Fit:
         )
 
 
-def time_all_reduces(sizes=SIZES, repeats=15):
+def time_all_reduces(sizes: Iterable[int] = SIZES, repeats: int = 15) -> list[tuple[int, float]]:
     """Return [(n_bytes, seconds)], times of float32 all-reduces of the current process group.
 
-    Each is the first quartile of `repeats`: other programs can only make it slower. As in a training, other data went
-    through the caches before. Runs inside a rank: `Workers(2).run(time_all_reduces)[0]` is for `fit_link`.
+    Each time is the first quartile of `repeats` all-reduces: other programs can only make one slower. Before each
+    all-reduce other data pass through the caches, as they do in training. Call it inside a rank:
+    `Workers(2).run(time_all_reduces)[0]` is the input of `fit_link`.
     """
     device = torch.device("cuda") if dist.get_backend() == "nccl" else torch.device("cpu")
     measurements, other = [], torch.zeros(CACHE_N_BYTES // 4, device=device)
@@ -62,21 +64,22 @@ def time_all_reduces(sizes=SIZES, repeats=15):
     return measurements
 
 
-def fit_link(measurements, k=2, algorithm="ring", name="fitted"):
+def fit_link(
+    measurements: Iterable[tuple[float, float]], k: int = 2, algorithm: str = "ring", name: str = "fitted"
+) -> Fit:
     """Return the Fit of a Link to [(n_bytes, seconds)], times of all-reduces over k devices.
 
-    All formulas are a * latency + b * n_bytes / bandwidth, so this is a straight line, fitted by least squares of the
-    relative errors: a millisecond counts for more on a short message than on a long one. Errors are those of a linear
-    regression. A latency below zero by no more than two errors is zero. Raises ValueError for fewer than three
-    measurements or two sizes, numbers that are not positive, and a line with a latency further below zero or a time
-    that does not grow with the bytes.
+    Every formula of all_reduce_seconds is a * latency + b * n_bytes / bandwidth, a straight line in n_bytes. The line
+    is fitted by least squares of the relative errors, so that short messages count as much as long ones. The standard
+    errors are those of a linear regression. A latency below zero by at most two standard errors is set to zero.
+
+    Raises ValueError for fewer than three measurements, fewer than two sizes, numbers that are not positive, one
+    device, a latency further below zero, or times that do not grow with the bytes.
     """
-    positive_int("k", k)
-    if k == 1:
-        raise ValueError("k: expected 2 devices or more, got 1: one device sends nothing.")
+    whole_number("k", k, 2, hint="One device sends nothing.", expected="2 devices or more")
     points = _checked(measurements, "n_bytes", "time_all_reduces() measures ten sizes.")
-    latencies = all_reduce_seconds(algorithm, k, 0, Link(1.0, 1.0))  # how many latencies,
-    traffic = all_reduce_seconds(algorithm, k, 1, Link(0.0, 1.0))  # and how many times the bytes, an all-reduce takes
+    latencies = all_reduce_seconds(algorithm, k, 0, Link(1.0, 1.0))  # the latencies in one all-reduce,
+    traffic = all_reduce_seconds(algorithm, k, 1, Link(0.0, 1.0))  # and the bytes on the link, per byte of the tensor
     values, errors, misfit = _line([(latencies, traffic * n_bytes, seconds) for n_bytes, seconds in points])
     (latency_s, s_per_byte), (latency_error_s, s_per_byte_error) = values, errors
     if s_per_byte <= 0:
@@ -88,17 +91,17 @@ def fit_link(measurements, k=2, algorithm="ring", name="fitted"):
             f"measurements: expected a latency of 0 or more, the line gives {1e6 * latency_s:.3g} ± "
             f"{1e6 * latency_error_s:.3g} µs. Measure short messages as well (1 KiB), and each more often."
         )
-    if latency_s < 0:  # not to be told from zero
+    if latency_s < 0:  # zero within its error
         latency_s, s_per_byte = 0.0, _through_zero([(traffic * n_bytes, seconds) for n_bytes, seconds in points])
     link = Link(latency_s, 1 / s_per_byte, name, f"least squares of {len(points)} all-reduces over {k} devices")
     return Fit(link, latency_error_s, s_per_byte_error / s_per_byte**2, misfit)
 
 
-def fit_device(measurements, flops, name="fitted"):
-    """Return a Device from [(batch_size, seconds)], times of steps on one device, `flops` for each example.
+def fit_device(measurements: Iterable[tuple[float, float]], flops: float, name: str = "fitted") -> Device:
+    """Return a Device from [(batch_size, seconds)], times of steps on one device; `flops` is the cost of one example.
 
-    The line is overhead + examples * flops / rate, fitted as in fit_link; where its overhead would be below zero, it is
-    zero. Raises ValueError for too few measurements, or a time that does not grow with the examples.
+    The line is overhead_s + batch_size * flops / flops_per_s, fitted as in `fit_link`. An overhead below zero is set to
+    zero. Raises ValueError for measurements as in `fit_link`, or times that do not grow with the examples.
     """
     points = _checked(measurements, "batch_size", "Three batch sizes will do.")
     (overhead_s, s_per_flop), _, _ = _line([(1.0, flops * size, seconds) for size, seconds in points])
@@ -109,7 +112,7 @@ def fit_device(measurements, flops, name="fitted"):
     return Device(1 / s_per_flop, overhead_s, name, f"least squares of {len(points)} steps on one device")
 
 
-def _checked(measurements, what, hint):
+def _checked(measurements: Iterable[tuple[float, float]], what: str, hint: str) -> list[tuple[float, float]]:
     points = [(float(size), float(seconds)) for size, seconds in measurements]
     if len(points) < 3 or len({size for size, _ in points}) < 2:
         raise ValueError(
@@ -121,10 +124,10 @@ def _checked(measurements, what, hint):
     return points
 
 
-def _line(rows):
-    """Fit u * x + v * y = seconds to rows (x, y, seconds); return (u, v), their standard errors, and the misfit."""
-    X = torch.tensor([[x / s, y / s] for x, y, s in rows], dtype=torch.float64)  # relative errors: all sides over s
-    scale = X.norm(dim=0)  # columns of one size: bytes and seconds differ by many powers of ten
+def _line(rows: Sequence[tuple[float, float, float]]) -> tuple[list[float], list[float], float]:
+    """Fit u * x + v * y = seconds to rows (x, y, seconds); return [u, v], their standard errors, and the misfit."""
+    X = torch.tensor([[x / s, y / s] for x, y, s in rows], dtype=torch.float64)  # relative errors: all is divided by s
+    scale = X.norm(dim=0)  # columns of equal norm: x and y can differ by many powers of ten
     X = X / scale
     solution = torch.linalg.lstsq(X, torch.ones(len(rows), 1, dtype=torch.float64)).solution[:, 0]
     residuals = 1 - X @ solution
@@ -133,7 +136,7 @@ def _line(rows):
     return (solution / scale).tolist(), errors.tolist(), math.sqrt(square / len(rows))
 
 
-def _through_zero(rows):
-    """Fit v * y = seconds to rows (y, seconds), of relative errors too."""
+def _through_zero(rows: Sequence[tuple[float, float]]) -> float:
+    """Fit v * y = seconds to rows (y, seconds), by least squares of the relative errors, too."""
     ratios = [y / seconds for y, seconds in rows]
     return sum(ratios) / sum(ratio**2 for ratio in ratios)

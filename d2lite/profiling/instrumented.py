@@ -1,14 +1,19 @@
-"""Real steps with a clock beside them: in the threads of `train_batch`, and on real ranks with DDP."""
+"""Real steps, recorded: in the threads of `train_batch`, and on real ranks with DDP."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from d2lite.collectives.on_devices import all_reduce
 from d2lite.models import lenet
 from d2lite.parallel import parallel_apply
-from d2lite.profiling.recorder import Recorder
+from d2lite.profiling.recorder import Moment, Recorder
+from d2lite.trace import Event
 from d2lite.training.ddp import my_device, my_shard
 from d2lite.training.from_scratch import sgd
 from d2lite.training.sharding import split_batch
@@ -16,22 +21,22 @@ from d2lite.training.sharding import split_batch
 __all__ = ["record_buckets", "record_ddp", "record_train_batch"]
 
 
-def record_buckets(net, recorder):
-    """Let a DistributedDataParallel note when each bucket is ready and when its all-reduce has ended.
+def record_buckets(net: DistributedDataParallel, recorder: Recorder) -> list[Moment]:
+    """Record when each bucket of a DistributedDataParallel becomes ready and when its all-reduce has ended.
 
-    Returns the list to which the ends are appended; it stays empty on one rank, which sends nothing.
+    Returns the list to which the end of each all-reduce is appended. It stays empty on one rank, which sends nothing.
     """
-    sent = []
+    sent: list[Moment] = []
 
-    def hook(state, bucket):
+    def hook(state: Any, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         buffer, name = bucket.buffer(), f"bucket {bucket.index()}"
         start = recorder.lap("backward", f"backward {bucket.index()}")
         if dist.get_world_size() == 1:
-            alone = torch.futures.Future()
+            alone: torch.futures.Future[torch.Tensor] = torch.futures.Future()
             alone.set_result(buffer)
             return alone
 
-        def done(future):
+        def done(future: torch.futures.Future[list[torch.Tensor]]) -> torch.Tensor:
             sent.append(recorder.mark())
             recorder.add("all_reduce", name, start, sent[-1], buffer.nbytes)
             return future.value()[0]
@@ -43,11 +48,17 @@ def record_buckets(net, recorder):
     return sent
 
 
-def record_ddp(make_net, next_batch, num_steps, lr=0.01, bucket_cap_mb=25):
+def record_ddp(
+    make_net: Callable[[], nn.Module],
+    next_batch: Callable[[], tuple[torch.Tensor, torch.Tensor]],
+    num_steps: int,
+    lr: float = 0.01,
+    bucket_cap_mb: float = 25,
+) -> list[list[Event]]:
     """Train on the ranks of the current process group and return the recorded steps of this rank.
 
-    `next_batch()` returns a global minibatch X, y, of which each rank takes its shard; that is the part "data". Runs
-    inside a rank: `step_times(workers.run(record_ddp, make_net, next_batch, 20))`.
+    `next_batch()` returns a global minibatch X [b, ...], y [b]; each rank takes its shard. Both together are the part
+    "data" of the step. Call it inside a rank: `step_times(workers.run(record_ddp, make_net, next_batch, 20))`.
     """
     recorder = Recorder(dist.get_rank(), [my_device()])
     net = DistributedDataParallel(make_net().to(my_device()), bucket_cap_mb=bucket_cap_mb)
@@ -70,17 +81,25 @@ def record_ddp(make_net, next_batch, num_steps, lr=0.01, bucket_cap_mb=25):
     return recorder.steps
 
 
-def record_train_batch(X, y, device_params, devices, lr, recorder):
-    """Take the step of `train_batch` and note it in `recorder`, a Recorder of these devices: a lane for each.
+def record_train_batch(
+    X: torch.Tensor,
+    y: torch.Tensor,
+    device_params: Sequence[Sequence[torch.Tensor]],
+    devices: Sequence[torch.device],
+    lr: float,
+    recorder: Recorder,
+) -> None:
+    """Take the step of `train_batch` and record it in `recorder`, a Recorder of these devices, in one lane per device.
 
-    The five moves are those of `train_batch`, with the clock read in between. The caller's thread cuts, adds and
-    updates for all devices; a replica that is ready before the slowest one waits.
+    The step is that of `train_batch`, with the clock read in between: cut the minibatch, compute the gradients of each
+    shard, add them, update each replica. A replica that is ready before the slowest one waits for it. With more
+    replicas than cores, a replica also waits for a core.
     """
     lanes, begin = range(len(devices)), recorder.begin()
     X_shards, y_shards = split_batch(X, y, devices)
     given = [recorder.mark(i) for i in lanes]
 
-    def replica(i, X, y, params):
+    def gradients(i: int, X: torch.Tensor, y: torch.Tensor, params: Sequence[torch.Tensor]) -> Moment:
         for param in params:
             param.grad = None
         start = recorder.mark(i)
@@ -94,18 +113,22 @@ def record_train_batch(X, y, device_params, devices, lr, recorder):
         recorder.add("backward", "backward", forward, backward, lane=i)
         return backward
 
-    ready = parallel_apply(replica, list(zip(lanes, X_shards, y_shards, device_params, strict=True)), devices)
+    ready = parallel_apply(gradients, list(zip(lanes, X_shards, y_shards, device_params, strict=True)), devices)
     together = [recorder.mark(i) for i in lanes]
-    for i in range(len(device_params[0])):
-        all_reduce([params[i].grad for params in device_params], op="sum")
+    grads = [[param.grad for param in params if param.grad is not None] for params in device_params]
+    for tensors in zip(*grads, strict=True):
+        all_reduce(tensors, op="sum")
     summed = [recorder.mark(i) for i in lanes]
-    n_bytes = sum(param.grad.nbytes for param in device_params[0])
-    for i, params in enumerate(device_params):
+    n_bytes = sum(grad.nbytes for grad in grads[0])
+
+    def update(i: int, params: Sequence[torch.Tensor]) -> None:
         start = recorder.mark(i)
         sgd(params, lr, len(X))
         recorder.add("update", "update", start, recorder.mark(i), lane=i)
         if len(devices) > 1:
             recorder.add("wait", "wait for the slowest", ready[i], together[i], lane=i)
             recorder.add("all_reduce", "all gradients", together[i], summed[i], n_bytes, lane=i)
-            recorder.add("wait", "wait for its turn", summed[i], start, lane=i)
+            recorder.add("wait", "wait for a core", summed[i], start, lane=i)
+
+    parallel_apply(update, list(enumerate(device_params)), devices)
     recorder.end()

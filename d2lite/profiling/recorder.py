@@ -1,60 +1,88 @@
 """Recorder: a clock for the parts of a step, on CPUs and on GPUs."""
 
 import time
+from collections.abc import Callable, Iterable
 
 import torch
 
 from d2lite.devices import synchronize
 from d2lite.trace import Event
 
-__all__ = ["Recorder"]
+__all__ = ["Moment", "Recorder"]
+
+Moment = float | tuple[int, torch.cuda.Event]  # seconds, or (index of the device, CUDA event)
 
 
 class Recorder:
-    """Notes what is done in each step, as Events on the clock of this machine, which all its processes share.
+    """Record what is done in each step as Events: `begin()`, then `lap(kind)` after each part, then `end()`.
 
-    `begin()` a step, then after each thing done `lap(kind)`: it lasted since the lap before. On a GPU, moments are CUDA
-    events of its current stream: the GPU waits for them only in `begin` and `end`. `steps` holds a list of Events for
-    each step. In a process of its own a recorder is for one rank and one device; with several devices (threads), for
-    lane 0, 1, ...
+    A lap lasts from the lap before it to now. `steps` holds one list of Events per step. Times are seconds on
+    time.perf_counter, which is the same clock in all processes of a machine (Python's documentation). On a GPU a moment
+    is a CUDA event on the current stream, and the program waits for the GPU only in `begin` and `end`.
+
+    In a process of its own a recorder is for one rank and one device. With several devices, each in its own thread, it
+    has one lane per device: 0, 1, ...
+
+    Args:
+        rank: the rank of this process; lane i is shown as rank + i.
+        devices: the devices that compute, one per lane.
+        clock: a function that returns seconds.
+
+    Raises:
+        RuntimeError: if the name of a device is none of torch's.
+
+    Example:
+        >>> recorder = Recorder()
+        >>> start = recorder.begin()
+        >>> total = sum(range(1000))
+        >>> end_of_forward = recorder.lap("forward")
+        >>> recorder.end()
+        >>> [(event.rank, event.kind, event.end_s >= event.start_s) for event in recorder.steps[0]]
+        [(0, 'forward', True)]
     """
 
-    def __init__(self, rank=0, devices=("cpu",), clock=time.perf_counter):
+    def __init__(
+        self,
+        rank: int = 0,
+        devices: Iterable[torch.device | str] = ("cpu",),
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
         self.rank, self.devices, self.clock = rank, [torch.device(device) for device in devices], clock
-        self.steps = []
+        self.steps: list[list[Event]] = []
 
-    def begin(self):
-        """Begin a step, when the devices have done all that was asked of them; return this moment on each."""
+    def begin(self) -> list[Moment]:
+        """Begin a step when the devices have completed all queued work; return this moment on each device."""
         synchronize(self.devices)
-        self._origin_s, self._spans = self.clock(), []
+        self._origin_s = self.clock()
+        self._spans: list[tuple[int, str, str, Moment, Moment, int]] = []
         self._origins = [self.mark(i) for i in range(len(self.devices))]
         self._last = self._origins[0]
         return self._origins
 
-    def mark(self, i=0):
-        """Return this moment on the i-th device: seconds, or on a GPU (its number, a CUDA event)."""
+    def mark(self, i: int = 0) -> Moment:
+        """Return this moment on the i-th device: seconds, or on a GPU (i, a CUDA event)."""
         if self.devices[i].type != "cuda":
             return self.clock()
         event = torch.cuda.Event(enable_timing=True)
         event.record(torch.cuda.current_stream(self.devices[i]))
         return i, event
 
-    def lap(self, kind, name=None):
-        """Note that since the last lap `kind` was done; return this moment."""
+    def lap(self, kind: str, name: str | None = None) -> Moment:
+        """Record that `kind` was done since the last lap; return this moment."""
         start, self._last = self._last, self.mark()
         self.add(kind, name or kind, start, self._last)
         return self._last
 
-    def skip(self, moment):
-        """Begin the next lap at `moment`: what was done between it and the last one is noted elsewhere, or nothing."""
+    def skip(self, moment: Moment) -> None:
+        """Let the next lap start at `moment`, so that the time between the last lap and `moment` is in no lap."""
         self._last = moment
 
-    def add(self, kind, name, start, end, n_bytes=0, lane=0):
-        """Note a span between two moments, from any thread; `lane` is the device's number where there are several."""
+    def add(self, kind: str, name: str, start: Moment, end: Moment, n_bytes: int = 0, lane: int = 0) -> None:
+        """Record a span between two moments, from any thread; `lane` is the index of the device among several."""
         self._spans.append((self.rank + lane, kind, name, start, end, n_bytes))
 
-    def end(self):
-        """End the step, when the devices have done all of it."""
+    def end(self) -> None:
+        """End the step when the devices have completed all of it, and append its Events to `steps`."""
         synchronize(self.devices)
         self.steps.append(
             [
@@ -63,8 +91,10 @@ class Recorder:
             ]
         )
 
-    def _seconds(self, moment):
+    def _seconds(self, moment: Moment) -> float:
         if not isinstance(moment, tuple):
             return moment
         i, event = moment
-        return self._origin_s + self._origins[i][1].elapsed_time(event) / 1e3
+        origin = self._origins[i]
+        assert isinstance(origin, tuple)  # both are of the i-th device, a GPU
+        return self._origin_s + origin[1].elapsed_time(event) / 1e3

@@ -1,50 +1,58 @@
-"""Where the time of a step went, from what a Recorder noted; pure."""
+"""Where the time of a step went, computed from the Events of a Recorder; pure."""
 
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from d2lite.profiling.critical_path import cut_waits
+from d2lite.trace import Event
 
 __all__ = ["PARTS", "StepTimes", "merged_step", "step_parts", "step_times"]
 
-# what is done -> the part of the step that it counts for; where two things go on at once, the first part has the time
-PARTS = ("compute", "data", "communication", "wait")
-_PART = {"forward": "compute", "backward": "compute", "update": "compute", "data": "data"}
+PARTS = ("compute", "data", "communication", "wait")  # where two overlap, the time counts for the first of them
+_PART = {"forward": "compute", "backward": "compute", "update": "compute", "data": "data"}  # kind of Event -> part
 _PART |= {"all_reduce": "communication", "wait": "wait"}
+
+_Steps = Sequence[Sequence[Sequence[Event]]]  # [rank][step][i], as Workers.run(record_ddp, ...) returns them
 
 
 @dataclass(frozen=True)
 class StepTimes:
-    """Where the time of one rank's steps went: `seconds` is the median of a whole step.
+    """Where the time of one rank's steps went: `seconds` is the median time of a step.
 
-    `parts` holds seconds of PARTS and of "other" (what no lap noted), each the mean over the middle half of the steps,
-    by their whole time: like a median it does not heed outliers, and unlike medians the parts add up, to `middle_s`.
+    `parts` holds the seconds of PARTS and of "other", the time that no lap recorded. Each is a mean over the middle
+    half of the steps, sorted by their time. Like a median this ignores outliers; unlike medians, the parts add up to
+    the mean time of these steps, `middle_s`.
     """
 
     rank: int
     seconds: float
     middle_s: float
-    parts: dict
+    parts: dict[str, float]
     num_steps: int
 
-    def __str__(self):
-        shares = ", ".join(f"{name} {1e3 * s:.1f}" for name, s in self.parts.items() if name != "other")
-        noted = 1 - self.parts["other"] / self.middle_s
-        return f"rank {self.rank}: {1e3 * self.seconds:.1f} ms a step = {shares} ms ({noted:.0%} of it noted)"
+    def __str__(self) -> str:
+        parts = ", ".join(f"{name} {1e3 * s:.1f}" for name, s in self.parts.items() if name != "other")
+        recorded = 1 - self.parts["other"] / self.middle_s
+        return f"rank {self.rank}: {1e3 * self.seconds:.1f} ms per step = {parts} ms ({recorded:.0%} of it recorded)"
 
 
-def merged_step(recorded, i=-1):
-    """Return the Events of the i-th step of all ranks, since its first start, and with waiting apart from sending.
+def merged_step(recorded: _Steps, i: int = -1) -> list[Event]:
+    """Return the Events of the i-th step of all ranks, in seconds since its first start, with waiting cut from sending.
 
     `recorded` holds each rank's `steps`, as Workers.run returns them.
     """
-    events = cut_waits([event for steps in recorded for event in steps[i]])
+    events = _without_waits(recorded, i)
     start_s = min(event.start_s for event in events)
     return [replace(e, start_s=e.start_s - start_s, end_s=e.end_s - start_s) for e in events]
 
 
-def step_parts(events, rank):
-    """Return {part: seconds} of one rank: each moment counts once, for the first of PARTS that goes on then."""
+def _without_waits(recorded: _Steps, i: int) -> list[Event]:
+    return cut_waits([event for steps in recorded for event in steps[i]])
+
+
+def step_parts(events: Sequence[Event], rank: int) -> dict[str, float]:
+    """Return {part: seconds} of one rank; a moment in which several parts overlap counts for the first of PARTS."""
     mine = [event for event in events if event.rank == rank]
     edges = sorted({moment for event in mine for moment in (event.start_s, event.end_s)})
     seconds = dict.fromkeys(PARTS, 0.0)
@@ -57,20 +65,19 @@ def step_parts(events, rank):
     return seconds
 
 
-def step_times(recorded, warm_up=3):
-    """Return the StepTimes of each rank, the first `warm_up` steps left out.
+def step_times(recorded: _Steps, warm_up: int = 3) -> list[StepTimes]:
+    """Return the StepTimes of each rank, without the first `warm_up` steps.
 
-    A step lasts until the next one begins (the last: until its last event has ended). Raises ValueError for fewer than
-    three steps after the warm-up.
+    A step lasts until the next one begins, the last step until its last event has ended. Raises ValueError for fewer
+    than three steps after the warm-up.
     """
     if min(map(len, recorded)) < warm_up + 3:
         raise ValueError(f"recorded: expected {warm_up} + 3 steps or more of each rank, got {min(map(len, recorded))}.")
-    num_steps = len(recorded[0])
-    merged = [cut_waits([event for steps in recorded for event in steps[i]]) for i in range(warm_up, num_steps)]
+    merged = [_without_waits(recorded, i) for i in range(warm_up, len(recorded[0]))]
     return [_times_of(rank, merged) for rank in sorted({event.rank for event in merged[0]})]
 
 
-def _times_of(rank, merged):
+def _times_of(rank: int, merged: list[list[Event]]) -> StepTimes:
     starts = [min(e.start_s for e in events if e.rank == rank) for events in merged]
     ends = [*starts[1:], max(e.end_s for e in merged[-1] if e.rank == rank)]
     steps = []

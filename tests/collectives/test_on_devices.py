@@ -213,7 +213,7 @@ one, row = torch.ones(3), torch.zeros(6)
         (lambda: all_reduce([one], per_host=1), ValueError, 'per_host: expected None, since only "two-level"'),
         (lambda: broadcast([one], 1), ValueError, "src: expected a device from 0 to 0, got 1"),
         (lambda: broadcast([one], -1), ValueError, "src: expected a device from 0 to 0, got -1"),
-        (lambda: reduce([one], 0.0), TypeError, r"dst: expected the number of a device, got 0.0 \(float\)"),
+        (lambda: reduce([one], 0.0), TypeError, r"dst: expected a device from 0 to 0, got 0.0 \(float\)"),
         (lambda: all_gather([]), ValueError, "tensors: expected a list of tensors"),
         (lambda: all_gather(one), ValueError, "tensors: expected a list of tensors"),
         (lambda: reduce([one, None]), TypeError, r"tensors\[1\]: expected a tensor, got NoneType"),

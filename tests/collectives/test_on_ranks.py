@@ -78,7 +78,7 @@ def pool():
         yield pool
 
 
-def test_torch_distributed_says_the_same(pool):
+def test_torch_distributed_has_the_same_results(pool):
     found = pool.run(by_gloo, (2, 3, 4), CASES)
     for k in (2, 3, 4):
         for dtype, shape in CASES:
@@ -108,7 +108,7 @@ def test_torch_distributed_says_the_same(pool):
                     assert torch.equal(tensor.reshape(-1).tensor_split(k)[rank], total)
 
 
-def test_ranks_carry_out_the_same_plans_bit_for_bit(pool):
+def test_ranks_execute_the_same_plans_bit_for_bit(pool):
     cases = [(torch.float32, (1000,)), (torch.bfloat16, (7,)), (torch.int64, (2, 3)), (torch.float64, ())]
     found = pool.run(by_plans, cases, ALGORITHMS)
     assert len(found[0]) == len(ALGORITHMS) * (3 * 3 + 2)

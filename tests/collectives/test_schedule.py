@@ -7,12 +7,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from d2lite.collectives import all_pairs, hierarchical, naive, parameter_server, ring, tree
 from d2lite.collectives.execute import exchange, execute
-from d2lite.collectives.hierarchical import hosts_of, two_level_reduce_scatter
+from d2lite.collectives.hierarchical import hierarchical_reduce_scatter, hosts_of
 from d2lite.collectives.on_devices import all_gather, all_reduce, broadcast, reduce, reduce_scatter
 from d2lite.collectives.planner import ALGORITHMS, COLLECTIVES, cut, make_plan
 from d2lite.collectives.ring import ring_all_gather, ring_reduce_scatter
-from d2lite.collectives.schedule import Move, Plan, at_once, backwards, relabel, side_by_side
+from d2lite.collectives.schedule import Move, Plan, in_one_step, relabel, reverse, side_by_side
 from d2lite.collectives.tree import tree_broadcast, tree_reduce, tree_scatter
 from d2lite.costs.alpha_beta import lower_bound_n_bytes
 from d2lite.trace import Send, Trace
@@ -78,7 +79,7 @@ def test_bytes_of_the_ring_are_the_exact_sums_of_its_chunks(k, n):
     sizes = trace.chunk_n_bytes
     assert sizes == [4 * len(part) for part in torch.zeros(n).tensor_split(k)]
     assert trace.sent_n_bytes() == [2 * 4 * n - sizes[i] - sizes[(i + 1) % k] for i in range(k)]
-    assert all({send.dst for send in sends} == set(range(k)) for sends in trace.steps)  # nobody waits
+    assert all({send.dst for send in sends} == set(range(k)) for sends in trace.steps)  # no device waits
 
 
 @pytest.mark.parametrize("algorithm", BOUND)
@@ -119,7 +120,7 @@ def test_two_levels_cross_hosts_with_little(k, per_host):
     trace = trace_of("all_reduce", "two-level", k, 360, per_host=per_host)
     hosts = k // per_host
     crossing = [s for s in trace.sends if s.src // per_host != s.dst // per_host]
-    assert sum(s.n_bytes for s in crossing) == hosts * lower_bound_n_bytes(hosts, 4 * 360)  # as a ring of one a host
+    assert sum(s.n_bytes for s in crossing) == hosts * lower_bound_n_bytes(hosts, 4 * 360)  # as one ring of all hosts
     assert len(trace.steps) == 2 * (per_host - 1 + hosts - 1)
 
 
@@ -127,7 +128,7 @@ def test_hosts():
     assert hosts_of(8) == [[0, 1, 2, 3], [4, 5, 6, 7]] and hosts_of(6, 2) == [[0, 1], [2, 3], [4, 5]]
     assert hosts_of(1) == [[0]] and hosts_of(5) == [[0], [1], [2], [3], [4]] and len(hosts_of(9)) == 3
     with pytest.raises(ValueError, match=r"per_host: expected a divisor of 8 \(devices\), got 3"):
-        two_level_reduce_scatter(8, 3)
+        hierarchical_reduce_scatter(8, 3)
     with pytest.raises(ValueError, match="per_host: expected a whole number from 1 to 2, got 4"):
         hosts_of(2, 4)
 
@@ -144,11 +145,18 @@ def test_the_tree_crosses_the_list_once():
     assert tree_scatter(4, 1) == [[(1, 3, 3), (1, 3, 0)], [(1, 2, 2), (3, 0, 0)]]
 
 
+@pytest.mark.parametrize("module", [naive, tree, parameter_server, ring, hierarchical, all_pairs])
+def test_a_schedule_has_the_name_of_its_file_and_its_collective(module):
+    file, names = module.__name__.split(".")[-1], set(module.__all__) - {"hosts_of"}
+    assert names and all(name.startswith(f"{file}_") for name in names)
+    assert all(name.endswith(("_broadcast", "_reduce", "_scatter", "_all_gather", "_gather")) for name in names)
+
+
 def test_putting_schedules_together():
     one, two = [[Move(0, 1, 0)]], [[Move(1, 0, 0)], [Move(0, 1, 1)]]
     assert side_by_side(one, two) == [[(0, 1, 0), (1, 0, 0)], [(0, 1, 1)]] and side_by_side() == []
-    assert at_once(two) == [[(1, 0, 0), (0, 1, 1)]] and at_once([]) == []
-    assert backwards(two) == [[(1, 0, 1)], [(0, 1, 0)]]
+    assert in_one_step(two) == [[(1, 0, 0), (0, 1, 1)]] and in_one_step([]) == []
+    assert reverse(two) == [[(1, 0, 1)], [(0, 1, 0)]]
     assert relabel(two, [5, 7]) == [[(7, 5, 0)], [(5, 7, 1)]] and relabel([]) == []
     assert relabel(two, chunks=[[2, 3], []]) == [[(1, 0, 2), (1, 0, 3)], []]
 
@@ -201,7 +209,7 @@ def test_an_empty_trace():
         (("reduce", "Ring", 2), ValueError, "algorithm: expected one of naive, tree, .*, got 'Ring'"),
         (("reduce", "ring", 0), ValueError, "k: expected a positive whole number, got 0"),
         (("reduce", "ring", 2, 2), ValueError, "root: expected a device from 0 to 1, got 2"),
-        (("reduce", "ring", 2, True), TypeError, "root: expected the number of a device, got True"),
+        (("reduce", "ring", 2, True), TypeError, r"root: expected a device from 0 to 1, got True \(bool\)"),
         (("reduce", "two-level", 4, 0, 3), ValueError, "per_host: expected a divisor of 4"),
     ],
 )  # fmt: skip

@@ -13,7 +13,7 @@ LENET = named_workload("LeNet")
 
 
 class Ranks:
-    """Stands for a pool: answers with made-up times instead of measuring."""
+    """A pool that returns made-up times instead of measuring."""
 
     backend = "gloo"
 
@@ -40,7 +40,7 @@ def test_what_is_put_in_comes_out():
     assert math.isclose(LENET.flops / found.device.flops_per_s, 0.001, rel_tol=1e-6)
     assert math.isclose(found.link.latency_s, 1e-4, rel_tol=1e-6)
     assert math.isclose(found.link.bandwidth_bytes_per_s, 1e9, rel_tol=1e-6)
-    assert set(ranks.sent) == {0.5, 2.0}  # no step that sends what is predicted is part of a calibration
+    assert set(ranks.sent) == {0.5, 2.0}  # a calibration never sends what is predicted from it
     expected = 0.004 + 0.001 * 50 + 2 * link.seconds(LENET.total_n_bytes / 2)
     assert math.isclose(predicted_step(found, LENET, 100).seconds, expected, rel_tol=1e-6)
 

@@ -9,7 +9,7 @@ from d2lite.profiling.critical_path import critical_path, cut_waits, idle_events
 from d2lite.trace import Event
 
 MB = 1_000_000
-# rank 1 computes longer; the all-reduce begins when it has come
+# rank 1 computes longer; the all-reduce begins when it has arrived
 STEP = [
     Event(0, "forward", "forward", 0.0, 1.0),
     Event(0, "backward", "backward 0", 1.0, 3.0),
@@ -26,13 +26,13 @@ def names(chain):
     return [(event.rank, event.name) for event in chain]
 
 
-def test_the_chain_goes_through_the_rank_that_came_last():
+def test_the_chain_goes_through_the_rank_that_arrived_last():
     expected = [(1, "forward"), (1, "backward 0"), (1, "bucket 0"), (0, "update")]
     assert names(critical_path(STEP)) == expected
     assert names(critical_path(cut_waits(STEP))) == expected
 
 
-def test_waiting_is_cut_off_where_the_last_rank_comes():
+def test_waiting_is_cut_off_where_the_last_rank_arrives():
     found = cut_waits(STEP)
     assert [event for event in found if event.kind == "wait"] == [Event(0, "wait", "wait, bucket 0", 3.0, 5.0)]
     assert Event(0, "all_reduce", "bucket 0", 5.0, 6.0, MB) in found
@@ -58,8 +58,8 @@ rounds = st.integers(1, 4).flatmap(lambda n: st.lists(st.lists(times, min_size=n
 
 
 @given(rounds=rounds, send_s=times)
-def test_in_steps_with_meetings_the_chain_has_no_gap(rounds, send_s):
-    """Ranks compute, meet, compute, ...: rounds[i][rank] is the i-th computing time."""
+def test_in_steps_with_collectives_the_chain_has_no_gap(rounds, send_s):
+    """Ranks compute, all-reduce, compute, ...: rounds[i][rank] is the i-th computing time."""
     events, free = [], [0.0] * len(rounds[0])
     for i, computing in enumerate(rounds):
         come = [begin + seconds for begin, seconds in zip(free, computing, strict=True)]

@@ -12,7 +12,7 @@ from d2lite.trace import Event
 
 
 class Clock:
-    """A clock that stands still until it is told how long something took."""
+    """A clock that a test sets."""
 
     def __init__(self):
         self.now = 100.0
@@ -50,7 +50,7 @@ def test_the_parts_are_what_was_done_and_add_up_to_the_wall(steps):
     walls = sorted(sum(took for _, took in step) for step in steps)
     assert times.seconds == pytest.approx(sorted(walls)[len(walls) // 2] if len(walls) % 2 else _middle(walls))
     assert sum(times.parts.values()) == pytest.approx(times.middle_s)
-    assert abs(times.parts["other"]) < 1e-6 * times.middle_s  # every lap was noted
+    assert abs(times.parts["other"]) < 1e-6 * times.middle_s  # every lap was recorded
     assert times.num_steps == len(steps)
 
 
@@ -58,7 +58,7 @@ def _middle(walls):
     return (walls[len(walls) // 2 - 1] + walls[len(walls) // 2]) / 2
 
 
-def test_what_nobody_noted_is_said():
+def test_time_that_no_lap_recorded_is_shown():
     clock = Clock()
     recorder = Recorder(0, clock=clock)
     for _ in range(4):
@@ -70,7 +70,7 @@ def test_what_nobody_noted_is_said():
     (times,) = step_times([recorder.steps], warm_up=1)
     assert times.seconds == 4.0 and times.parts["compute"] == 3.0
     assert 0 < times.parts["other"] < 1.0  # the last step ends with its last event
-    assert "compute 3000.0" in str(times) and "% of it noted" in str(times)
+    assert "compute 3000.0" in str(times) and "% of it recorded" in str(times)
 
 
 def test_where_computing_and_sending_overlap_the_time_is_computing():
