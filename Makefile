@@ -45,7 +45,8 @@ rings: setup ## all-reduce algorithms on such hosts (root): figures of chapter 4
 lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/mypy
 
 clean: ## removes .venv and the environments of the benchmarks as well
-	rm -rf .venv .bench .horovod build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .bench .horovod build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +

@@ -12,7 +12,7 @@ __all__ = ["loader", "usual_epoch", "usual_lenet"]
 
 
 def usual_lenet():
-    """Return the LeNet of the book as a module: the same layers, torch's own initialisation."""
+    """Return the LeNet of the book as it is usually written, on purpose without the kit; PyTorch's initialisation."""
     return nn.Sequential(
         nn.Conv2d(1, 20, 3),
         nn.ReLU(),

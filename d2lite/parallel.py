@@ -1,9 +1,13 @@
-"""Replicas side by side: one thread per CPU core, or the GPUs' own queues."""
+"""Replicas side by side: on CPU cores in one thread per core, on GPUs in the queues of the GPUs."""
 
 import contextvars
+import functools
+import os
 import threading
-from collections import deque
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 import torch
 
@@ -11,37 +15,62 @@ from d2lite.devices import num_cores
 
 __all__ = ["check_devices", "one_intra_op_thread", "parallel_apply"]
 
+_START_S = 10  # seconds for a thread to start; it takes microseconds
+_thread = threading.local()  # `is_core` is set in the threads of `_cores`
 
-def check_devices(devices):
-    """Raise ValueError where `devices` is empty, TypeError where it is not a list."""
+
+def check_devices(devices: Any) -> None:
+    """Raise ValueError if `devices` is empty, TypeError if it is not a list."""
     if isinstance(devices, (str, torch.device, int)):
         raise TypeError(f"devices: expected a list of devices, got {devices!r}. Try try_gpus(2).")
     if len(devices) == 0:
         raise ValueError("devices: expected at least one device, got none. Try try_gpus(1).")
 
 
-def parallel_apply(fn, inputs, devices):
+def parallel_apply(
+    fn: Callable[..., Any], inputs: Sequence[Sequence[Any]], devices: Sequence[torch.device | str]
+) -> list[Any]:
     """Return [fn(*inputs[i]) for each replica i], computed side by side.
 
-    On the CPU each core has a thread with one intra-op thread, so that one core stands for one GPU; more replicas than
-    cores take turns, so a replica must not wait for another. Grad mode and autocast are the caller's, and the
-    caller's thread count comes back afterwards. On GPUs
-    the calls are made in turn and return before the GPU has computed. All replicas are waited for; then
-    the first one that failed raises RuntimeError with its number and device, the original as its cause.
+    On the CPU each core has a thread with one intra-op thread, so that one core stands for one GPU. With more replicas
+    than cores, some replicas start when others have ended: a replica must not wait for another one. The threads stay
+    for the next call. Grad mode, autocast and context variables are the caller's, and the caller's number of intra-op
+    threads is the same afterwards. On GPUs the calls are made one after another in the caller's thread, and return
+    before the GPU has computed.
+
+    Args:
+        fn: the function of one replica.
+        inputs: one sequence of arguments per replica.
+        devices: one device per replica.
+
+    Returns:
+        The results, in the order of the replicas.
+
+    Raises:
+        RuntimeError: if a replica fails, after all replicas have ended. The message names the first replica that
+            failed and its device; the original error is its cause.
+        ValueError: if there are no devices, or not as many inputs as devices.
+
+    Example:
+        >>> from d2lite import try_gpus
+        >>> parallel_apply(lambda a, b: a + b, [(1, 2), (30, 40)], try_gpus(2))
+        [3, 70]
     """
     check_devices(devices)
     if len(inputs) != len(devices):
-        raise ValueError(f"inputs: expected {len(devices)} (one a device), got {len(inputs)}.")
-    results, errors = [None] * len(devices), [None] * len(devices)
+        raise ValueError(f"inputs: expected {len(devices)} (one per device), got {len(inputs)}.")
+    results: list[Any] = [None] * len(devices)
+    errors: list[Exception | None] = [None] * len(devices)
 
-    def replica(i):
+    def replica(i: int) -> None:
         try:
             results[i] = fn(*inputs[i])
         except Exception as error:
             errors[i] = error
 
-    if all(torch.device(device).type == "cpu" for device in devices):
-        _run_in_threads(replica, len(devices))
+    on_cpu = all(torch.device(device).type == "cpu" for device in devices)
+    if on_cpu and not getattr(_thread, "is_core", False):  # inside a replica there is one core: one after another
+        _run_on_cores(replica, len(devices))
     else:
         for i in range(len(devices)):
             replica(i)
@@ -51,69 +80,76 @@ def parallel_apply(fn, inputs, devices):
     return results
 
 
-def _run_in_threads(replica, k):
-    """Run replica(0) ... replica(k - 1) in one thread a core, and wait for all, even when interrupted."""
-    inherit = _grad_and_autocast()
-    num_threads = torch.get_num_threads()
-    num_workers = min(k, num_cores())
-    waiting = deque(range(k))
-    ended = [threading.Event() for _ in range(num_workers)]
+def _run_on_cores(replica: Callable[[int], None], k: int) -> None:
+    """Run replica(0) ... replica(k - 1) in the threads of the cores, and wait for all, even when interrupted."""
+    num_threads, modes = torch.get_num_threads(), _grad_and_autocast()
+    cores = _cores(num_cores())
 
-    def core(j):
-        try:
+    def run(i: int) -> None:
+        if torch.get_num_threads() > 1:  # the replica before has changed it
             torch.set_num_threads(1)
-            while True:
-                try:
-                    i = waiting.popleft()
-                except IndexError:
-                    return
-                with inherit():
-                    contextvars.copy_context().run(replica, i)
-        finally:
-            ended[j].set()
+        with modes():
+            replica(i)
 
-    threads = [
-        threading.Thread(target=contextvars.copy_context().run, args=(core, j), name=f"replicas-on-core-{j}")
-        for j in range(num_workers)
-    ]
-    started = []
+    futures = [cores.submit(contextvars.copy_context().run, run, i) for i in range(k)]
     try:
-        for thread, event in zip(threads, ended, strict=True):
-            thread.start()
-            started.append((thread, event))
-        for event in ended:
-            event.wait()
+        wait(futures)
     finally:
-        waiting.clear()  # after an interrupt no further replica starts, and one that runs ends with its step
-        for thread, event in started:
-            event.wait()  # a join that is interrupted may take a running thread for an ended one
-            thread.join()
+        for future in futures:
+            future.cancel()  # after an interrupt no further replica starts, and one that runs ends with its step
+        wait(futures)
+        torch.set_num_threads(num_threads)  # threads that start from now on have as many as the caller
+    for future in futures:
+        future.result()
+
+
+@functools.cache
+def _cores(n: int) -> ThreadPoolExecutor:
+    """The threads that stand for `n` cores, each with one intra-op thread; made once."""
+    num_threads, all_here = torch.get_num_threads(), threading.Barrier(n)
+    cores = ThreadPoolExecutor(n, "d2lite-core", _become_core, (all_here,))
+    try:
+        wait([cores.submit(int) for _ in range(n)])
+        return cores
+    finally:
         torch.set_num_threads(num_threads)
 
 
+def _become_core(all_here: threading.Barrier) -> None:
+    _thread.is_core = True
+    torch.set_num_threads(1)
+    all_here.wait(_START_S)  # the setting is also that of threads that start later: none may be late with it
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_cores.cache_clear)  # threads do not survive a fork
+
+
 @contextmanager
-def one_intra_op_thread(devices):
+def one_intra_op_thread(devices: Sequence[torch.device | str]) -> Iterator[None]:
     """On the CPU keep the caller to one intra-op thread inside the block, as its replicas are; on GPUs do nothing.
 
     The threads of an intra-op pool go on spinning for milliseconds after each operation, on cores that replicas need.
     """
     num_threads = torch.get_num_threads()
-    if all(torch.device(device).type == "cpu" for device in devices):
-        torch.set_num_threads(1)
+    if num_threads == 1 or any(torch.device(device).type != "cpu" for device in devices):
+        yield
+        return
+    torch.set_num_threads(1)
     try:
         yield
     finally:
         torch.set_num_threads(num_threads)
 
 
-def _grad_and_autocast():
+def _grad_and_autocast() -> Callable[[], AbstractContextManager[None]]:
     """Return a maker of contexts that set the caller's grad mode and CPU autocast in another thread."""
     grad = torch.is_grad_enabled()
     inference = torch.is_inference_mode_enabled()
     autocast, dtype = torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
 
     @contextmanager
-    def inherit():
+    def modes() -> Iterator[None]:
         with (
             torch.inference_mode(inference),
             torch.set_grad_enabled(grad),
@@ -121,4 +157,4 @@ def _grad_and_autocast():
         ):
             yield
 
-    return inherit
+    return modes

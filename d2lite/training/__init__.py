@@ -7,6 +7,7 @@ from d2lite.training.ddp import (
     evaluate_accuracy_ranks,
     exit_rank,
     load_checkpoint,
+    mean_over_ranks,
     my_device,
     my_shard,
     save_checkpoint,
@@ -22,7 +23,7 @@ from d2lite.training.evaluation import (
 )
 from d2lite.training.from_scratch import forward_backward, sgd, train, train_batch
 from d2lite.training.run import Run, as_json, legends, save
-from d2lite.training.sharding import check_batch, replicate, split_batch
+from d2lite.training.sharding import check_batch, gather, replicate, scatter, split_batch
 
 __all__ = [
     "DataParallel",
@@ -37,9 +38,11 @@ __all__ = [
     "evaluating",
     "exit_rank",
     "forward_backward",
+    "gather",
     "init_all",
     "legends",
     "load_checkpoint",
+    "mean_over_ranks",
     "my_device",
     "my_shard",
     "num_correct",
@@ -47,6 +50,7 @@ __all__ = [
     "replicate",
     "save",
     "save_checkpoint",
+    "scatter",
     "sgd",
     "split_batch",
     "train",

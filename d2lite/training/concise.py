@@ -1,12 +1,14 @@
 """Data parallelism with a wrapped module: the loop of chapter 3."""
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from torch import nn
 
 from d2lite.data.fashion_mnist import load_data_fashion_mnist
 from d2lite.devices import try_gpus
 from d2lite.meters import Timer
-from d2lite.parallel import one_intra_op_thread
 from d2lite.training.data_parallel import wrap
 from d2lite.training.evaluation import evaluate_accuracy_gpus
 from d2lite.training.run import Run
@@ -14,13 +16,22 @@ from d2lite.training.run import Run
 __all__ = ["init_all", "train_concise"]
 
 
-def init_all(net, seed=0):
-    """Give every layer of `net` fresh values, BatchNorm's running statistics included, and return `net`.
+def init_all(net: nn.Module, seed: int = 0) -> nn.Module:
+    """Give every layer of `net` fresh values, including the running statistics of batch normalisation; return `net`.
 
-    The same seed gives the same values; the global generator is left alone. Raises TypeError, before anything is
-    changed, for a layer that holds parameters or buffers and has no `reset_parameters`.
+    Args:
+        net: a module, each of whose layers with state has `reset_parameters`.
+        seed: the same seed gives the same values; the global generator is left alone.
+
+    Raises:
+        TypeError: if a layer holds parameters or buffers and has no `reset_parameters`. Nothing has been changed then.
+
+    Example:
+        >>> first = init_all(nn.Linear(2, 1), seed=7).weight.tolist()
+        >>> first == init_all(nn.Linear(2, 1), seed=7).weight.tolist()
+        True
     """
-    layers = [m for m in net.modules() if _own_state(m)]
+    layers: list[Any] = [m for m in net.modules() if _own_state(m)]
     for layer in layers:
         if not hasattr(layer, "reset_parameters"):
             raise TypeError(
@@ -36,17 +47,43 @@ def init_all(net, seed=0):
     return net
 
 
-def _own_state(layer):
+def _own_state(layer: nn.Module) -> list[torch.Tensor]:
     return [*layer.parameters(recurse=False), *layer.buffers(recurse=False)]
 
 
 def train_concise(
-    net, num_gpus, batch_size, lr, num_epochs=10, num_examples=None, seed=0, animator=None, optim=torch.optim.SGD
-):
-    """Train `net`, initialised anew, on `num_gpus` replicas; return the Run.
+    net: nn.Module,
+    num_gpus: int,
+    batch_size: int,
+    lr: float,
+    num_epochs: int = 10,
+    num_examples: int | None = None,
+    seed: int = 0,
+    animator: Any = None,
+    optim: Callable[..., torch.optim.Optimizer] = torch.optim.SGD,
+) -> Run:
+    """Train `net`, initialised again, on `num_gpus` replicas, and return the Run.
 
-    `batch_size` counts all replicas together; `optim(params, lr=lr)` returns the optimizer. After every epoch the
-    test accuracy is added to `animator`. Raises like `train`.
+    Args:
+        net: a module for images [b, 1, 28, 28] with logits [b, 10], each of whose layers has `reset_parameters`.
+        num_gpus: the number of replicas, as for `train`.
+        batch_size: examples per minibatch, of all replicas together.
+        lr: the learning rate.
+        num_epochs: passes over the training examples.
+        num_examples: how many training examples to use; by default all of the data set.
+        seed: decides the order of the examples and the initial values.
+        animator: an Animator, or whatever has `add(x, y)`: it gets the test accuracy after every epoch.
+        optim: optim(params, lr=lr) returns the optimizer.
+
+    Raises:
+        ValueError, TypeError, Diverged: as `train` does.
+        TypeError: if a layer of `net` cannot be initialised again.
+
+    Example:
+        >>> from d2lite import SimpleCNN
+        >>> run = train_concise(SimpleCNN(), num_gpus=2, batch_size=64, lr=0.1, num_epochs=1, num_examples=256)
+        >>> run.status, len(run.losses)
+        ('finished', 4)
     """
     devices = try_gpus(num_gpus)
     train_iter, test_iter = load_data_fashion_mnist(batch_size, num_examples, seed=seed)
@@ -54,19 +91,18 @@ def train_concise(
     net = wrap(init_all(net, seed), devices)
     optimizer = optim(net.parameters(), lr=lr)
     loss_fn, timer = nn.CrossEntropyLoss(), Timer(devices)
-    with one_intra_op_thread(devices):
-        for epoch in range(num_epochs):
-            net.train()
-            timer.start()
-            for X, y in train_iter:
-                optimizer.zero_grad()
-                loss = loss_fn(net(X.to(devices[0])), y.to(devices[0]))
-                loss.backward()
-                optimizer.step()
-                run.add_loss(loss.detach())
-            seconds = timer.stop()
-            accuracy = evaluate_accuracy_gpus(net, test_iter)
-            run.add_epoch(seconds, accuracy)
-            if animator is not None:
-                animator.add(epoch + 1, accuracy)
+    for epoch in range(num_epochs):
+        net.train()
+        timer.start()
+        for X, y in train_iter:
+            optimizer.zero_grad()
+            loss = loss_fn(net(X.to(devices[0])), y.to(devices[0]))
+            loss.backward()
+            optimizer.step()
+            run.add_loss(loss.detach())
+        seconds = timer.stop()
+        accuracy = evaluate_accuracy_gpus(net, test_iter)
+        run.add_epoch(seconds, accuracy)
+        if animator is not None:
+            animator.add(epoch + 1, accuracy)
     return run.finish()

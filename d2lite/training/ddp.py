@@ -1,4 +1,4 @@
-"""What runs inside a rank: DistributedDataParallel on shared minibatches, exact evaluation, checkpoints.
+"""What runs inside a rank: DistributedDataParallel on the global minibatches, exact evaluation, checkpoints.
 
 In a notebook `Workers(2).run(train_ddp, 256, 0.1)`; from a terminal the same function:
 `torchrun --nproc-per-node=2 -m d2lite.training.ddp --batch-size 256 --lr 0.1`.
@@ -7,10 +7,13 @@ In a notebook `Workers(2).run(train_ddp, 256, 0.1)`; from a terminal the same fu
 import argparse
 import os
 import sys
+from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from d2lite.data.fashion_mnist import load_data_fashion_mnist
@@ -18,7 +21,7 @@ from d2lite.devices import num_gpus, try_gpus
 from d2lite.events import emit
 from d2lite.meters import Timer
 from d2lite.models import LeNet
-from d2lite.training.evaluation import accuracy, evaluating, num_correct
+from d2lite.training.evaluation import Batches, accuracy, evaluating, num_correct
 from d2lite.training.run import Run
 from d2lite.workers.batch_mode import use_batch_mode
 
@@ -27,6 +30,7 @@ __all__ = [
     "evaluate_accuracy_ranks",
     "exit_rank",
     "load_checkpoint",
+    "mean_over_ranks",
     "my_device",
     "my_shard",
     "save_checkpoint",
@@ -34,48 +38,116 @@ __all__ = [
 ]
 
 
-def my_device():
-    """Return the device of this rank: a GPU, in turn by LOCAL_RANK (or rank), or the CPU."""
+def my_device() -> torch.device:
+    """Return the device of this rank: GPU number LOCAL_RANK (or rank) modulo the number of GPUs, or the CPU."""
     local_rank = int(os.environ.get("LOCAL_RANK", dist.get_rank()))
     return torch.device("cuda", local_rank % num_gpus()) if num_gpus() else torch.device("cpu")
 
 
-def my_shard(X, y):
-    """Return this rank's slice of a global minibatch, on its device, cut as `split_batch` cuts: nothing twice."""
+def my_shard(X: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return this rank's slice of a global minibatch, on its device.
+
+    Args:
+        X: examples [b, ...], the same on all ranks.
+        y: labels [b].
+
+    Returns:
+        The slices that `split_batch` would give device number `rank` of `world_size`: together the ranks have each
+        example once. A slice is empty if b is less than the number of ranks.
+
+    Raises:
+        ValueError: if there is no process group.
+    """
     rank, world_size, device = dist.get_rank(), dist.get_world_size(), my_device()
     return X.tensor_split(world_size)[rank].to(device), y.tensor_split(world_size)[rank].to(device)
 
 
-def ddp_step(net, optimizer, X, y):
-    """Take one step on this rank's shard of a global minibatch X [b, ...], y [b]; return the mean loss of all of it.
+def mean_over_ranks(loss: torch.Tensor) -> tuple[torch.Tensor, Any]:
+    """Start an all-reduce of the mean of all ranks' losses, and return (mean, handle) at once.
 
-    DDP averages gradients over ranks. The loss is a sum over the shard, divided by the whole minibatch and multiplied
-    by the number of ranks, so that this average is the gradient of the mean loss, for shards of any size.
+    `mean` holds the mean on every rank when `handle.wait()` has returned. `loss` is 0-d, and keeps its own graph.
+    """
+    mean = loss.detach() / dist.get_world_size()
+    return mean, dist.all_reduce(mean, async_op=True)
+
+
+def ddp_step(net: nn.Module, optimizer: torch.optim.Optimizer, X: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Take one step on this rank's shard of a global minibatch, and return the mean loss of the whole minibatch.
+
+    DistributedDataParallel averages gradients over ranks. The loss is a sum over the shard, multiplied by the number of
+    ranks and divided by b, so that this average is the gradient of the mean loss, for shards of any sizes.
+
+    Args:
+        net: a module in DistributedDataParallel, with logits [b, classes] as its result.
+        optimizer: over the parameters of `net`.
+        X: examples [b, ...], the same on all ranks.
+        y: labels [b], int64.
+
+    Returns:
+        The mean loss before the update, a 0-d tensor, the same on all ranks.
+
+    Raises:
+        RuntimeError: if another rank fails or does not take the step within the time-out of the process group.
+
+    Example:
+        Inside a rank, as a function for `Workers(2).run`:
+
+        >>> def one_step():
+        ...     net = DistributedDataParallel(LeNet())
+        ...     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        ...     X, y = torch.zeros(5, 1, 28, 28), torch.zeros(5, dtype=torch.int64)
+        ...     return round(ddp_step(net, optimizer, X, y).item(), 4)
+        >>> from d2lite import Workers
+        >>> with Workers(2) as workers:
+        ...     workers.run(one_step)
+        [2.3026, 2.3026]
     """
     X_shard, y_shard = my_shard(X, y)
     optimizer.zero_grad()
-    loss = F.cross_entropy(net(X_shard), y_shard, reduction="sum") / len(X)
-    mean = loss.detach().clone()
-    sent = dist.all_reduce(mean, async_op=True)  # one wait less: it travels while gradients are computed
-    (loss * dist.get_world_size()).backward()
+    loss = F.cross_entropy(net(X_shard), y_shard, reduction="sum") * dist.get_world_size() / len(X)
+    mean, sent = mean_over_ranks(loss)  # it travels while gradients are computed
+    loss.backward()
     optimizer.step()
     sent.wait()
     return mean
 
 
-def train_ddp(batch_size, lr, num_epochs=10, num_examples=None, seed=0, checkpoint=None, make_net=LeNet):
-    """Train `make_net()` with DistributedDataParallel on the ranks of the current process group; return the Run.
+def train_ddp(
+    batch_size: int,
+    lr: float,
+    num_epochs: int = 10,
+    num_examples: int | None = None,
+    seed: int = 0,
+    checkpoint: str | None = None,
+    make_net: Callable[[], nn.Module] = LeNet,
+) -> Run:
+    """Train `make_net()` with DistributedDataParallel on the ranks of the current process group, and return the Run.
 
-    `batch_size` counts all ranks together, and all ranks see the same minibatches as `train` does, each its shard.
-    With `checkpoint` (a path that all ranks can read), rank 0 saves after every epoch, and a run that finds the file
-    goes on from there. The test accuracy is told after every epoch, for a panel to draw. Raises ValueError or
-    TypeError for settings out of range, and Diverged like `train`.
+    All ranks read the same minibatches as `train` does, and each computes its shard.
+
+    Args:
+        batch_size: examples per minibatch, of all ranks together.
+        lr: the learning rate.
+        num_epochs: passes over the training examples.
+        num_examples: how many training examples to use; by default all of the data set.
+        seed: decides the order of the examples.
+        checkpoint: a path that all ranks can read. Rank 0 saves after every epoch, and a run that finds the file
+            continues from there.
+        make_net: returns the network of a rank; DistributedDataParallel gives all ranks the values of rank 0.
+
+    Returns:
+        The Run; after every epoch the test accuracy is also emitted as a point, for a panel to draw.
+
+    Raises:
+        ValueError: if a setting is out of range, or the checkpoint was made with another lr, batch_size or seed.
+        TypeError: if a setting is of the wrong type.
+        Diverged: if the loss is no longer finite.
     """
     device = my_device()
     train_iter, test_iter = load_data_fashion_mnist(batch_size, num_examples, seed=seed)
     run = Run.begin(try_gpus(dist.get_world_size()), train_iter, lr, num_epochs, seed=seed)
     net = make_net().to(device)
-    # a fifth of the network a bucket: DDP's own 25 MB would hold a small one whole, and send nothing before all is done
+    # five buckets: DDP's own 25 MB would hold a small network whole, and send nothing before the backward pass ends
     bucket_cap_mb = min(25, sum(p.nbytes for p in net.parameters()) / 2**20 / 5)
     net = DistributedDataParallel(net, bucket_cap_mb=bucket_cap_mb)
     optimizer = torch.optim.SGD(net.parameters(), lr=lr)
@@ -92,11 +164,18 @@ def train_ddp(batch_size, lr, num_epochs=10, num_examples=None, seed=0, checkpoi
     return run.finish()
 
 
-def evaluate_accuracy_ranks(net, data_iter):
-    """Return the share of examples (0..1) that `net` gets right, each rank counting its shard; the same on all ranks.
+def evaluate_accuracy_ranks(net: nn.Module, data_iter: Batches) -> float:
+    """Return the fraction of examples (0..1) that `net` classifies correctly, each rank counting its shard.
 
-    Counts are added over ranks, so nothing is counted twice, unlike with a sampler that pads. `net` is the module,
-    not its DDP wrapper. Raises ValueError without data.
+    The result is the same on all ranks. Counts are added over ranks, so that nothing is counted twice, unlike with a
+    sampler that pads.
+
+    Args:
+        net: the module, not its DistributedDataParallel wrapper; it is in evaluation mode for the time.
+        data_iter: minibatches X [b, ...], y [b], the same on all ranks.
+
+    Raises:
+        ValueError: if `data_iter` is empty.
     """
     counts = torch.zeros(2, dtype=torch.float64, device=my_device())
     with torch.no_grad(), evaluating(net):
@@ -108,22 +187,28 @@ def evaluate_accuracy_ranks(net, data_iter):
     return accuracy(counts.tolist())
 
 
-def save_checkpoint(path, net, optimizer, run):
-    """On rank 0 write network, optimizer and record under a temporary name, then rename; others wait. None: nothing."""
+def save_checkpoint(path: str | None, net: nn.Module, optimizer: torch.optim.Optimizer, run: Run) -> None:
+    """On rank 0 write network, optimizer and curves under a temporary name, then rename it; all ranks wait for that.
+
+    With None as the path nothing is done.
+    """
     if path is None:
         return
     if dist.get_rank() == 0:
-        record = {"losses": run.losses, "accuracies": run.accuracies, "seconds": run.seconds}
-        state = {"net": net.state_dict(), "optimizer": optimizer.state_dict(), "run": record, "settings": run.settings}
+        curves = {"losses": run.losses, "accuracies": run.accuracies, "seconds": run.seconds}
+        state = {"net": net.state_dict(), "optimizer": optimizer.state_dict(), "run": curves, "settings": run.settings}
         torch.save(state, f"{path}.part")
         os.replace(f"{path}.part", path)
     dist.barrier()
 
 
-def load_checkpoint(path, net, optimizer, run):
-    """Put a checkpoint's state into network, optimizer and record; return the number of epochs done (0: no file).
+def load_checkpoint(path: str | None, net: nn.Module, optimizer: torch.optim.Optimizer, run: Run) -> int:
+    """Put the state of a checkpoint into network, optimizer and run; return the number of epochs done.
 
-    Raises ValueError where the checkpoint was made with another lr, batch_size or seed.
+    That is 0 if there is no such file, or the path is None.
+
+    Raises:
+        ValueError: if the checkpoint was made with another lr, batch_size or seed.
     """
     if path is None or not os.path.exists(path):
         return 0
@@ -142,10 +227,10 @@ def load_checkpoint(path, net, optimizer, run):
     return len(run.accuracies)
 
 
-def main():
+def main() -> None:
     """Train under torchrun, from the command line."""
     parser = argparse.ArgumentParser(prog="torchrun --nproc-per-node=2 -m d2lite.training.ddp")
-    parser.add_argument("--batch-size", type=int, default=256, help="examples of a minibatch, all ranks together")
+    parser.add_argument("--batch-size", type=int, default=256, help="examples per minibatch, all ranks together")
     parser.add_argument("--lr", type=float, default=0.1)
     parser.add_argument("--num-epochs", type=int, default=2)
     parser.add_argument("--num-examples", type=int, default=None)
@@ -158,7 +243,7 @@ def main():
     if own_gpu:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     else:
-        torch.set_num_threads(1)  # one core a rank
+        torch.set_num_threads(1)  # one core per rank
         use_batch_mode()
     dist.init_process_group("nccl" if own_gpu else "gloo")
     try:
@@ -169,8 +254,8 @@ def main():
         dist.destroy_process_group()
 
 
-def exit_rank():
-    """End a process of torchrun whose work is done: leave the process group, if there is one still, and exit with 0.
+def exit_rank() -> None:
+    """End a process of torchrun whose work is done: leave the process group, if there is one, and exit with 0.
 
     The interpreter is not shut down: a thread of gloo that still holds a tensor would now and then abort it.
     """

@@ -1,6 +1,8 @@
 """Accuracy on the test set: on one device, and on all of them with nothing counted twice."""
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import nn
@@ -9,19 +11,43 @@ from d2lite.meters import Accumulator
 from d2lite.parallel import parallel_apply
 from d2lite.training.sharding import split_batch
 
-__all__ = ["evaluate_accuracy", "evaluate_accuracy_gpus", "num_correct"]
+__all__ = ["accuracy", "evaluate_accuracy", "evaluate_accuracy_gpus", "evaluating", "num_correct", "replicas_of"]
+
+Batches = Iterable[tuple[torch.Tensor, torch.Tensor]]
+Net = Callable[[torch.Tensor], torch.Tensor]
 
 
-def num_correct(net, X, y):
+def num_correct(net: Net, X: torch.Tensor, y: torch.Tensor) -> int:
     """Return for how many examples the largest logit of net(X) [b, classes] is the label y [b]."""
     return int((net(X).argmax(1) == y).sum())
 
 
-def evaluate_accuracy(net, data_iter, device=None):
-    """Return the share of examples (0..1) that `net` gets right, on one device.
+def accuracy(correct: Any) -> float:
+    """Return right answers / examples from an Accumulator(2) or a pair; raises ValueError if there were no examples."""
+    if correct[1] == 0:
+        raise ValueError("data_iter: expected at least one minibatch, got none.")
+    return correct[0] / correct[1]
 
-    `net` is a module (put into evaluation mode for the time) or any function of X; `device` is where it computes, for
-    a module by default where its parameters are. Exact for a smaller last minibatch. Raises ValueError without data.
+
+def evaluate_accuracy(net: Net, data_iter: Batches, device: torch.device | None = None) -> float:
+    """Return the fraction of examples (0..1) that `net` classifies correctly, on one device.
+
+    Args:
+        net: a module, which is in evaluation mode for the time, or any function of X [b, ...] with logits
+            [b, classes] as its result.
+        data_iter: minibatches X [b, ...], y [b]; the last one may be smaller.
+        device: the device that computes; by default that of a module's parameters, else that of X.
+
+    Returns:
+        Right answers divided by examples.
+
+    Raises:
+        ValueError: if `data_iter` is empty.
+
+    Example:
+        >>> data = [(torch.eye(3), torch.tensor([0, 1, 0]))]
+        >>> round(evaluate_accuracy(lambda X: X, data), 4)
+        0.6667
     """
     if device is None and isinstance(net, nn.Module):
         device = next((p.device for p in net.parameters()), None)
@@ -33,12 +59,30 @@ def evaluate_accuracy(net, data_iter, device=None):
     return accuracy(correct)
 
 
-def evaluate_accuracy_gpus(net, data_iter, split_f=split_batch):
-    """Return the share of examples (0..1) that a wrapped network gets right, each device counting its shard.
+def evaluate_accuracy_gpus(net: nn.Module, data_iter: Batches, split_f: Callable[..., Any] = split_batch) -> float:
+    """Return the fraction of examples (0..1) that a wrapped network classifies correctly, each device its shard.
 
-    `net` is a DataParallel (ours or torch's), put into evaluation mode for the time; `split_f(X, y, devices)`
-    returns X_shards, y_shards. Exact for any sizes: counts are added, not shares. A minibatch with fewer
-    examples than devices uses fewer devices. Raises ValueError without data, TypeError for another `net`.
+    Exact for shards of any sizes, since counts are added and not fractions. A minibatch with fewer examples than
+    devices uses fewer devices.
+
+    Args:
+        net: a DataParallel, ours or torch's; it is in evaluation mode for the time.
+        data_iter: minibatches X [b, ...], y [b].
+        split_f: split_f(X, y, devices) returns X_shards, y_shards.
+
+    Returns:
+        Right answers divided by examples.
+
+    Raises:
+        ValueError: if `data_iter` is empty.
+        TypeError: if `net` is no DataParallel.
+
+    Example:
+        >>> from d2lite import DataParallel, try_gpus
+        >>> net = DataParallel(nn.Identity(), try_gpus(2))
+        >>> data = [(torch.eye(3), torch.tensor([0, 1, 0]))]
+        >>> round(evaluate_accuracy_gpus(net, data), 4)
+        0.6667
     """
     correct = Accumulator(2)
     with torch.no_grad(), evaluating(net):
@@ -51,8 +95,8 @@ def evaluate_accuracy_gpus(net, data_iter, split_f=split_batch):
 
 
 @contextmanager
-def evaluating(net):
-    """Put a module into evaluation mode; each of its layers comes back as it was, also after an error."""
+def evaluating(net: Any) -> Iterator[None]:
+    """Put a module into evaluation mode; afterwards each of its layers has its old mode again, also after an error."""
     layers = list(net.modules()) if isinstance(net, nn.Module) else []
     modes = [layer.training for layer in layers]
     for layer in layers:
@@ -64,15 +108,8 @@ def evaluating(net):
             layer.training = mode
 
 
-def accuracy(correct):
-    """Return right answers / examples from an Accumulator(2); raises ValueError if there were none."""
-    if correct[1] == 0:
-        raise ValueError("data_iter: expected at least one minibatch, got none.")
-    return correct[0] / correct[1]
-
-
-def replicas_of(net):
-    """Return (devices, one copy of the network on each) of a wrapped network."""
+def replicas_of(net: Any) -> tuple[Sequence[torch.device], Sequence[nn.Module]]:
+    """Return (devices, one copy of the network on each) of a wrapped network; raises TypeError for another one."""
     if isinstance(net, nn.DataParallel):
         devices = [torch.device("cuda", i) for i in net.device_ids]
         return devices, nn.parallel.replicate(net.module, net.device_ids, detach=True)

@@ -1,15 +1,17 @@
 """Data parallelism from scratch: the loop that the learner reads is the loop that runs."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 
-from d2lite._checks import positive_number
 from d2lite.collectives.on_devices import all_reduce
 from d2lite.data.fashion_mnist import load_data_fashion_mnist
 from d2lite.devices import try_gpus
 from d2lite.meters import Timer
 from d2lite.models import lenet, lenet_params
-from d2lite.parallel import one_intra_op_thread, parallel_apply
+from d2lite.parallel import parallel_apply
 from d2lite.training.evaluation import evaluate_accuracy
 from d2lite.training.run import Run
 from d2lite.training.sharding import replicate, split_batch
@@ -17,8 +19,23 @@ from d2lite.training.sharding import replicate, split_batch
 __all__ = ["forward_backward", "sgd", "train", "train_batch"]
 
 
-def forward_backward(X, y, params):
-    """Return the summed cross-entropy of one shard; its gradient stands in `.grad` of each parameter afterwards."""
+def forward_backward(X: torch.Tensor, y: torch.Tensor, params: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Return LeNet's summed cross-entropy on one shard, and leave its gradient in `.grad` of each parameter.
+
+    Args:
+        X: images [b, 1, 28, 28], on the device of the parameters.
+        y: labels [b], int64.
+        params: the 8 parameters that `lenet_params` returns, requiring gradients; an older `.grad` is dropped.
+
+    Returns:
+        The sum of the losses of the b examples, a 0-d tensor without a graph.
+
+    Example:
+        >>> params = [p.requires_grad_() for p in lenet_params()]
+        >>> loss = forward_backward(torch.zeros(4, 1, 28, 28), torch.zeros(4, dtype=torch.int64), params)
+        >>> loss.shape, params[-1].grad.shape
+        (torch.Size([]), torch.Size([10]))
+    """
     for param in params:
         param.grad = None
     loss = F.cross_entropy(lenet(X, params), y, reduction="sum")
@@ -26,51 +43,115 @@ def forward_backward(X, y, params):
     return loss.detach()
 
 
-def sgd(params, lr, batch_size):
-    """Take one step of minibatch SGD, in place: the gradients are sums over `batch_size` examples."""
+def sgd(params: Sequence[torch.Tensor], lr: float, batch_size: int) -> None:
+    """Take one step of minibatch SGD, in place.
+
+    Args:
+        params: parameters whose `.grad` is a sum over the examples of the whole minibatch.
+        lr: the learning rate.
+        batch_size: the number of those examples, of all devices together.
+
+    Example:
+        >>> param = torch.tensor([1.0])
+        >>> param.grad = torch.tensor([4.0])
+        >>> sgd([param], lr=0.1, batch_size=2)
+        >>> round(param.item(), 6)
+        0.8
+    """
     with torch.no_grad():
         for param in params:
-            param -= lr * param.grad / batch_size
+            param -= (lr / batch_size) * param.grad
 
 
-def train_batch(X, y, device_params, devices, lr):
-    """Train all replicas on one minibatch and return its mean loss (0-d tensor on the first device).
+def train_batch(
+    X: torch.Tensor,
+    y: torch.Tensor,
+    device_params: Sequence[Sequence[torch.Tensor]],
+    devices: Sequence[torch.device],
+    lr: float,
+) -> torch.Tensor:
+    """Train all replicas on one minibatch, and return its mean loss.
 
-    X [b, 1, 28, 28] and y [b] are cut into one shard a device; `device_params` comes from `replicate`.
-    Every gradient is a sum over examples, so the update is that of one device with the whole minibatch,
-    whatever the shards' sizes.
+    Every gradient is a sum over examples. So the update is that of one device with the whole minibatch, for shards of
+    any sizes.
+
+    Args:
+        X: images [b, 1, 28, 28], on any device.
+        y: labels [b], int64.
+        device_params: one list of LeNet's parameters per device, from `replicate`; updated in place.
+        devices: one device per replica.
+        lr: the learning rate; `train` and the panel check it.
+
+    Returns:
+        The mean loss of the b examples before the update, a 0-d tensor on devices[0].
+
+    Raises:
+        ValueError: if X and y differ in length, there are fewer examples than devices, or replicas share memory.
+        RuntimeError: if a replica fails; the message names it and its device.
+
+    Example:
+        >>> devices = try_gpus(2)
+        >>> device_params = replicate(lenet_params(), devices)
+        >>> X, y = torch.rand(8, 1, 28, 28), torch.zeros(8, dtype=torch.int64)
+        >>> losses = [train_batch(X, y, device_params, devices, lr=0.1).item() for _ in range(5)]
+        >>> losses[-1] < losses[0]
+        True
     """
-    positive_number("lr", lr)
     X_shards, y_shards = split_batch(X, y, devices)
-    shards = list(zip(X_shards, y_shards, device_params, strict=True))
-    losses = parallel_apply(forward_backward, shards, devices)
+    losses = parallel_apply(forward_backward, list(zip(X_shards, y_shards, device_params, strict=True)), devices)
     for i in range(len(device_params[0])):
         all_reduce([params[i].grad for params in device_params], op="sum")
-    for params in device_params:
-        sgd(params, lr, len(X))
+    parallel_apply(sgd, [(params, lr, len(X)) for params in device_params], devices)
     return sum(loss.to(devices[0]) for loss in losses) / len(X)
 
 
-def train(num_gpus, batch_size, lr, num_epochs=10, num_examples=None, seed=0, scale=None, animator=None):
-    """Train LeNet on `num_gpus` replicas with minibatches of `batch_size` (all replicas together); return the Run.
+def train(
+    num_gpus: int,
+    batch_size: int,
+    lr: float,
+    num_epochs: int = 10,
+    num_examples: int | None = None,
+    seed: int = 0,
+    scale: float | None = None,
+    animator: Any = None,
+) -> Run:
+    """Train LeNet on `num_gpus` replicas, and return the Run.
 
-    `num_examples`, `seed` and `scale` go to the data set and to `lenet_params`. After every epoch the test accuracy
-    is added to `animator`. Raises ValueError or TypeError for
-    settings out of range and Diverged, with the run so far, if the loss stops being finite.
+    Args:
+        num_gpus: the number of replicas; without that many GPUs they share GPUs, or compute on CPU cores.
+        batch_size: examples per minibatch, of all replicas together.
+        lr: the learning rate.
+        num_epochs: passes over the training examples.
+        num_examples: how many training examples to use; by default all of the data set.
+        seed: decides the order of the examples and the initial parameters.
+        scale: the standard deviation of the initial weights, see `lenet_params`.
+        animator: an Animator, or whatever has `add(x, y)`: it gets the test accuracy after every epoch.
+
+    Returns:
+        The Run with losses, accuracies, seconds per epoch, and the devices and data set that they belong to.
+
+    Raises:
+        ValueError: if a setting is out of range, or the last minibatch has fewer examples than there are replicas.
+        TypeError: if a setting is of the wrong type.
+        Diverged: if the loss is no longer finite; the error holds the run so far.
+
+    Example:
+        >>> run = train(num_gpus=2, batch_size=64, lr=0.1, num_epochs=1, num_examples=512)
+        >>> run.status, len(run.losses), run.settings["num_gpus"]
+        ('finished', 8, 2)
     """
     devices = try_gpus(num_gpus)
     train_iter, test_iter = load_data_fashion_mnist(batch_size, num_examples, seed=seed)
     device_params = replicate(lenet_params(seed, scale), devices)
     run = Run.begin(devices, train_iter, lr, num_epochs, seed=seed)
     timer = Timer(devices)
-    with one_intra_op_thread(devices):
-        for epoch in range(num_epochs):
-            timer.start()
-            for X, y in train_iter:
-                run.add_loss(train_batch(X, y, device_params, devices, lr))
-            seconds = timer.stop()
-            accuracy = evaluate_accuracy(lambda X: lenet(X, device_params[0]), test_iter, devices[0])
-            run.add_epoch(seconds, accuracy)
-            if animator is not None:
-                animator.add(epoch + 1, accuracy)
+    for epoch in range(num_epochs):
+        timer.start()
+        for X, y in train_iter:
+            run.add_loss(train_batch(X, y, device_params, devices, lr))
+        seconds = timer.stop()
+        accuracy = evaluate_accuracy(lambda X: lenet(X, device_params[0]), test_iter, devices[0])
+        run.add_epoch(seconds, accuracy)
+        if animator is not None:
+            animator.add(epoch + 1, accuracy)
     return run.finish()

@@ -1,33 +1,100 @@
-"""Copies of the parameters, slices of the minibatch, and one thread a core."""
+"""Copies of the parameters on every device, and slices of the minibatch."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
 
 from d2lite.parallel import check_devices
 
-__all__ = ["check_batch", "replicate", "split_batch"]
+__all__ = ["check_batch", "gather", "replicate", "scatter", "split_batch"]
 
 
-def replicate(params, devices):
-    """Return one list of parameters a device, each a fresh copy that wants a gradient.
+def replicate(params: Iterable[torch.Tensor], devices: Sequence[torch.device]) -> list[list[torch.Tensor]]:
+    """Return one list of parameters per device, each a fresh copy that requires a gradient.
 
-    Copies share no storage, not even two on one device: `p.to(device)` alone returns the same tensor
-    when `p` is there already.
+    Copies share no storage, not even two on one device. `p.to(device)` alone would return the same tensor if `p` is on
+    that device already.
+
+    Args:
+        params: the parameters, tensors of any shape.
+        devices: one device per replica; a device may appear more than once.
+
+    Returns:
+        device_params, where device_params[i] are the parameters of replica i on devices[i].
+
+    Raises:
+        ValueError: if there are no devices.
+        TypeError: if `devices` is no list.
+
+    Example:
+        >>> from d2lite import try_gpus
+        >>> two = replicate([torch.tensor([1.0, 2.0])], try_gpus(2))
+        >>> two[0][0].data[0] = 100.0
+        >>> two[1][0].tolist()
+        [1.0, 2.0]
     """
     check_devices(devices)
     return [[p.detach().to(device, copy=True).requires_grad_() for p in params] for device in devices]
 
 
-def split_batch(X, y, devices):
-    """Return X_shards, y_shards: one slice of the minibatch a device, sizes differing by at most one, order kept.
+def scatter(tensor: torch.Tensor, devices: Sequence[torch.device]) -> list[torch.Tensor]:
+    """Return one slice of `tensor` per device, on that device.
 
-    X is [b, ...], y is [b], on any device. Raises ValueError for lengths that differ or b < len(devices).
+    Args:
+        tensor: [b, ...], on any device.
+        devices: one device per slice.
+
+    Returns:
+        Slices along the first dimension, in its order. Their sizes differ by at most one, and some are empty if b is
+        less than the number of devices.
+
+    Raises:
+        ValueError: if there are no devices.
+        TypeError: if `devices` is no list.
+
+    Example:
+        >>> from d2lite import try_gpus
+        >>> [shard.tolist() for shard in scatter(torch.arange(5), try_gpus(2))]
+        [[0, 1, 2], [3, 4]]
+    """
+    check_devices(devices)
+    return [shard.to(device) for shard, device in zip(tensor.tensor_split(len(devices)), devices, strict=True)]
+
+
+def gather(shards: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Return the shards [b_i, ...] as one tensor [sum of b_i, ...] on the device of the first: `scatter` undone."""
+    return torch.cat([shard.to(shards[0].device) for shard in shards])
+
+
+def split_batch(
+    X: torch.Tensor, y: torch.Tensor, devices: Sequence[torch.device]
+) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """Return X_shards, y_shards: one slice of the minibatch per device, cut at the same places.
+
+    Args:
+        X: examples [b, ...], on any device.
+        y: labels [b], on any device.
+        devices: one device per shard.
+
+    Returns:
+        Two lists of slices, each in the order of the minibatch, whose sizes differ by at most one.
+
+    Raises:
+        ValueError: if X and y differ in length, there are fewer examples than devices, or there are no devices.
+        TypeError: if `devices` is no list.
+
+    Example:
+        >>> from d2lite import try_gpus
+        >>> X_shards, y_shards = split_batch(torch.zeros(5, 1, 28, 28), torch.arange(5), try_gpus(2))
+        >>> [tuple(shard.shape) for shard in X_shards], [shard.tolist() for shard in y_shards]
+        ([(3, 1, 28, 28), (2, 1, 28, 28)], [[0, 1, 2], [3, 4]])
     """
     check_batch(X, y, devices)
-    k = len(devices)
-    X_shards = [shard.to(device) for shard, device in zip(X.tensor_split(k), devices, strict=True)]
-    y_shards = [shard.to(device) for shard, device in zip(y.tensor_split(k), devices, strict=True)]
-    return X_shards, y_shards
+    return scatter(X, devices), scatter(y, devices)
 
 
-def check_batch(X, y, devices):
+def check_batch(X: Any, y: Any, devices: Any) -> None:
     """Raise ValueError unless X and y are equally long and hold an example for each device."""
     check_devices(devices)
     if len(X) != len(y):

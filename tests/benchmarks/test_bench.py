@@ -84,8 +84,9 @@ def test_the_peer_is_the_same_network_on_the_same_data(tmp_path):
 
 def test_lenet():
     rows = lenet.rows(512, n=2, workers=0)
-    assert [len(row.ours) for row in rows] == [2] * 6
-    assert rows[1].target == ("ratio", 0.65) and rows[4].peer == rows[0].ours and rows[5].peer == rows[1].ours
+    assert [len(row.ours) for row in rows] == [2] * 8
+    assert rows[1].target == ("ratio", 0.5) and rows[4].peer == rows[0].ours and rows[7].peer == rows[1].ours
+    assert rows[6].ours == rows[5].ours and rows[6].peer == rows[1].ours
     assert all(math.isfinite(ratio) and ratio > 0 for row in rows for ratio in row.ratios)
 
 

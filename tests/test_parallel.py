@@ -1,0 +1,173 @@
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import pytest
+import torch
+
+from d2lite import parallel
+from d2lite.parallel import one_intra_op_thread, parallel_apply
+
+CPU = torch.device("cpu")
+
+
+def test_it_has_a_thread_per_core_with_one_intra_op_thread(monkeypatch):
+    monkeypatch.setattr(parallel, "num_cores", lambda: 3)
+    before = torch.get_num_threads()
+    all_here = threading.Barrier(3, timeout=10)  # passed only if all three run at once
+
+    def fn(i):
+        all_here.wait()
+        return i, torch.get_num_threads(), threading.get_ident()
+
+    seen = parallel_apply(fn, [(0,), (1,), (2,)], [CPU] * 3)
+    assert [i for i, _, _ in seen] == [0, 1, 2]
+    assert [n for _, n, _ in seen] == [1, 1, 1]
+    assert len({thread for _, _, thread in seen}) == 3
+    assert torch.get_num_threads() == before
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+def test_more_replicas_than_cores_run_one_after_another(monkeypatch, cores):
+    monkeypatch.setattr(parallel, "num_cores", lambda: cores)
+    all_here = threading.Barrier(cores, timeout=10)  # passed only if as many as there are cores run at once
+    lock, running, most = threading.Lock(), set(), []
+
+    def fn(i):
+        with lock:
+            running.add(i)
+            most.append(len(running))
+        all_here.wait()
+        with lock:
+            running.discard(i)
+        return i
+
+    assert parallel_apply(fn, [(i,) for i in range(6)], [CPU] * 6) == list(range(6))
+    assert max(most) == cores
+
+
+def test_thread_counts_come_back_after_an_error():
+    before = torch.get_num_threads()
+    with pytest.raises(RuntimeError):
+        parallel_apply(lambda: 1 / 0, [(), ()], [CPU] * 2)
+    alive = threading.active_count()
+    with pytest.raises(RuntimeError):
+        parallel_apply(lambda: 1 / 0, [(), ()], [CPU] * 2)
+    assert torch.get_num_threads() == before and threading.active_count() == alive
+
+
+def test_parallel_apply_names_the_replica_that_failed():
+    def fn(i):
+        if i == 1:
+            raise KeyError("W3")
+        return i
+
+    with pytest.raises(RuntimeError, match=r"replica 1 on cpu failed: KeyError: 'W3'") as caught:
+        parallel_apply(fn, [(0,), (1,), (2,)], [CPU] * 3)
+    assert isinstance(caught.value.__cause__, KeyError)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs signals")
+def test_parallel_apply_waits_for_the_others_when_interrupted(monkeypatch):
+    monkeypatch.setattr(parallel, "num_cores", lambda: 2)
+    done = []
+
+    def fn(i):
+        time.sleep(0.5)
+        done.append(i)
+
+    timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        parallel_apply(fn, [(0,), (1,), (2,)], [CPU] * 3)  # the third has not started yet: it never does
+    timer.join()
+    assert sorted(done) == [0, 1]
+    assert parallel_apply(int, [()] * 3, [CPU] * 3) == [0, 0, 0]  # the threads work again
+
+
+@pytest.mark.parametrize("grad", [True, False])
+def test_parallel_apply_keeps_grad_mode_and_autocast(grad):
+    def fn():
+        product = torch.ones(2, 2) @ torch.ones(2, 2)
+        return torch.is_grad_enabled(), product.dtype
+
+    with torch.set_grad_enabled(grad), torch.autocast("cpu", dtype=torch.bfloat16):
+        assert parallel_apply(fn, [(), ()], [CPU] * 2) == [(grad, torch.bfloat16)] * 2
+    with torch.inference_mode():
+        assert parallel_apply(torch.is_inference_mode_enabled, [(), ()], [CPU] * 2) == [True] * 2
+
+
+def test_parallel_apply_wants_inputs_for_each_device():
+    with pytest.raises(ValueError, match=r"inputs: expected 2 \(one per device\), got 1"):
+        parallel_apply(print, [()], [CPU] * 2)
+
+
+def test_one_intra_op_thread_is_for_the_cpu_and_is_undone():
+    before = torch.get_num_threads()
+    with pytest.raises(KeyError), one_intra_op_thread([CPU] * 2):
+        assert torch.get_num_threads() == 1
+        raise KeyError
+    assert torch.get_num_threads() == before
+    with one_intra_op_thread([torch.device("cuda", 0)]):
+        assert torch.get_num_threads() == before
+
+
+def test_the_threads_stay_and_are_as_many_as_cores(monkeypatch):
+    monkeypatch.setattr(parallel, "num_cores", lambda: 2)
+    threads = [set(parallel_apply(threading.get_ident, [()] * 4, [CPU] * 4)) for _ in range(5)]
+    assert len(set().union(*threads)) <= 2 and threading.get_ident() not in set().union(*threads)
+
+
+def test_replicas_inside_a_replica_run_one_after_another_in_its_thread(monkeypatch):
+    monkeypatch.setattr(parallel, "num_cores", lambda: 2)
+
+    def outer(i):
+        found = parallel_apply(lambda j: (threading.get_ident(), 10 * i + j), [(0,), (1,)], [CPU] * 2)
+        return threading.get_ident(), found
+
+    for i, (thread, inner) in enumerate(parallel_apply(outer, [(0,), (1,), (2,)], [CPU] * 3)):
+        assert inner == [(thread, 10 * i), (thread, 10 * i + 1)]
+
+
+def test_a_replica_that_changes_its_intra_op_threads_changes_nobody_else_s():
+    parallel_apply(torch.set_num_threads, [(2,), (2,), (2,)], [CPU] * 3)
+    before = torch.get_num_threads()
+    assert parallel_apply(torch.get_num_threads, [()] * 3, [CPU] * 3) == [1, 1, 1]
+    assert torch.get_num_threads() == before
+
+
+def test_threads_that_start_later_have_as_many_intra_op_threads_as_the_caller():
+    code = """
+    import threading, torch
+    from d2lite import parallel_apply
+    torch.set_num_threads(3)
+    parallel_apply(int, [(), ()], ["cpu", "cpu"])
+    found = []
+    thread = threading.Thread(target=lambda: found.append(torch.get_num_threads()))
+    thread.start()
+    thread.join()
+    print(torch.get_num_threads(), *found)
+    """
+    out = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=True)
+    assert out.stdout.split() == ["3", "3"]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_process_gets_threads_of_its_own():
+    code = """
+    import os, signal
+    from d2lite import parallel_apply
+    parallel_apply(int, [(), ()], ["cpu", "cpu"])
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(20)  # ends a child that hangs
+        os._exit(sum(parallel_apply(int, [("3",), ("4",)], ["cpu", "cpu"])))
+    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+    """
+    command = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(code)]
+    out = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert out.stdout.split() == ["7"]
