@@ -94,10 +94,12 @@ def _run_on_cores(replica: Callable[[int], None], k: int) -> None:
     futures = [cores.submit(contextvars.copy_context().run, run, i) for i in range(k)]
     try:
         wait(futures)
-    finally:
+    except BaseException:  # an interrupt: no further replica starts, and one that runs ends with its step
         for future in futures:
-            future.cancel()  # after an interrupt no further replica starts, and one that runs ends with its step
+            future.cancel()
         wait(futures)
+        raise
+    finally:
         torch.set_num_threads(num_threads)  # threads that start from now on have as many as the caller
     for future in futures:
         future.result()

@@ -60,7 +60,7 @@ def sgd(params: Sequence[torch.Tensor], lr: float, batch_size: int) -> None:
     """
     with torch.no_grad():
         for param in params:
-            param -= (lr / batch_size) * param.grad
+            param.sub_(param.grad, alpha=lr / batch_size)  # param -= lr / batch_size * param.grad, in one pass
 
 
 def train_batch(
