@@ -146,7 +146,7 @@ def main(argv=None):
     """Run the rows of the card and print them."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=__doc__.splitlines()[0])
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
-    parser.add_argument("--examples", type=int, help="training examples an epoch (default: all)")
+    parser.add_argument("--examples", type=int, help="training examples per epoch (default: all)")
     parser.add_argument("--width", type=int, default=64)
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=3)

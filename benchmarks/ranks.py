@@ -30,7 +30,7 @@ def rows(n=3):
 
 
 def speed_rows(n=3, examples=10_240, epochs=4, per_rank=256):
-    """Return the rows of DDP's examples a second: in a notebook against torchrun, and 2 ranks against 1.
+    """Return the rows of DDP's examples per second: in a notebook against torchrun, and 2 ranks against 1.
 
     A turn's figure is its fastest epoch, of 20 or 40 steps, as `timeit` advises: what others take from the machine
     can only slow an epoch down, while a tax of the notebook would be in every epoch. The note gives all epochs' median.
@@ -56,7 +56,7 @@ def speed_rows(n=3, examples=10_240, epochs=4, per_rank=256):
 
 
 def _epochs(train, k, batch_size, epochs, examples):
-    """Return the examples a second of every epoch, from the record that a run keeps in its checkpoint."""
+    """Return the examples per second of every epoch, from the record that a run keeps in its checkpoint."""
     with tempfile.TemporaryDirectory() as folder:
         checkpoint = f"{folder}/run.pt"
         train(k, batch_size, epochs, examples, checkpoint)

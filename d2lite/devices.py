@@ -74,7 +74,7 @@ def try_gpus(num_gpus: int) -> list[torch.device]:
         A list of `num_gpus` devices.
 
     Raises:
-        TypeError: if `num_gpus` is no whole number.
+        TypeError: if `num_gpus` is not a whole number.
         ValueError: if `num_gpus` is less than 1 or more than MAX_REPLICAS.
 
     Example:

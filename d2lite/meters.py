@@ -1,4 +1,4 @@
-"""Sums and times."""
+"""Accumulator for sums, and a Timer that waits for devices."""
 
 import itertools
 import time
@@ -20,7 +20,7 @@ class Accumulator:
 
     Raises:
         ValueError: if `n` is less than 1, or `add` gets more or fewer than `n` numbers.
-        TypeError: if `n` is no whole number.
+        TypeError: if `n` is not a whole number.
         IndexError: if `[i]` is not one of the sums.
 
     Example:

@@ -1,4 +1,4 @@
-"""Replicas side by side: on CPU cores in one thread per core, on GPUs in the queues of the GPUs."""
+"""Replicas side by side: on CPU cores in one thread per core, on GPUs as asynchronous kernels."""
 
 import contextvars
 import functools
@@ -16,11 +16,11 @@ from d2lite.devices import num_cores
 __all__ = ["check_devices", "one_intra_op_thread", "parallel_apply"]
 
 _START_S = 10  # seconds for a thread to start; it takes microseconds
-_thread = threading.local()  # `is_core` is set in the threads of `_cores`
+_thread = threading.local()  # `is_worker` is set in the threads of `_cores`
 
 
 def check_devices(devices: Any) -> None:
-    """Raise ValueError if `devices` is empty, TypeError if it is not a list."""
+    """Raise ValueError if `devices` is empty, TypeError if it is a single device."""
     if isinstance(devices, (str, torch.device, int)):
         raise TypeError(f"devices: expected a list of devices, got {devices!r}. Try try_gpus(2).")
     if len(devices) == 0:
@@ -69,7 +69,7 @@ def parallel_apply(
             errors[i] = error
 
     on_cpu = all(torch.device(device).type == "cpu" for device in devices)
-    if on_cpu and not getattr(_thread, "is_core", False):  # inside a replica there is one core: one after another
+    if on_cpu and not getattr(_thread, "is_worker", False):  # a nested call runs in its own thread
         _run_on_cores(replica, len(devices))
     else:
         for i in range(len(devices)):
@@ -86,7 +86,7 @@ def _run_on_cores(replica: Callable[[int], None], k: int) -> None:
     cores = _cores(num_cores())
 
     def run(i: int) -> None:
-        if torch.get_num_threads() > 1:  # the replica before has changed it
+        if torch.get_num_threads() > 1:  # an earlier replica changed the setting
             torch.set_num_threads(1)
         with modes():
             replica(i)
@@ -94,7 +94,7 @@ def _run_on_cores(replica: Callable[[int], None], k: int) -> None:
     futures = [cores.submit(contextvars.copy_context().run, run, i) for i in range(k)]
     try:
         wait(futures)
-    except BaseException:  # an interrupt: no further replica starts, and one that runs ends with its step
+    except BaseException:  # an interrupt: replicas that have not started never do, and running ones are waited for
         for future in futures:
             future.cancel()
         wait(futures)
@@ -108,8 +108,8 @@ def _run_on_cores(replica: Callable[[int], None], k: int) -> None:
 @functools.cache
 def _cores(n: int) -> ThreadPoolExecutor:
     """The threads that stand for `n` cores, each with one intra-op thread; made once."""
-    num_threads, all_here = torch.get_num_threads(), threading.Barrier(n)
-    cores = ThreadPoolExecutor(n, "d2lite-core", _become_core, (all_here,))
+    num_threads, barrier = torch.get_num_threads(), threading.Barrier(n)
+    cores = ThreadPoolExecutor(n, "d2lite-core", _init_worker, (barrier,))
     try:
         wait([cores.submit(int) for _ in range(n)])
         return cores
@@ -117,10 +117,10 @@ def _cores(n: int) -> ThreadPoolExecutor:
         torch.set_num_threads(num_threads)
 
 
-def _become_core(all_here: threading.Barrier) -> None:
-    _thread.is_core = True
+def _init_worker(barrier: threading.Barrier) -> None:
+    _thread.is_worker = True
     torch.set_num_threads(1)
-    all_here.wait(_START_S)  # the setting is also that of threads that start later: none may be late with it
+    barrier.wait(_START_S)  # the setting is also the default of new threads: all set it before the caller restores it
 
 
 if hasattr(os, "register_at_fork"):

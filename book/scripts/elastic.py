@@ -39,15 +39,15 @@ def main():
         about |= {"rank": int(os.environ["RANK"]), "world_size": int(os.environ["WORLD_SIZE"])}
         file.write(json.dumps(about | facts) + "\n")
 
-    def hear(event, **facts):
-        if event == "minibatch":  # told before the step: so many steps are done
+    def on_event(event, **facts):
+        if event == "minibatch":  # emitted before the step: so many steps are done
             log("step", done=facts["epoch"] * facts["steps"] + facts["step"], steps=facts["steps"])
 
     log("start")
     torch.set_num_threads(1)
     try:
         dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=args.timeout_s))
-        with listening(hear):
+        with listening(on_event):
             checkpoint = args.folder / "checkpoint.pt"
             run = train_ddp(args.batch_size, args.lr, args.num_epochs, args.num_examples, checkpoint=checkpoint)
     except Exception as error:

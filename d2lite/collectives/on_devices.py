@@ -37,7 +37,7 @@ def all_reduce(
 ) -> None:
     """Replace each tensor, in place, by the sum, the mean or the maximum of all.
 
-    Every entry ends equal bit for bit. The algorithms add in different orders, and so round differently.
+    All entries are equal bit for bit afterwards. The algorithms add in different orders, and so round differently.
 
     Args:
         tensors: one tensor per device, all of one shape and dtype, none sharing memory with another.
@@ -49,8 +49,8 @@ def all_reduce(
 
     Raises:
         ValueError: if shapes or dtypes differ, two tensors share memory, a tensor is sparse or expanded, the dtype does
-            not fit `op`, `op` or `algorithm` has another name, or `per_host` does not divide the number of devices.
-        TypeError: if an entry is no tensor; a gradient is None before `backward()`.
+            not fit `op`, `op` or `algorithm` is unknown, or `per_host` does not divide the number of devices.
+        TypeError: if an entry is not a tensor; a gradient is None before `backward()`.
 
     Example:
         >>> import torch
@@ -95,7 +95,7 @@ def all_reduce_many(device_tensors: Sequence[Sequence[torch.Tensor]], op: str = 
 
     Raises:
         ValueError: if the lists differ in length, or as in `all_reduce`.
-        TypeError: if an entry is no tensor.
+        TypeError: if an entry is not a tensor.
     """
     k = len(device_tensors)
     if len({len(tensors) for tensors in device_tensors}) != 1:
@@ -110,7 +110,9 @@ def all_reduce_many(device_tensors: Sequence[Sequence[torch.Tensor]], op: str = 
     def add_mine(i: int) -> None:
         for j, owner in enumerate(owners):
             if owner == i:
-                all_reduce_naive([device_tensors[(i + n) % k][j] for n in range(k)], op)  # the owner first: it adds
+                all_reduce_naive(
+                    [device_tensors[(i + n) % k][j] for n in range(k)], op
+                )  # the owner first: all_reduce_naive adds on the first
 
     if owners:
         parallel_apply(add_mine, [(i,) for i in range(k)], [tensors[0].device for tensors in device_tensors])
@@ -218,7 +220,7 @@ def _run(
 
 
 def check_tensors(tensors: Sequence[torch.Tensor], op: str | None = None) -> None:
-    """Raise TypeError or ValueError unless `tensors` can be sent round, and reduced if `op` is given."""
+    """Raise TypeError or ValueError unless `tensors` can be communicated, and reduced if `op` is given."""
     if op not in (None, "sum", "mean", "max"):
         raise ValueError(f'op: expected "sum", "mean" or "max", got {op!r}.')
     if isinstance(tensors, torch.Tensor) or len(tensors) == 0:

@@ -35,7 +35,7 @@ def all_reduce_on_ranks(
             name, or `per_host` does not divide the number of ranks. Nothing has been sent then. What the ranks pass
             is not compared: if they differ in shape, algorithm or number of calls, they fail in torch.distributed or
             wait for each other.
-        TypeError: if `tensor` is no tensor.
+        TypeError: if `tensor` is not a tensor.
     """
     check_tensors([tensor], op)
     rank, k = dist.get_rank(), dist.get_world_size()

@@ -54,7 +54,7 @@ def make_plan(collective: str, algorithm: str, k: int, root: int = 0, per_host: 
     Raises:
         ValueError: if `collective` or `algorithm` has another name, `k` is less than 1, `root` is not one of the
             devices, or `per_host` does not divide k or is given for another algorithm.
-        TypeError: if `k`, `root` or `per_host` is no whole number.
+        TypeError: if `k`, `root` or `per_host` is not a whole number.
 
     Example:
         >>> plan = make_plan("all_reduce", "naive", 3)

@@ -22,7 +22,7 @@ def wrap(module: nn.Module, devices: Sequence[torch.device]) -> nn.Module:
 
     Raises:
         ValueError: if there are no devices.
-        TypeError: if `module` is no nn.Module, or `devices` no list.
+        TypeError: if `module` is not an nn.Module, or `devices` is a single device.
 
     Example:
         >>> from d2lite import try_gpus
@@ -43,7 +43,8 @@ class DataParallel(nn.Module):
 
     As in nn.DataParallel, the parameters live on the first device, are copied to the others at every forward pass,
     and their gradients are summed on the first device. Batch normalisation uses the statistics of each shard, and keeps
-    the running ones of the first. Dropout draws from one generator, in the order in which the threads reach it. A
+    the running ones of the first. Dropout draws from one generator, in the order in which the threads reach it,
+    so that masks differ from run to run. A
     minibatch with fewer examples than devices uses fewer devices.
 
     Args:
@@ -52,8 +53,8 @@ class DataParallel(nn.Module):
 
     Raises:
         ValueError: if there are no devices.
-        TypeError: if `module` is no nn.Module, or `devices` no list; in a forward pass, if `module` does not return one
-            tensor.
+        TypeError: if `module` is not an nn.Module, or `devices` is a single device; in a forward pass, if `module` does
+            not return one tensor.
 
     Example:
         >>> from d2lite import try_gpus
@@ -77,24 +78,24 @@ class DataParallel(nn.Module):
         with one_intra_op_thread(devices):
             shards = scatter(X, devices)
             replicas = self.replicate()[: len(devices)]
-            outputs = _parallel_apply(replicas, shards, devices)
+            outputs = _apply_replicas(replicas, shards, devices)
             return gather(outputs)
 
     def replicate(self) -> list[nn.Module]:
         """Return one module per device with the current values: the module itself, then copies of it."""
-        if [_outline(c) for c in self._copies] != [_outline(self.module)] * (len(self.devices) - 1):
+        if [_structure(c) for c in self._copies] != [_structure(self.module)] * (len(self.devices) - 1):
             self._copies = [copy.deepcopy(self.module).to(d) for d in self.devices[1:]]
         with torch.no_grad():
             for replica in self._copies:
-                for mine, source in zip(_state(replica), _state(self.module), strict=True):
-                    mine.copy_(source)
-                    mine.requires_grad_(source.requires_grad)
+                for target, source in zip(_state(replica), _state(self.module), strict=True):
+                    target.copy_(source)
+                    target.requires_grad_(source.requires_grad)
                 for child, original in zip(replica.modules(), self.module.modules(), strict=True):
                     child.training = original.training
         return [self.module, *self._copies]
 
 
-def _parallel_apply(
+def _apply_replicas(
     replicas: list[nn.Module], shards: list[torch.Tensor], devices: list[torch.device]
 ) -> Sequence[torch.Tensor]:
     """Return each replica's output for its shard, with a graph if gradients are needed."""
@@ -102,14 +103,14 @@ def _parallel_apply(
         return [_call(replicas[0], shards[0])]
     params = [p for p in replicas[0].parameters() if p.requires_grad]
     if torch.is_grad_enabled() and (params or any(shard.requires_grad for shard in shards)):
-        return _ParallelApply.apply(replicas, devices, *shards, *params)
+        return _ReplicaFunction.apply(replicas, devices, *shards, *params)
     return parallel_apply(_call, list(zip(replicas, shards, strict=True)), devices)
 
 
-class _ParallelApply(torch.autograd.Function):
+class _ReplicaFunction(torch.autograd.Function):
     """Forward and backward pass of all replicas side by side, as one node of the caller's graph.
 
-    A graph over all replicas would be walked by one CPU thread; here each replica has its own.
+    Autograd runs the CPU part of a graph in one thread, so each replica gets a graph and a thread of its own.
     """
 
     @staticmethod
@@ -153,15 +154,15 @@ def _gradients(
 
 
 def _sum(parts: Sequence[torch.Tensor | None], device: torch.device) -> torch.Tensor | None:
-    there = [part.to(device) for part in parts if part is not None]
-    return torch.stack(there).sum(0) if there else None
+    on_device = [part.to(device) for part in parts if part is not None]
+    return torch.stack(on_device).sum(0) if on_device else None
 
 
 def _state(module: nn.Module) -> list[torch.Tensor]:
     return [*module.parameters(), *module.buffers()]
 
 
-def _outline(module: nn.Module) -> tuple[list[type], list[tuple[str, torch.Size, torch.dtype]]]:
+def _structure(module: nn.Module) -> tuple[list[type], list[tuple[str, torch.Size, torch.dtype]]]:
     """What differs between two structures: types of the layers, names, shapes and dtypes of the state."""
     return (
         [type(m) for m in module.modules()],

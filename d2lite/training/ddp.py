@@ -63,7 +63,7 @@ def my_shard(X: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tens
 
 
 def mean_over_ranks(loss: torch.Tensor) -> tuple[torch.Tensor, Any]:
-    """Start an all-reduce of the mean of all ranks' losses, and return (mean, handle) at once.
+    """Start an all-reduce of the mean of all ranks' losses, and return (mean, handle) without waiting for it.
 
     `mean` holds the mean on every rank when `handle.wait()` has returned. `loss` is 0-d, and keeps its own graph.
     """
@@ -105,10 +105,10 @@ def ddp_step(net: nn.Module, optimizer: torch.optim.Optimizer, X: torch.Tensor, 
     X_shard, y_shard = my_shard(X, y)
     optimizer.zero_grad()
     loss = F.cross_entropy(net(X_shard), y_shard, reduction="sum") * dist.get_world_size() / len(X)
-    mean, sent = mean_over_ranks(loss)  # it travels while gradients are computed
+    mean, work = mean_over_ranks(loss)  # this all-reduce overlaps the backward pass
     loss.backward()
     optimizer.step()
-    sent.wait()
+    work.wait()
     return mean
 
 
@@ -147,7 +147,7 @@ def train_ddp(
     train_iter, test_iter = load_data_fashion_mnist(batch_size, num_examples, seed=seed)
     run = Run.begin(try_gpus(dist.get_world_size()), train_iter, lr, num_epochs, seed=seed)
     net = make_net().to(device)
-    # five buckets: DDP's own 25 MB would hold a small network whole, and send nothing before the backward pass ends
+    # a fifth of the network per bucket: DDP's own 25 MB would hold a small one whole, and send it only at the end
     bucket_cap_mb = min(25, sum(p.nbytes for p in net.parameters()) / 2**20 / 5)
     net = DistributedDataParallel(net, bucket_cap_mb=bucket_cap_mb)
     optimizer = torch.optim.SGD(net.parameters(), lr=lr)
@@ -190,7 +190,7 @@ def evaluate_accuracy_ranks(net: nn.Module, data_iter: Batches) -> float:
 def save_checkpoint(path: str | None, net: nn.Module, optimizer: torch.optim.Optimizer, run: Run) -> None:
     """On rank 0 write network, optimizer and curves under a temporary name, then rename it; all ranks wait for that.
 
-    With None as the path nothing is done.
+    With None as the path it does nothing.
     """
     if path is None:
         return
@@ -203,7 +203,7 @@ def save_checkpoint(path: str | None, net: nn.Module, optimizer: torch.optim.Opt
 
 
 def load_checkpoint(path: str | None, net: nn.Module, optimizer: torch.optim.Optimizer, run: Run) -> int:
-    """Put the state of a checkpoint into network, optimizer and run; return the number of epochs done.
+    """Load a checkpoint into network, optimizer and run; return the number of epochs done.
 
     That is 0 if there is no such file, or the path is None.
 
@@ -217,7 +217,7 @@ def load_checkpoint(path: str | None, net: nn.Module, optimizer: torch.optim.Opt
         if state["settings"][name] != run.settings[name]:
             raise ValueError(
                 f"checkpoint {path}: expected {name}={run.settings[name]}, got {state['settings'][name]}. "
-                "Go on with the settings it was made with, or give another path."
+                "Resume with the settings it was made with, or give another path."
             )
     net.load_state_dict(state["net"])
     optimizer.load_state_dict(state["optimizer"])

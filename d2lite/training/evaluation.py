@@ -75,7 +75,7 @@ def evaluate_accuracy_gpus(net: nn.Module, data_iter: Batches, split_f: Callable
 
     Raises:
         ValueError: if `data_iter` is empty.
-        TypeError: if `net` is no DataParallel.
+        TypeError: if `net` is not a DataParallel.
 
     Example:
         >>> from d2lite import DataParallel, try_gpus

@@ -1,4 +1,4 @@
-"""Data parallelism from scratch: the loop that the learner reads is the loop that runs."""
+"""LeNet, trained data-parallel from scratch: the loop that chapter 2 shows is the loop that runs."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -25,7 +25,7 @@ def forward_backward(X: torch.Tensor, y: torch.Tensor, params: Sequence[torch.Te
     Args:
         X: images [b, 1, 28, 28], on the device of the parameters.
         y: labels [b], int64.
-        params: the 8 parameters that `lenet_params` returns, requiring gradients; an older `.grad` is dropped.
+        params: the 8 parameters that `lenet_params` returns, requiring gradients; an existing `.grad` is discarded.
 
     Returns:
         The sum of the losses of the b examples, a 0-d tensor without a graph.
@@ -72,8 +72,8 @@ def train_batch(
 ) -> torch.Tensor:
     """Train all replicas on one minibatch, and return its mean loss.
 
-    Every gradient is a sum over examples. So the update is that of one device with the whole minibatch, for shards of
-    any sizes.
+    Gradients are summed over examples, not averaged. So the update equals that of one device with the whole minibatch,
+    for shards of any sizes.
 
     Args:
         X: images [b, 1, 28, 28], on any device.

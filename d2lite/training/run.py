@@ -1,4 +1,4 @@
-"""Run: what was asked of one training run, what came out of it, and on which devices; and runs as a file to keep."""
+"""Run: the settings and results of one training run, and on which devices; and runs as a JSON file."""
 
 import json
 import math
@@ -59,7 +59,7 @@ class Run:
         """Check the settings of a run that is about to start, and return its Run without losses.
 
         Raises:
-            TypeError: if `lr` is no number or `num_epochs` no whole number.
+            TypeError: if `lr` is not a number or `num_epochs` no whole number.
             ValueError: if `lr` or `num_epochs` is out of range, or the last minibatch has fewer examples than there are
                 devices. Nothing has been computed then.
         """

@@ -25,7 +25,7 @@ def replicate(params: Iterable[torch.Tensor], devices: Sequence[torch.device]) -
 
     Raises:
         ValueError: if there are no devices.
-        TypeError: if `devices` is no list.
+        TypeError: if `devices` is a single device.
 
     Example:
         >>> from d2lite import try_gpus
@@ -51,7 +51,7 @@ def scatter(tensor: torch.Tensor, devices: Sequence[torch.device]) -> list[torch
 
     Raises:
         ValueError: if there are no devices.
-        TypeError: if `devices` is no list.
+        TypeError: if `devices` is a single device.
 
     Example:
         >>> from d2lite import try_gpus
@@ -82,7 +82,7 @@ def split_batch(
 
     Raises:
         ValueError: if X and y differ in length, there are fewer examples than devices, or there are no devices.
-        TypeError: if `devices` is no list.
+        TypeError: if `devices` is a single device.
 
     Example:
         >>> from d2lite import try_gpus

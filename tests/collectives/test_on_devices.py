@@ -107,7 +107,7 @@ def test_all_reduce_refuses_one_tensor_twice():
 
 @EACH
 @inputs
-def test_all_reduce_by_any_algorithm(algorithm, k, shape, dtype, op, seed):
+def test_all_reduce_with_every_algorithm(algorithm, k, shape, dtype, op, seed):
     assume(possible(dtype, op))
     tensors = whole_numbers(k, shape, dtype, seed)
     expected, places = expected_of(tensors, op), [t.data_ptr() for t in tensors]
@@ -252,7 +252,7 @@ def test_all_reduce_many_adds_on_the_owner():
 
 
 @given(sizes=st.lists(st.integers(0, 1000), max_size=12), k=st.integers(1, 5))
-def test_share_out_is_never_far_from_even(sizes, k):
+def test_assign_owners_is_never_far_from_even(sizes, k):
     owners = assign_owners(sizes, k)
     loads = [sum(size for size, owner in zip(sizes, owners, strict=True) if owner == i) for i in range(k)]
     assert sum(loads) == sum(sizes)

@@ -129,7 +129,7 @@ def test_a_resumed_run_has_the_curve_of_an_uninterrupted_one(pools, tmp_path):
 def test_a_checkpoint_of_other_settings_is_refused(pools, tmp_path):
     path = str(tmp_path / "checkpoint.pt")
     pools[2].run(train_ddp, 64, 0.05, 1, 128, 0, path)
-    with pytest.raises(WorkersError, match="expected lr=0.1, got 0.05. Go on with the settings"):
+    with pytest.raises(WorkersError, match="expected lr=0.1, got 0.05. Resume with the settings"):
         pools[2].run(train_ddp, 64, 0.1, 2, 128, 0, path)
 
 
