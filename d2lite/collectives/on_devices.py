@@ -5,7 +5,6 @@ to the others. All of these functions take an `algorithm`, and can write what wa
 """
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 
 import torch
 
@@ -60,7 +59,7 @@ def all_reduce(
         [tensor([11., 22.]), tensor([11., 22.])]
     """
     check_tensors(tensors, op)
-    with _adding_in_one_thread(tensors):
+    with one_intra_op_thread([tensor.device for tensor in tensors]):
         if algorithm == "naive" and op != "max" and trace is None and per_host is None:
             all_reduce_naive(tensors, op)
             return
@@ -110,9 +109,8 @@ def all_reduce_many(device_tensors: Sequence[Sequence[torch.Tensor]], op: str = 
     def add_mine(i: int) -> None:
         for j, owner in enumerate(owners):
             if owner == i:
-                all_reduce_naive(
-                    [device_tensors[(i + n) % k][j] for n in range(k)], op
-                )  # the owner first: all_reduce_naive adds on the first
+                # the owner first: all_reduce_naive adds on the first
+                all_reduce_naive([device_tensors[(i + n) % k][j] for n in range(k)], op)
 
     if owners:
         parallel_apply(add_mine, [(i,) for i in range(k)], [tensors[0].device for tensors in device_tensors])
@@ -204,10 +202,6 @@ def all_gather(
     plan = make_plan("all_gather", algorithm, len(tensors), per_host=per_host)
     with rows(tensors) as flat:
         _run(plan, flat, None, trace, "all_gather", algorithm)
-
-
-def _adding_in_one_thread(tensors: Sequence[torch.Tensor]) -> AbstractContextManager[None]:
-    return one_intra_op_thread([tensor.device for tensor in tensors])
 
 
 def _run(
