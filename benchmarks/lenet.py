@@ -12,7 +12,8 @@ from d2lite import lenet_params, load_data_fashion_mnist, num_cores, replicate, 
 __all__ = ["rows"]
 
 LR = 0.1
-WARM_UP_BATCHES = 20
+TURN_BATCHES = 40  # one or two seconds: short against the minutes in which a shared machine slows down
+EPOCH = 60_000  # examples
 
 
 def plain_loop(k, batch_size, num_examples):
@@ -28,35 +29,35 @@ def plain_loop(k, batch_size, num_examples):
 
 
 def rows(num_examples=None, n=3, batch_size=256, workers=4):
-    """Return the rows of LeNet: `n` rounds, each of one epoch for 1, 2 and 4 replicas and both usual loops.
+    """Return the rows of LeNet: `n` rounds of an epoch for 1, 2 and 4 replicas and both usual loops.
+
+    The epochs of a round are cut into turns of 40 minibatches that alternate, and their seconds are added, so that
+    all contestants meet the same minutes of a shared machine. Only loop (a) runs its epoch in one piece: it starts its
+    workers once per epoch.
 
     Ours is `d2lite.train`, the loop that the learner reads, and `train_batch` in a plain loop. The peer is the usual
     loop on one device, as torch is out of the box (all intra-op threads), (a) with a DataLoader and (b) with our
     iterator.
     """
     device = try_gpu()
-    train_iter, _ = load_data_fashion_mnist(batch_size, num_examples)
-    few = min(WARM_UP_BATCHES * batch_size, train_iter.num_examples)
+    examples = num_examples or EPOCH
+    turn = min(TURN_BATCHES * batch_size, examples)
+    turns = round(examples / turn)
+    train_iter, _ = load_data_fashion_mnist(batch_size, turn)
     with tempfile.TemporaryDirectory() as folder:
         data = loader(folder, batch_size, num_examples, workers=workers)
         net = usual_lenet().to(device)
         optimizer = torch.optim.SGD(net.parameters(), LR)
-
-        def ours(k, examples):
-            return lambda: train(k, batch_size, LR, 1, examples).seconds[0]
-
-        def plain(k, examples):
-            return lambda: plain_loop(k, batch_size, examples)
-
-        def usual(source, num_batches=None):
-            return lambda: usual_epoch(net, optimizer, source, device, num_batches)
-
-        def turns(examples, num_batches=None):
-            found = {1: ours(1, examples), 2: ours(2, examples)}
-            found |= {"plain 1": plain(1, examples), "plain 2": plain(2, examples), 4: ours(4, examples)}
-            return found | {"a": usual(data, num_batches), "b": usual(train_iter, num_batches)}
-
-        seconds = rounds(turns(num_examples), n, warm_up=turns(few, WARM_UP_BATCHES))
+        contestants = {k: lambda k=k: train(k, batch_size, LR, 1, turn).seconds[0] for k in (1, 2, 4)}
+        contestants |= {f"plain {k}": lambda k=k: plain_loop(k, batch_size, turn) for k in (1, 2)}
+        contestants["b"] = lambda: usual_epoch(net, optimizer, train_iter, device)
+        rounds(contestants, 1)  # warm up
+        seconds = {name: [] for name in (*contestants, "a")}
+        for _ in range(n):
+            found = rounds(contestants, turns)
+            for name in contestants:
+                seconds[name].append(sum(found[name]) * examples / (turns * turn))
+            seconds["a"].append(usual_epoch(net, optimizer, data, device))
     usual_a, usual_b = f"usual loop, DataLoader with {workers} workers", "usual loop, our iterator"
     cores = num_cores() >= 2
 

@@ -52,13 +52,11 @@ def _write_idx(path, array):
     path.write_bytes(header + array.contiguous().numpy().tobytes())
 
 
-def usual_epoch(net, optimizer, data, device, num_batches=None):
-    """Train `net` for one epoch (or `num_batches` of it) the usual way and return the seconds it took."""
+def usual_epoch(net, optimizer, data, device):
+    """Train `net` for one epoch the usual way and return the seconds it took."""
     loss_fn, timer = nn.CrossEntropyLoss(), Timer([device])
     net.train()
-    for i, (X, y) in enumerate(data):
-        if i == num_batches:
-            break
+    for X, y in data:
         X, y = X.to(device), y.to(device)
         optimizer.zero_grad()
         loss_fn(net(X), y).backward()
