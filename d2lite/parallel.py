@@ -13,7 +13,7 @@ import torch
 
 from d2lite.devices import num_cores
 
-__all__ = ["check_devices", "one_intra_op_thread", "parallel_apply"]
+__all__ = ["check_devices", "in_replica", "one_intra_op_thread", "parallel_apply"]
 
 _START_S = 10  # seconds for a thread to start; it takes microseconds
 _thread = threading.local()  # `is_worker` is set in the threads of `_cores`
@@ -25,6 +25,11 @@ def check_devices(devices: Any) -> None:
         raise TypeError(f"devices: expected a list of devices, got {devices!r}. Try try_gpus(2).")
     if len(devices) == 0:
         raise ValueError("devices: expected at least one device, got none. Try try_gpus(1).")
+
+
+def in_replica() -> bool:
+    """Return whether the caller runs in the thread of a CPU core: in a replica of `parallel_apply`."""
+    return getattr(_thread, "is_worker", False)
 
 
 def parallel_apply(
@@ -69,7 +74,7 @@ def parallel_apply(
             errors[i] = error
 
     on_cpu = all(torch.device(device).type == "cpu" for device in devices)
-    if on_cpu and not getattr(_thread, "is_worker", False):  # a nested call runs in its own thread
+    if on_cpu and not in_replica():  # a nested call runs in its own thread
         _run_on_cores(replica, len(devices))
     else:
         for i in range(len(devices)):

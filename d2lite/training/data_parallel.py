@@ -1,16 +1,22 @@
 """DataParallel for any devices, in the four verbs of torch.nn.parallel: scatter, replicate, parallel_apply, gather."""
 
-import copy
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
-from d2lite.parallel import check_devices, one_intra_op_thread, parallel_apply
+from d2lite.parallel import check_devices, in_replica, one_intra_op_thread, parallel_apply
+from d2lite.training.isolated import Graph, isolate, leaves_of, no_saved_tensors_hooks
+from d2lite.training.nested import map_tensors, tensors_in
+from d2lite.training.replicas import Replica, keep_attributes, make_replica
 from d2lite.training.sharding import gather, scatter
 
 __all__ = ["DataParallel", "wrap"]
+
+Call = tuple[tuple[Any, ...], dict[str, Any]]  # the arguments of one call, by place and by name
 
 
 def wrap(module: nn.Module, devices: Sequence[torch.device]) -> nn.Module:
@@ -42,19 +48,29 @@ class DataParallel(nn.Module):
     """Run `module` on one slice of the minibatch per device; also on CPU cores, where nn.DataParallel cannot.
 
     As in nn.DataParallel, the parameters live on the first device, are copied to the others at every forward pass,
-    and their gradients are summed on the first device. Batch normalisation uses the statistics of each shard, and keeps
-    the running ones of the first. Dropout draws from one generator, in the order in which the threads reach it,
-    so that masks differ from run to run. A
-    minibatch with fewer examples than devices uses fewer devices.
+    and their gradients are summed on the first device. The replicas are made from the module as it is at that moment.
+    Gradients reach the parameters through autograd: hooks on parameters run once, with the sum.
+
+    Four things differ from the module alone:
+
+    - Batch normalisation uses the statistics of each shard, and keeps the running ones of the first.
+    - Dropout draws from one generator, in the order in which the threads reach it. The masks differ from run to run.
+    - Hooks on modules run once per replica, with its shard.
+    - Of what a forward pass sets on its modules, the numbers, texts and tensors without a graph of the first replica
+      are kept.
+
+    A minibatch with fewer examples than devices uses fewer devices.
 
     Args:
-        module: takes one tensor [b, ...] and returns one tensor [b, ...]; it is moved to devices[0].
+        module: takes and returns tensors [b, ...], alone or in tuples, lists, dicts and dataclasses; it is moved to
+            devices[0].
         devices: one device per replica.
 
     Raises:
-        ValueError: if there are no devices.
-        TypeError: if `module` is not an nn.Module, or `devices` is a single device; in a forward pass, if `module` does
-            not return one tensor.
+        ValueError: if there are no devices; in a forward pass, if tensors differ in the number of examples, or if the
+            module does not return one row per example.
+        TypeError: if `module` is not an nn.Module, or is compiled by TorchScript, or `devices` is a single device.
+        RuntimeError: in a forward pass, if a replica fails, or a layer has not been initialised yet.
 
     Example:
         >>> from d2lite import try_gpus
@@ -68,103 +84,114 @@ class DataParallel(nn.Module):
         super().__init__()
         if not isinstance(module, nn.Module):
             raise TypeError(f"module: expected an nn.Module, got {type(module).__name__}.")
+        if any(isinstance(m, torch.jit.ScriptModule) for m in module.modules()):
+            raise TypeError("module: expected a module in Python, got one of TorchScript. Wrap it before scripting.")
         check_devices(devices)
         self.devices = [torch.device(d) for d in devices]
         self.module = module.to(self.devices[0])
-        self._copies: list[nn.Module] = []  # a plain list: the copies are no submodules and no part of the state
 
-    def forward(self, X: torch.Tensor) -> torch.Tensor:
-        devices = self.devices[: max(1, len(X))]
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        devices = self.devices[: max(1, _num_examples((args, kwargs)) or 0)]
         with one_intra_op_thread(devices):
-            shards = scatter(X, devices)
-            replicas = self.replicate()[: len(devices)]
+            shards = _scatter((args, kwargs), devices)
+            if len(devices) == 1 and devices[0].type != "cpu":  # nothing to replicate, and no threads
+                return _gather([_call(self.module, *shards[0])], shards)
+            replicas = self._replicate(devices)
             outputs = _apply_replicas(replicas, shards, devices)
-            return gather(outputs)
+            keep_attributes(self.module, replicas[0])
+            return _gather(outputs, shards)
 
     def replicate(self) -> list[nn.Module]:
-        """Return one module per device with the current values: the module itself, then copies of it."""
-        if [_structure(c) for c in self._copies] != [_structure(self.module)] * (len(self.devices) - 1):
-            self._copies = [copy.deepcopy(self.module).to(d) for d in self.devices[1:]]
-        with torch.no_grad():
-            for replica in self._copies:
-                for target, source in zip(_state(replica), _state(self.module), strict=True):
-                    target.copy_(source)
-                    target.requires_grad_(source.requires_grad)
-                for child, original in zip(replica.modules(), self.module.modules(), strict=True):
-                    child.training = original.training
-        return [self.module, *self._copies]
+        """Return one module per device with the current values."""
+        return [replica.module for replica in self._replicate(self.devices)]
+
+    def _replicate(self, devices: Sequence[torch.device]) -> list[Replica]:
+        if any(map(is_lazy, [*self.module.parameters(), *self.module.buffers()])):
+            raise RuntimeError(
+                "module: expected initialised layers, got lazy ones. Call the module once, before it is wrapped."
+            )
+        isolated = _isolates(devices)
+        return [make_replica(self.module, device, copies=i > 0, isolated=isolated) for i, device in enumerate(devices)]
 
 
-def _apply_replicas(
-    replicas: list[nn.Module], shards: list[torch.Tensor], devices: list[torch.device]
-) -> Sequence[torch.Tensor]:
-    """Return each replica's output for its shard, with a graph if gradients are needed."""
-    if len(devices) == 1 and devices[0].type != "cpu":
-        return [_call(replicas[0], shards[0])]
-    params = [p for p in replicas[0].parameters() if p.requires_grad]
-    if torch.is_grad_enabled() and (params or any(shard.requires_grad for shard in shards)):
-        return _ReplicaFunction.apply(replicas, devices, *shards, *params)
-    return parallel_apply(_call, list(zip(replicas, shards, strict=True)), devices)
+def _num_examples(call: Call) -> int | None:
+    """Return the length of all tensors of the arguments, None if there are none; tensors [] do not count."""
+    lengths = {len(tensor) for tensor in tensors_in(*call) if tensor.dim()}
+    if len(lengths) > 1:
+        raise ValueError(
+            f"arguments: expected tensors [b, ...] with one b, got {sorted(lengths)} examples. What all replicas use "
+            "together belongs to the module: register_buffer(name, tensor)."
+        )
+    return lengths.pop() if lengths else None
 
 
-class _ReplicaFunction(torch.autograd.Function):
-    """Forward and backward pass of all replicas side by side, as one node of the caller's graph.
+def _scatter(call: Call, devices: Sequence[torch.device]) -> list[Call]:
+    """Return the arguments of each device's call: its slices of the tensors, and everything else as it is."""
 
-    Autograd runs the CPU part of a graph in one thread, so each replica gets a graph and a thread of its own.
-    """
+    def slice_of(tensor: torch.Tensor, i: int) -> torch.Tensor:
+        return scatter(tensor, devices)[i] if tensor.dim() else tensor.to(devices[i])
 
-    @staticmethod
-    def forward(
-        ctx: Any, replicas: list[nn.Module], devices: list[torch.device], *tensors: torch.Tensor
-    ) -> tuple[torch.Tensor, ...]:
-        k = len(devices)  # tensors: k shards, then the parameters that require gradients
-        ctx.devices, ctx.replicas = devices, replicas
-        ctx.shards = [shard.detach().requires_grad_(shard.requires_grad) for shard in tensors[:k]]
-        with torch.enable_grad():
-            ctx.outputs = parallel_apply(_call, list(zip(replicas, ctx.shards, strict=True)), devices)
-        return tuple(output.detach() for output in ctx.outputs)
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, *output_grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        jobs = list(zip(ctx.outputs, ctx.replicas, ctx.shards, output_grads, strict=True))
-        grads = parallel_apply(_gradients, jobs, ctx.devices)
-        shard_grads = [shard_grad for shard_grad, _ in grads]
-        with one_intra_op_thread(ctx.devices):
-            sums = [_sum(parts, ctx.devices[0]) for parts in zip(*(g for _, g in grads), strict=True)]
-        return None, None, *shard_grads, *sums
+    return [map_tensors(lambda tensor, i=i: slice_of(tensor, i), call) for i in range(len(devices))]
 
 
-def _call(net: nn.Module, X: torch.Tensor) -> torch.Tensor:
-    output = net(X)
-    if not isinstance(output, torch.Tensor):
-        raise TypeError(f"module: expected it to return one tensor, got {type(output).__name__}.")
-    return output
+def _gather(outputs: list[Any], shards: list[Call]) -> Any:
+    """Return the outputs of all replicas as one: a row for each example of the shards."""
+    lengths = [_num_examples(shard) for shard in shards]
+
+    def join(*parts: torch.Tensor) -> torch.Tensor:
+        if lengths == [None]:  # the module takes no tensors
+            return parts[0]
+        if [len(part) if part.dim() else None for part in parts] != lengths:
+            raise ValueError(
+                f"module: expected outputs [b, ...] for shards of {lengths} examples, got shapes "
+                f"{[tuple(part.shape) for part in parts]}. Return one row per example, and reduce over the examples "
+                "after DataParallel."
+            )
+        return gather(parts)
+
+    return map_tensors(join, *outputs)
 
 
-def _gradients(
-    output: torch.Tensor, net: nn.Module, shard: torch.Tensor, grad: torch.Tensor
-) -> tuple[torch.Tensor | None, Sequence[torch.Tensor | None]]:
-    """Return (gradient of the shard or None, gradients of the parameters) of one replica."""
-    params = [p for p in net.parameters() if p.requires_grad]
-    if shard.requires_grad:
-        shard_grad, *grads = torch.autograd.grad(output, [shard, *params], grad, allow_unused=True)
-        return shard_grad, grads
-    return None, torch.autograd.grad(output, params, grad, allow_unused=True)
+def _apply_replicas(replicas: list[Replica], shards: list[Call], devices: Sequence[torch.device]) -> list[Any]:
+    """Return each replica's output for its shard, connected by autograd with the parameters and the shards."""
+    modules = [replica.module for replica in replicas]
+    if _is_transformed():  # torch.func follows what happens in this thread only
+        return [_call(module, *shard) for module, shard in zip(modules, shards, strict=True)]
+    if not _isolates(devices):
+        return parallel_apply(_call, [(module, *shard) for module, shard in zip(modules, shards, strict=True)], devices)
+    leaves = [map_tensors(_leaf, shard) for shard in shards]
+    with no_saved_tensors_hooks() if in_replica() else nullcontext():  # other threads have none of the caller's hooks
+        outputs = parallel_apply(_call, [(module, *x) for module, x in zip(modules, leaves, strict=True)], devices)
+    graphs = []
+    for replica, shard, leaf, output in zip(replicas, shards, leaves, outputs, strict=True):
+        inputs = {id(inner): (inner, outer) for outer, inner in replica.params}
+        inputs |= {id(i): (i, o) for i, o in zip(tensors_in(*leaf), tensors_in(*shard), strict=True) if i.requires_grad}
+        ends = [tensor for tensor in tensors_in(output) if tensor.requires_grad]
+        others = [tensor for tensor in leaves_of(ends) if id(tensor) not in inputs]
+        if any(tensor._backward_hooks for tensor in others):
+            raise RuntimeError(
+                "module: expected parameters with hooks to be used through the module itself, got one that is reached "
+                "past it (a function that holds the module, or a tensor that is not registered). The hook would run "
+                "once per replica. Use `self` in `forward`, or register the parameter."
+            )
+        graphs.append(Graph(ends, [*inputs.values(), *((tensor, tensor) for tensor in others)]))
+    joined = iter(isolate(graphs, devices))
+    return [map_tensors(lambda tensor: next(joined) if tensor.requires_grad else tensor, output) for output in outputs]
 
 
-def _sum(parts: Sequence[torch.Tensor | None], device: torch.device) -> torch.Tensor | None:
-    on_device = [part.to(device) for part in parts if part is not None]
-    return torch.stack(on_device).sum(0) if on_device else None
+def _isolates(devices: Sequence[torch.device]) -> bool:
+    """Return whether the replicas get graphs of their own, each with a thread for its backward pass."""
+    return torch.is_grad_enabled() and not _is_transformed() and all(device.type == "cpu" for device in devices)
 
 
-def _state(module: nn.Module) -> list[torch.Tensor]:
-    return [*module.parameters(), *module.buffers()]
+def _is_transformed() -> bool:
+    """Return whether a transformation of torch.func is active; torch has no public function for that."""
+    return torch._C._are_functorch_transforms_active()
 
 
-def _structure(module: nn.Module) -> tuple[list[type], list[tuple[str, torch.Size, torch.dtype]]]:
-    """What differs between two structures: types of the layers, names, shapes and dtypes of the state."""
-    return (
-        [type(m) for m in module.modules()],
-        [(name, t.shape, t.dtype) for name, t in [*module.named_parameters(), *module.named_buffers()]],
-    )
+def _leaf(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().requires_grad_() if tensor.requires_grad else tensor
+
+
+def _call(net: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return net(*args, **kwargs)

@@ -126,7 +126,7 @@ def test_errors_name_the_replica_and_the_device(batch):
     net = DataParallel(LeNet(), [CPU] * 2)
     with pytest.raises(RuntimeError, match="replica 0 on cpu failed: .*shape"):
         net(torch.zeros(4, 1, 20, 20))
-    with pytest.raises(RuntimeError, match="expected it to return one tensor, got tuple"):
+    with pytest.raises(ValueError, match="module: expected outputs .b, .... for shards of .2, 2. examples, got shapes"):
         DataParallel(nn.LSTM(2, 2), [CPU] * 2)(torch.zeros(4, 2, 2))
     with pytest.raises(TypeError, match="module: expected an nn.Module, got function"):
         DataParallel(lambda X: X, [CPU])
