@@ -1,5 +1,6 @@
 """Which device sends what to which device: schedules, plans, and their execution on tensors and on ranks."""
 
+from d2lite.collectives.checks import check_tensors
 from d2lite.collectives.execute import WRITE, exchange, execute
 from d2lite.collectives.on_devices import (
     all_gather,
@@ -8,7 +9,6 @@ from d2lite.collectives.on_devices import (
     all_reduce_naive,
     assign_owners,
     broadcast,
-    check_tensors,
     reduce,
     reduce_scatter,
 )

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 
 import torch
 
+from d2lite._checks import one_of
 from d2lite.collectives.schedule import Move, Plan
 from d2lite.trace import Send, Trace
 
@@ -34,8 +35,10 @@ def execute(
 ) -> None:
     """Execute a plan in place on `chunks`, chunks[i][c] being chunk c on device i; log to `trace` what is sent.
 
-    `op` is "sum", "mean", "max", or None for a plan that only copies.
+    `op` is "sum", "mean", "max", or None for a plan that only copies. Raises ValueError or TypeError for another one.
     """
+    if op is not None:
+        one_of("op", op, ("sum", "mean", "max"))
     if trace is not None:
         _begin(trace, plan, chunks)
     with torch.no_grad():
@@ -71,9 +74,10 @@ def rows(tensors: Sequence[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
     """Give each tensor as a row, a tensor with one dimension; what the block writes to it is in the tensor afterwards.
 
     The row of a contiguous tensor is a view of its memory. The row of another tensor is a copy, which is written back
-    after the block.
+    after the block, and so is that of a conjugate or negative view (x.conj(), x.conj().imag): its memory holds other
+    numbers than the tensor.
     """
-    flat = [tensor.detach().reshape(-1) for tensor in tensors]
+    flat = [tensor.detach().resolve_conj().resolve_neg().reshape(-1) for tensor in tensors]
     yield flat
     with torch.no_grad():
         for tensor, row in zip(tensors, flat, strict=True):

@@ -8,8 +8,10 @@ from collections.abc import Sequence
 
 import torch
 
+from d2lite._checks import all_of, one_of, positive_int, whole_number
+from d2lite.collectives.checks import check_each, check_memory, check_op, check_tensors, check_trace
 from d2lite.collectives.execute import execute, rows
-from d2lite.collectives.planner import check_device, cut, make_plan
+from d2lite.collectives.planner import ALGORITHMS, check_device, cut, make_plan
 from d2lite.collectives.schedule import Plan
 from d2lite.parallel import one_intra_op_thread, parallel_apply
 from d2lite.trace import Trace
@@ -21,7 +23,6 @@ __all__ = [
     "all_reduce_naive",
     "assign_owners",
     "broadcast",
-    "check_tensors",
     "reduce",
     "reduce_scatter",
 ]
@@ -47,9 +48,12 @@ def all_reduce(
         per_host: the number of devices on each host, for the algorithm "two-level" only.
 
     Raises:
-        ValueError: if shapes or dtypes differ, two tensors share memory, a tensor is sparse or expanded, the dtype does
-            not fit `op`, `op` or `algorithm` is unknown, or `per_host` does not divide the number of devices.
-        TypeError: if an entry is not a tensor; a gradient is None before `backward()`.
+        ValueError: if shapes or dtypes differ, two tensors share memory, a tensor is sparse, overlaps itself (expanded
+            or unfolded) or was made in inference mode (outside of which it cannot be written to), the dtype does not
+            fit `op`, `op` or `algorithm` is unknown, or `per_host` does not divide the number of devices. Nothing has
+            been written then. Views that take turns in memory, such as x[::2] and x[1::2], share none.
+        TypeError: if an entry is not a tensor (a gradient is None before `backward()`), or another argument is of
+            another type. Nothing has been written then.
 
     Example:
         >>> import torch
@@ -58,7 +62,10 @@ def all_reduce(
         >>> grads
         [tensor([11., 22.]), tensor([11., 22.])]
     """
+    check_op(op)
+    check_trace(trace)
     check_tensors(tensors, op)
+    one_of("algorithm", algorithm, ALGORITHMS)
     with one_intra_op_thread([tensor.device for tensor in tensors]):
         if algorithm == "naive" and op != "max" and trace is None and per_host is None:
             all_reduce_naive(tensors, op)
@@ -93,17 +100,22 @@ def all_reduce_many(device_tensors: Sequence[Sequence[torch.Tensor]], op: str = 
         op: "sum" or "mean".
 
     Raises:
-        ValueError: if the lists differ in length, or as in `all_reduce`.
-        TypeError: if an entry is not a tensor.
+        ValueError: if the lists differ in length, or as in `all_reduce`: no two tensors of all may share memory.
+        TypeError: if an entry is not a tensor, or not in lists.
     """
+    check_op(op, ("sum", "mean"))
+    if not isinstance(device_tensors, (list, tuple)) or not all(isinstance(t, (list, tuple)) for t in device_tensors):
+        raise TypeError(
+            f"device_tensors: expected a list of lists of tensors, one list per device, got {device_tensors!r:.80}."
+        )
     k = len(device_tensors)
     if len({len(tensors) for tensors in device_tensors}) != 1:
         lengths = [len(tensors) for tensors in device_tensors]
         raise ValueError(f"device_tensors: expected lists of one length, one per device, got lengths {lengths}.")
-    if op not in ("sum", "mean"):
-        raise ValueError(f'op: expected "sum" or "mean", got {op!r}.')
-    for tensors in zip(*device_tensors, strict=True):
-        check_tensors(tensors, op)
+    for j, tensors in enumerate(zip(*device_tensors, strict=True)):
+        check_each(tensors, op, f"device_tensors[{{}}][{j}]")
+    names = [f"device_tensors[{i}][{j}]" for i in range(k) for j in range(len(device_tensors[0]))]
+    check_memory([tensor for tensors in device_tensors for tensor in tensors], names)
     owners = assign_owners([tensor.numel() for tensor in device_tensors[0]], k)
 
     def add_mine(i: int) -> None:
@@ -119,8 +131,10 @@ def all_reduce_many(device_tensors: Sequence[Sequence[torch.Tensor]], op: str = 
 def assign_owners(sizes: Sequence[int], k: int) -> list[int]:
     """Return for each of `sizes` one of k owners: the largest first, always to the owner with the least so far.
 
-    Source: Graham 1969, Bounds on multiprocessing timing anomalies, SIAM J. Appl. Math. 17(2).
+    Source: Graham 1969, Bounds on multiprocessing timing anomalies, SIAM J. Appl. Math. 17(2). Raises ValueError or
+    TypeError for sizes that are not whole numbers from 0 on, or less than one owner.
     """
+    sizes, k = all_of("sizes", sizes, whole_number), positive_int("k", k)
     owners, loads = [0] * len(sizes), [0] * k
     for j in sorted(range(len(sizes)), key=lambda j: -sizes[j]):
         owners[j] = loads.index(min(loads))
@@ -139,6 +153,7 @@ def broadcast(
 
     The other arguments and the errors are those of `all_reduce`.
     """
+    check_trace(trace)
     check_tensors(tensors)
     check_device("src", src, len(tensors))
     plan = make_plan("broadcast", algorithm, len(tensors), src, per_host)
@@ -158,6 +173,8 @@ def reduce(
 
     The other arguments and the errors are those of `all_reduce`.
     """
+    check_op(op)
+    check_trace(trace)
     check_tensors(tensors, op)
     check_device("dst", dst, len(tensors))
     plan = make_plan("reduce", algorithm, len(tensors), dst, per_host)
@@ -179,6 +196,8 @@ def reduce_scatter(
     Chunk i of k is `tensor.view(-1).tensor_split(k)[i]`. The other chunks stay as they are; `all_gather` would fetch
     them. The other arguments and the errors are those of `all_reduce`.
     """
+    check_op(op)
+    check_trace(trace)
     check_tensors(tensors, op)
     plan = make_plan("reduce_scatter", algorithm, len(tensors), per_host=per_host)
     with rows(tensors) as flat:
@@ -198,6 +217,7 @@ def all_gather(
 
     The other arguments and the errors are those of `all_reduce`.
     """
+    check_trace(trace)
     check_tensors(tensors)
     plan = make_plan("all_gather", algorithm, len(tensors), per_host=per_host)
     with rows(tensors) as flat:
@@ -211,55 +231,3 @@ def _run(
     execute(plan, chunks, op, trace)
     if trace is not None:
         trace.collective, trace.algorithm = collective, algorithm
-
-
-def check_tensors(tensors: Sequence[torch.Tensor], op: str | None = None) -> None:
-    """Raise TypeError or ValueError unless `tensors` can be communicated, and reduced if `op` is given."""
-    if op not in (None, "sum", "mean", "max"):
-        raise ValueError(f'op: expected "sum", "mean" or "max", got {op!r}.')
-    if isinstance(tensors, torch.Tensor) or len(tensors) == 0:
-        raise ValueError("tensors: expected a list of tensors, one per device, got none or a single one.")
-    first = tensors[0]
-    for i, tensor in enumerate(tensors):
-        if not isinstance(tensor, torch.Tensor):
-            raise TypeError(
-                f"tensors[{i}]: expected a tensor, got {type(tensor).__name__}. A gradient is None before backward()."
-            )
-        if tensor.shape != first.shape or tensor.dtype != first.dtype:
-            raise ValueError(
-                f"tensors[{i}]: expected {tuple(first.shape)} {first.dtype} as on the first device, "
-                f"got {tuple(tensor.shape)} {tensor.dtype}."
-            )
-        if tensor.layout != torch.strided:
-            raise ValueError(f"tensors[{i}]: expected a dense tensor, got {tensor.layout}. Use .to_dense().")
-        if any(size > 1 and stride == 0 for size, stride in zip(tensor.shape, tensor.stride(), strict=True)):
-            raise ValueError(
-                f"tensors[{i}]: expected memory of its own for each number, got an expanded tensor. Use .clone()."
-            )
-    if op == "mean" and not (first.is_floating_point() or first.is_complex()):
-        raise ValueError(f'op="mean": expected floating point tensors, got {first.dtype}.')
-    if op == "max" and first.is_complex():
-        raise ValueError(f'op="max": expected numbers that have an order, got {first.dtype}.')
-    if op == "sum" and first.dtype == torch.bool:
-        raise ValueError(f'op="sum": expected numbers, got {first.dtype}. Use .int(), or op="max" for "is any True?".')
-    _check_overlap(tensors)
-
-
-def _check_overlap(tensors: Sequence[torch.Tensor]) -> None:
-    """Raise ValueError if two tensors begin at one address, or two contiguous ones overlap in part."""
-    places = [(t.device, t.data_ptr()) for t in tensors if t.numel()]
-    if len(set(places)) < len(places):
-        twin = next(i for i, place in enumerate(places) if place in places[:i])
-        raise ValueError(
-            f"tensors[{twin}] shares its memory with tensors[{places.index(places[twin])}]: two replicas "
-            "are one tensor. Copy with .to(device, copy=True) or replicate(params, devices)."
-        )
-    spans = [
-        (str(t.device), t.data_ptr(), t.data_ptr() + t.numel() * t.element_size(), i)
-        for i, t in enumerate(tensors)
-        if t.numel() and t.is_contiguous()
-    ]
-    spans.sort()
-    for (device, _, end, i), (other, start, _, j) in zip(spans, spans[1:], strict=False):
-        if device == other and start < end:
-            raise ValueError(f"tensors[{j}] shares a part of its memory with tensors[{i}]. Use .clone().")

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import torch
 import torch.distributed as dist
 
+from d2lite.collectives.checks import check_each, check_memory, check_op
 from d2lite.collectives.execute import WRITE, rows
-from d2lite.collectives.on_devices import check_tensors
 from d2lite.collectives.planner import cut, make_plan
 from d2lite.collectives.schedule import Move
 
@@ -31,13 +31,15 @@ def all_reduce_on_ranks(
         per_host: the number of ranks on each host, for the algorithm "two-level" only.
 
     Raises:
-        ValueError: if the tensor is sparse or expanded, its dtype does not fit `op`, `op` or `algorithm` has another
-            name, or `per_host` does not divide the number of ranks. Nothing has been sent then. What the ranks pass
-            is not compared: if they differ in shape, algorithm or number of calls, they fail in torch.distributed or
-            wait for each other.
-        TypeError: if `tensor` is not a tensor.
+        ValueError: if the tensor is sparse, overlaps itself or was made in inference mode (outside of which it cannot
+            be written to), its dtype does not fit `op`, `op` or `algorithm` has another name, or `per_host` does not
+            divide the number of ranks. Nothing has been sent then. What the ranks pass is not compared: if they differ
+            in shape, algorithm or number of calls, they fail in torch.distributed or wait for each other.
+        TypeError: if an argument is of another type.
     """
-    check_tensors([tensor], op)
+    check_op(op)
+    check_each([tensor], op, "tensor")
+    check_memory([tensor], ["tensor"])
     rank, k = dist.get_rank(), dist.get_world_size()
     plan = make_plan("all_reduce", algorithm, k, per_host=per_host)
     with rows([tensor]) as (row,), torch.no_grad():

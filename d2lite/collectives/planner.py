@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from d2lite._checks import positive_int, whole_number
+from d2lite._checks import one_of, positive_int, whole_number
 from d2lite.collectives import all_pairs, hierarchical, naive, parameter_server, ring, tree
 from d2lite.collectives.schedule import Plan, Schedule, in_one_step, relabel
 
@@ -54,7 +54,7 @@ def make_plan(collective: str, algorithm: str, k: int, root: int = 0, per_host: 
     Raises:
         ValueError: if `collective` or `algorithm` has another name, `k` is less than 1, `root` is not one of the
             devices, or `per_host` does not divide k or is given for another algorithm.
-        TypeError: if `k`, `root` or `per_host` is not a whole number.
+        TypeError: if `k`, `root` or `per_host` is not a whole number, or `collective` or `algorithm` not a text.
 
     Example:
         >>> plan = make_plan("all_reduce", "naive", 3)
@@ -63,10 +63,8 @@ def make_plan(collective: str, algorithm: str, k: int, root: int = 0, per_host: 
         >>> plan.copy_steps
         [[Move(src=0, dst=1, chunk=0)], [Move(src=0, dst=2, chunk=0)]]
     """
-    if collective not in COLLECTIVES:
-        raise ValueError(f"collective: expected one of {', '.join(COLLECTIVES)}, got {collective!r}.")
-    if algorithm not in ALGORITHMS:
-        raise ValueError(f"algorithm: expected one of {', '.join(ALGORITHMS)}, got {algorithm!r}.")
+    one_of("collective", collective, COLLECTIVES)
+    one_of("algorithm", algorithm, ALGORITHMS)
     if per_host is not None and algorithm != "two-level":
         raise ValueError(f'per_host: expected None, since only "two-level" has hosts, got {per_host!r}.')
     positive_int("k", k)

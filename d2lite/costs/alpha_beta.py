@@ -10,11 +10,21 @@ ring is that of Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
-from d2lite._checks import positive_int, positive_number
+from d2lite._checks import all_of, instance_of, non_negative_number, one_of, positive_int, positive_number, whole_number
 from d2lite.trace import Send
 
-__all__ = ["ALGORITHMS", "Cluster", "Device", "Link", "all_reduce_seconds", "lower_bound_n_bytes", "messages_seconds"]
+__all__ = [
+    "ALGORITHMS",
+    "Cluster",
+    "Device",
+    "Link",
+    "all_reduce_seconds",
+    "as_cluster",
+    "lower_bound_n_bytes",
+    "messages_seconds",
+]
 
 
 @dataclass(frozen=True)
@@ -32,13 +42,19 @@ class Link:
     ports: int = 1
 
     def __post_init__(self) -> None:
-        if self.latency_s != 0:
-            positive_number("latency_s", self.latency_s, "In seconds: 5 microseconds are 5e-6.")
+        non_negative_number("latency_s", self.latency_s, "In seconds: 5 microseconds are 5e-6.")
         positive_number("bandwidth_bytes_per_s", self.bandwidth_bytes_per_s, "10 gigabits per second are 1.25e9.")
         positive_int("ports", self.ports)
+        for name in ("name", "source"):
+            instance_of(name, getattr(self, name), str)
 
     def seconds(self, n_bytes: float, receivers: int = 1) -> float:
-        """Return the time of sending `n_bytes` to each of some receivers at the same time."""
+        """Return the time of sending `n_bytes` to each of some receivers at the same time.
+
+        Raises ValueError or TypeError for bytes that are not a finite number from 0 on, and less than one receiver.
+        """
+        non_negative_number("n_bytes", n_bytes)
+        positive_int("receivers", receivers)
         return self.latency_s + n_bytes * max(1.0, receivers / self.ports) / self.bandwidth_bytes_per_s
 
 
@@ -47,6 +63,7 @@ class Device:
     """What computes: floating point operations per second that training achieves, not the peak of a data sheet.
 
     `overhead_s` is the time that every step takes however small the minibatch: kernel launches, Python, the optimizer.
+    Raises ValueError or TypeError.
     """
 
     flops_per_s: float
@@ -56,15 +73,17 @@ class Device:
 
     def __post_init__(self) -> None:
         positive_number("flops_per_s", self.flops_per_s, "Achieved, not peak.")
-        if self.overhead_s != 0:
-            positive_number("overhead_s", self.overhead_s)
+        non_negative_number("overhead_s", self.overhead_s)
+        for name in ("name", "source"):
+            instance_of(name, getattr(self, name), str)
 
 
 @dataclass(frozen=True)
 class Cluster:
     """Hosts of `per_host` devices: a link from device to device inside a host, and one from host to host.
 
-    The devices of a host share the link across hosts. Without `across` all devices are in one host.
+    The devices of a host share the link across hosts. Without `across` all devices are in one host. Raises ValueError
+    or TypeError.
     """
 
     inside: Link
@@ -72,8 +91,10 @@ class Cluster:
     per_host: int | None = None
 
     def __post_init__(self) -> None:
+        instance_of("inside", self.inside, Link)
+        instance_of("across", self.across, Link, type(None))
         if (self.across is None) != (self.per_host is None):
-            raise ValueError("Cluster: expected a link across hosts together with per_host, or neither.")
+            raise ValueError("across, per_host: expected a link across hosts together with per_host, or neither.")
         if self.per_host is not None:
             positive_int("per_host", self.per_host)
 
@@ -84,11 +105,13 @@ class Cluster:
 
     def shape(self, k: int) -> tuple[int, int]:
         """Return (devices in a full host, number of hosts) for k devices."""
+        k = positive_int("k", k)
         per_host = min(k, self.per_host or k)
         return per_host, math.ceil(k / per_host)
 
     def host(self, i: int) -> int:
         """Return the host of device i."""
+        i = whole_number("i", i)
         return i // self.per_host if self.per_host else 0
 
 
@@ -194,20 +217,25 @@ def all_reduce_seconds(algorithm: str, k: int, n_bytes: float, cluster: Cluster 
         Seconds; 0 for one device, which sends nothing.
 
     Raises:
-        ValueError: `algorithm` is not one of `ALGORITHMS`, or `k` is below 1.
-        TypeError: `k` is not an integer.
+        ValueError: `algorithm` is not one of `ALGORITHMS`, `k` is below 1, or `n_bytes` is negative or not finite.
+        TypeError: `k` is not an integer, `n_bytes` not a number, or another argument of another type.
 
     Example:
         >>> link = Link(latency_s=1e-5, bandwidth_bytes_per_s=1e9)
         >>> round(all_reduce_seconds("ring", 4, 8e6, link), 6)  # 6 steps of 10 microseconds and 2 MB each
         0.01206
     """
-    if algorithm not in _FORMULAS:
-        raise ValueError(f"algorithm: expected one of {', '.join(ALGORITHMS)}, got {algorithm!r}.")
-    positive_int("k", k)
-    if isinstance(cluster, Link):
-        cluster = Cluster(cluster)
+    one_of("algorithm", algorithm, ALGORITHMS)
+    k = positive_int("k", k)
+    n_bytes = non_negative_number("n_bytes", n_bytes)
+    cluster = as_cluster(cluster)
     return _FORMULAS[algorithm](k, n_bytes, cluster) if k > 1 else 0.0
+
+
+def as_cluster(cluster: Cluster | Link) -> Cluster:
+    """Return a Cluster as it is, and a Link as that of a single host. Raises TypeError for anything else."""
+    instance_of("cluster", cluster, Cluster, Link)
+    return Cluster(cluster) if isinstance(cluster, Link) else cluster
 
 
 def lower_bound_n_bytes(k: int, n_bytes: float) -> float:
@@ -215,22 +243,24 @@ def lower_bound_n_bytes(k: int, n_bytes: float) -> float:
 
     Source: Patarasuk and Yuan 2009, Bandwidth optimal all-reduce algorithms for clusters of workstations, J. Parallel
     Distrib. Comput. 69(2). A ring sends no more than that. A plan that gathers on the first device does for k > 2: the
-    first device sends (k - 1) * n_bytes.
+    first device sends (k - 1) * n_bytes. Raises ValueError or TypeError for less than one device, and for bytes that
+    are not a finite number from 0 on.
     """
-    return 2 * (positive_int("k", k) - 1) / k * n_bytes
+    k, n_bytes = positive_int("k", k), non_negative_number("n_bytes", n_bytes)
+    return 2 * (k - 1) / k * n_bytes
 
 
 def messages_seconds(messages: Iterable[Send], cluster: Cluster | Link) -> float:
     """Return the predicted time of a log of messages, for example of `Trace.sends`: step, src, dst, n_bytes are read.
 
     A step takes the latency, and the time of its busiest port. What a device sends in a step (across hosts: what all
-    devices of its host send) is divided among the ports, but what goes to one receiver uses one port.
+    devices of its host send) is divided among the ports, but what goes to one receiver uses one port. Raises ValueError
+    or TypeError for what is not such a log.
     """
-    if isinstance(cluster, Link):
-        cluster = Cluster(cluster)
+    cluster = as_cluster(cluster)
     # step -> ("inside" or "across", "sends" or "receives", one end) -> the other end -> bytes
     steps: dict[int, dict[tuple[str, str, int], dict[int, float]]] = {}
-    for message in messages:
+    for message in all_of("messages", messages, _check_message):
         src, dst = (cluster.host(i) for i in (message.src, message.dst))
         level = "inside" if src == dst else "across"
         if level == "inside":
@@ -239,6 +269,15 @@ def messages_seconds(messages: Iterable[Send], cluster: Cluster | Link) -> float
             loads = steps.setdefault(message.step, {}).setdefault((level, does, one), {})
             loads[other] = loads.get(other, 0) + message.n_bytes
     return sum(max(_busy(getattr(cluster, key[0]), loads) for key, loads in step.items()) for step in steps.values())
+
+
+def _check_message(name: str, message: Any) -> Any:
+    if not all(hasattr(message, field) for field in ("step", "src", "dst", "n_bytes")):
+        raise TypeError(f"{name}: expected a Send, got {type(message).__name__}. Pass the sends of a Trace.")
+    for field in ("step", "src", "dst"):
+        whole_number(f"{name}.{field}", getattr(message, field))
+    non_negative_number(f"{name}.n_bytes", message.n_bytes)
+    return message
 
 
 def _busy(link: Link, loads: dict[int, float]) -> float:

@@ -6,6 +6,7 @@ Devices: what a published training run reached. Another network, batch size or l
 
 from typing import TypeVar
 
+from d2lite._checks import one_of
 from d2lite.costs.alpha_beta import Device, Link
 
 __all__ = ["DEVICES", "LINKS", "RESNET50_FLOPS", "find_device", "find_link"]
@@ -96,7 +97,5 @@ def find_device(name: str) -> Device:
 
 
 def _find(kind: str, presets: tuple[_Preset, ...], name: str) -> _Preset:
-    found = [preset for preset in presets if preset.name == name]
-    if not found:
-        raise ValueError(f"{kind}: expected one of {'; '.join(p.name for p in presets)}, got {name!r}.")
-    return found[0]
+    named = {preset.name: preset for preset in presets}
+    return named[one_of(kind, name, named, "; ")]

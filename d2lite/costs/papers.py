@@ -8,11 +8,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from d2lite.costs.alpha_beta import Cluster, Device, Link
+from d2lite._checks import (
+    all_of,
+    instance_of,
+    non_negative_number,
+    one_of,
+    positive_int,
+    positive_number,
+    true_or_false,
+)
+from d2lite.costs.alpha_beta import ALGORITHMS, Cluster, Device, Link
 from d2lite.costs.hardware import find_link
 from d2lite.costs.step import DDP_BUCKETS, MIB, predict_step
 from d2lite.costs.stragglers import normal_wait
-from d2lite.costs.workloads import named_workload
+from d2lite.costs.workloads import NETWORKS, named_workload
 
 __all__ = ["CASES", "TOLERANCE", "Case", "compare", "comparison_table", "needed", "predicted_efficiency"]
 
@@ -24,7 +33,8 @@ class Case:
     """A published efficiency of `k` GPUs, in percent of what each of `baseline_k` does, and the inputs to predict it.
 
     `images_per_s` is the rate of one GPU with `batch_size` images; `sources` gives the origin of each input; `fails`
-    names the assumption that does not hold, if the prediction is off.
+    names the assumption that does not hold, if the prediction is off. Raises ValueError or TypeError for numbers and
+    names that cannot be.
     """
 
     name: str
@@ -39,6 +49,19 @@ class Case:
     published: float
     sources: dict[str, str]
     fails: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("name", "fails"):
+            instance_of(name, getattr(self, name), str)
+        one_of("network", self.network, NETWORKS)
+        for name in ("images_per_s", "published"):
+            positive_number(name, getattr(self, name))
+        for name in ("batch_size", "k", "baseline_k"):
+            positive_int(name, getattr(self, name))
+        instance_of("cluster", self.cluster, Cluster)
+        one_of("algorithm", self.algorithm, ALGORITHMS)
+        all_of("caps", self.caps, positive_int, least=1)
+        instance_of("sources", self.sources, dict)
 
 
 _P100_S = {"ResNet-50": 1 / 219, "ResNet-152": 1 / 91.8}  # seconds per image, source as below
@@ -163,7 +186,12 @@ def predicted_efficiency(
 
     The minibatch per GPU is the same. `bandwidth` and `latency` are factors on those of all links, `spread` is the
     standard deviation of the GPUs' computing times over their mean: 1, 1 and 0 are the inputs that have a source.
+    Raises ValueError or TypeError for numbers that are not finite or below 0, a bandwidth of 0, and what is no Case.
     """
+    instance_of("case", case, Case)
+    true_or_false("overlap", overlap)
+    bandwidth, latency = positive_number("bandwidth", bandwidth), non_negative_number("latency", latency)
+    spread = non_negative_number("spread", spread)
 
     def changed(link: Link) -> Link:
         faster = link.bandwidth_bytes_per_s * bandwidth
@@ -177,8 +205,10 @@ def predicted_efficiency(
 def needed(case: Case) -> dict[str, float | None]:
     """Return {assumption: the value with which it alone gives the published figure, or None}, found by bisection.
 
-    The assumptions are "bandwidth", "latency" and "spread", as `predicted_efficiency` takes them.
+    The assumptions are "bandwidth", "latency" and "spread", as `predicted_efficiency` takes them. Raises TypeError for
+    anything but a Case.
     """
+    instance_of("case", case, Case)
     ranges = {"bandwidth": (1.0, 0.001), "latency": (1.0, 1000.0), "spread": (0.0, 1.0)}
     return {what: _bisect(case, what, *bounds) for what, bounds in ranges.items()}
 
@@ -204,10 +234,10 @@ def _bisect(case: Case, what: str, good: float, bad: float) -> float | None:
 def compare(cases: Iterable[Case] = CASES) -> list[dict[str, Any]]:
     """Return one row (dict) per case: prediction, published figure, their difference in points, inputs and sources.
 
-    A row that is more than TOLERANCE points off also has `fails` and `needed`.
+    A row that is more than TOLERANCE points off also has `fails` and `needed`. Raises TypeError for anything but Cases.
     """
     rows = []
-    for case in cases:
+    for case in all_of("cases", cases, lambda name, case: instance_of(name, case, Case)):
         row: dict[str, Any] = {"case": case.name, "predicted": predicted_efficiency(case), "published": case.published}
         row["without overlap"] = predicted_efficiency(case, overlap=False)
         row["difference"] = row["predicted"] - row["published"]
@@ -226,9 +256,9 @@ def compare(cases: Iterable[Case] = CASES) -> list[dict[str, Any]]:
 def comparison_table(rows: Iterable[Mapping[str, Any]] | None = None) -> str:
     """Return rows of `compare` as Markdown: a line per case, then what fails if a prediction is off, then the sources.
 
-    Without `rows` all CASES are compared.
+    Without `rows` all CASES are compared. Raises TypeError or ValueError for anything but rows of `compare`.
     """
-    rows = compare() if rows is None else list(rows)
+    rows = compare() if rows is None else all_of("rows", rows, _check_row)
     lines = ["| case | predicted | published | points off | predicted without overlap | inputs |", "|---" * 6 + "|"]
     for row in rows:
         lines.append(
@@ -243,6 +273,14 @@ def comparison_table(rows: Iterable[Mapping[str, Any]] | None = None) -> str:
     for source in dict.fromkeys(f"{what}: {text}" for row in rows for what, text in row["sources"].items()):
         lines.append(f"- {source}")
     return "\n".join(lines)
+
+
+def _check_row(name: str, row: Any) -> Mapping[str, Any]:
+    instance_of(name, row, Mapping)
+    if missing := {"case", "predicted", "published", "without overlap", "difference", "inputs", "sources"} - row.keys():
+        raise ValueError(f"{name}: expected a row of compare(), got one without {', '.join(sorted(missing))}.")
+    checked: Mapping[str, Any] = row
+    return checked
 
 
 def _needed_text(values: Mapping[str, float | None]) -> str:

@@ -9,12 +9,14 @@ everything else here is arithmetic on their sizes. A KB is 1,000 bytes, an MB 1,
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import accumulate
+from math import inf
+from typing import Any
 
 import torch
 from torch import nn
 
-from d2lite._checks import positive_int
+from d2lite._checks import all_of, instance_of, non_negative_number, one_of, positive_int, whole_number
 from d2lite.costs.forward_pass import forward_calls
 
 __all__ = [
@@ -30,6 +32,7 @@ __all__ = [
 ]
 
 WAYS = {"data": "data parallelism", "pipeline": "pipeline parallelism", "tensor": "tensor parallelism"}
+MOST_TENSOR = 256  # devices that split each layer: all send to all, so that messages grow with the square
 SLACK = 0.05  # how much longer than the best the slowest stage may work, where that saves bytes
 
 
@@ -39,7 +42,7 @@ class Layer:
 
     `reads` holds, for each activation that weights inside the layer multiply, its bytes and the number of channels
     (or features) it was computed in: two for a residual block, none for a layer without weights. `n_macs` counts
-    multiplications of weights with inputs.
+    multiplications of weights with inputs. Raises ValueError or TypeError for sizes that cannot be.
     """
 
     name: str
@@ -51,10 +54,28 @@ class Layer:
     reads: tuple[tuple[int, int], ...]
     n_macs: int
 
+    def __post_init__(self) -> None:
+        for name in ("name", "kind"):
+            instance_of(name, getattr(self, name), str)
+        all_of("output_shape", self.output_shape, positive_int, least=1)
+        for name in ("params_n_bytes", "input_n_bytes", "output_n_bytes", "n_macs"):
+            whole_number(name, getattr(self, name))
+        all_of("reads", self.reads, _check_read)
+
+
+def _check_read(name: str, read: Any) -> None:
+    if not isinstance(read, tuple) or len(read) != 2:
+        raise TypeError(f"{name}: expected a pair, the bytes and the number of channels, got {read!r}.")
+    whole_number(f"{name}[0]", read[0])
+    positive_int(f"{name}[1]", read[1])
+
 
 @dataclass(frozen=True)
 class Message:
-    """`n_bytes` bytes of `kind` ("activations", "gradients") from device `src` to `dst`; `what` names the tensor."""
+    """`n_bytes` bytes of `kind` ("activations", "gradients") from device `src` to `dst`; `what` names the tensor.
+
+    Raises ValueError or TypeError for devices or bytes that are not whole numbers from 0 on.
+    """
 
     src: int
     dst: int
@@ -62,10 +83,19 @@ class Message:
     n_bytes: int
     what: str
 
+    def __post_init__(self) -> None:
+        for name in ("src", "dst", "n_bytes"):
+            whole_number(name, getattr(self, name))
+        for name in ("kind", "what"):
+            instance_of(name, getattr(self, name), str)
+
 
 @dataclass(frozen=True)
 class Traffic:
-    """What one iteration sends: in total, of each kind, and from each device; `inputs_n_bytes` comes from the CPU."""
+    """What one iteration sends: in total, of each kind, and from each device; `inputs_n_bytes` comes from the CPU.
+
+    Raises ValueError or TypeError for bytes that are not whole numbers from 0 on.
+    """
 
     way: str
     k: int
@@ -75,15 +105,25 @@ class Traffic:
     sent_n_bytes: tuple[int, ...]
     inputs_n_bytes: int
 
+    def __post_init__(self) -> None:
+        one_of("way", self.way, WAYS)
+        positive_int("k", self.k)
+        for name in ("n_bytes", "activations_n_bytes", "gradients_n_bytes", "inputs_n_bytes"):
+            whole_number(name, getattr(self, name))
+        all_of("sent_n_bytes", self.sent_n_bytes, whole_number)
+
 
 def layers_of(net: nn.Sequential, X: torch.Tensor) -> list[Layer]:
     """Return one Layer for each layer of `net`, an nn.Sequential, as measured by a forward pass of the minibatch X.
 
     X is [b, ...]. Raises TypeError for another kind of network, or weights other than Conv2d, Linear and BatchNorm2d,
-    and ValueError for a layer that is used twice. Network and X may be on the device "meta": shapes, no numbers.
+    and ValueError for a layer that is used twice, or an X without examples. Network and X may be on the device "meta":
+    shapes, no numbers.
     """
     if not isinstance(net, nn.Sequential):
         raise TypeError(f"net: expected an nn.Sequential, got {type(net).__name__}. List its layers in one.")
+    if not len(instance_of("X", X, torch.Tensor).shape) or not len(X):
+        raise ValueError(f"X: expected a minibatch of at least one example, got the shape {tuple(X.shape)}.")
     for name, module in net.named_modules():
         if [*module.parameters(recurse=False)] and not isinstance(module, (nn.Conv2d, nn.Linear, nn.BatchNorm2d)):
             raise TypeError(f"net: expected Conv2d, Linear or BatchNorm2d at {name}, got {type(module).__name__}.")
@@ -122,20 +162,35 @@ def _n_bytes(tensor: torch.Tensor) -> int:
 def stages(layers: Sequence[Layer], k: int, slack: float = SLACK) -> list[list[Layer]]:
     """Return `layers` as k stages, one per device, cut in front of layers with weights.
 
-    Every choice of cuts is tried. Allowed are those whose slowest stage has at most 1 + `slack` times the work
-    (n_macs) of the best choice; of these the one that sends the fewest bytes is taken. Raises ValueError for more
-    stages than layers with weights.
+    Allowed are the cuts whose slowest stage has at most 1 + `slack` times the work (n_macs) of the best ones; of these
+    the ones that send the fewest bytes are taken, and the earliest among equals. Both are found by dynamic programming:
+    the best way to cut the rest of the layers does not depend on how those before it were cut.
+    Raises ValueError for more stages than layers with weights, or a negative slack, TypeError for other types.
     """
-    places = [i for i, layer in enumerate(layers) if layer.n_macs][1:]  # what precedes the first stays with it
-    positive_int("k", k, len(places) + 1, "Each device needs a layer with weights.")
+    layers = _checked(layers)
+    starts = [i for i, layer in enumerate(layers) if layer.n_macs]
+    k = positive_int("k", k, max(1, len(starts)), "Each device needs a layer with weights.")
+    slack = non_negative_number("slack", slack)
+    starts[:1] = [0]  # what precedes the first layer with weights stays with it
+    before, end = [0, *accumulate(layer.n_macs for layer in layers)], len(layers)  # before[i]: work of layers[:i]
 
-    def runs(cuts: tuple[int, ...]) -> list[list[Layer]]:
-        return [list(layers[i:j]) for i, j in zip((0, *cuts), (*cuts, len(layers)), strict=True)]
+    slowest: dict[int, float] = {i: before[end] - before[i] for i in starts}  # of layers[i:], cut once, twice, ...
+    for _ in range(k - 1):
+        slowest = {
+            i: min((max(before[j] - before[i], slowest[j]) for j in starts if j > i), default=inf) for i in starts
+        }
+    most = (1 + slack) * slowest[0]
 
-    choices = list(combinations(places, k - 1))
-    work = [max(sum(layer.n_macs for layer in run) for run in runs(cuts)) for cuts in choices]
-    allowed = [cuts for cuts, n in zip(choices, work, strict=True) if n <= (1 + slack) * min(work)]
-    return runs(min(allowed, key=lambda cuts: sum(layers[i].input_n_bytes for i in cuts)))
+    # i -> (bytes, cuts): the fewest bytes for layers[i:], and the first of the cuts that send so few
+    fewest: dict[int, tuple[int, tuple[int, ...]]] = {i: (0, ()) for i in starts if before[end] - before[i] <= most}
+    for _ in range(k - 1):
+        fewest = {
+            i: min((layers[j].input_n_bytes + n_bytes, (j, *cuts)) for j, (n_bytes, cuts) in rest.items())
+            for i in starts
+            if (rest := {j: found for j, found in fewest.items() if j > i and before[j] - before[i] <= most})
+        }
+    cuts = fewest[0][1]
+    return [layers[i:j] for i, j in zip((0, *cuts), (*cuts, end), strict=True)]
 
 
 def messages(way: str, layers: Sequence[Layer], k: int) -> list[Message]:
@@ -146,15 +201,18 @@ def messages(way: str, layers: Sequence[Layer], k: int) -> list[Message]:
     "tensor": before each layer with weights but the first, each device sends its channels to all others, and at the end
     its logits; in the backward pass, each sends to each other its part of the gradient of the other's channels. A
     tensor that two layers read is sent once.
-    Raises ValueError for an unknown way, an empty list or a number of devices that is not possible, and TypeError for
-    one that is not an integer.
+    Raises ValueError for an unknown way, an empty list or a number of devices that is not possible (for "tensor": more
+    than MOST_TENSOR), and TypeError for one that is not an integer.
     """
-    if way not in WAYS:
-        raise ValueError(f"way: expected one of {', '.join(WAYS)}, got {way!r}.")
-    positive_int("k", k)
-    if not layers or not all(isinstance(layer, Layer) for layer in layers):
-        raise ValueError("layers: expected the list that layers_of(net, X) returns.")
+    one_of("way", way, WAYS)
+    k, layers = positive_int("k", k), _checked(layers)
     return {"data": _data, "pipeline": _pipeline, "tensor": _tensor}[way](layers, k)
+
+
+def _checked(layers: Sequence[Layer]) -> list[Layer]:
+    if not isinstance(layers, Sequence) or not layers or not all(isinstance(layer, Layer) for layer in layers):
+        raise ValueError(f"layers: expected the list that layers_of(net, X) returns, got {layers!r:.80}.")
+    return list(layers)
 
 
 def _data(layers: Sequence[Layer], k: int) -> list[Message]:
@@ -174,6 +232,9 @@ def _pipeline(layers: Sequence[Layer], k: int) -> list[Message]:
 def _tensor(layers: Sequence[Layer], k: int) -> list[Message]:
     reads = [(f"input of {layer.name}", *read) for layer in layers for read in layer.reads][1:]
     last = layers[-1]
+    positive_int("k", k, MOST_TENSOR, "Each device sends to each other.")
+    if len(last.output_shape) < 2:
+        raise ValueError(f"layers: expected logits [b, classes] at the end, got the shape {last.output_shape}.")
     forward, backward = [], []
     for what, n_bytes, channels in [*reads, ("logits", last.output_n_bytes, last.output_shape[1])]:
         pieces = _pieces(n_bytes, channels, k)
@@ -217,6 +278,11 @@ def bytes_sent(way: str, layers: Sequence[Layer], k: int) -> Traffic:
 
 
 def all_ways(layers: Sequence[Layer], k: int) -> dict[str, Traffic | None]:
-    """Return {way: its Traffic, or None where the batch or the layers are too few for k devices}."""
-    most = {"data": layers[-1].output_shape[0], "pipeline": sum(layer.n_macs > 0 for layer in layers), "tensor": k}
+    """Return {way: its Traffic, or None where the batch or the layers are too few for k devices}.
+
+    Raises ValueError or TypeError for layers or a number of devices that cannot be.
+    """
+    layers, k = _checked(layers), positive_int("k", k)
+    weights = max(1, sum(layer.n_macs > 0 for layer in layers))
+    most = {"data": layers[-1].output_shape[0], "pipeline": weights, "tensor": MOST_TENSOR}
     return {way: bytes_sent(way, layers, k) if k <= most[way] else None for way in WAYS}

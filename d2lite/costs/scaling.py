@@ -3,12 +3,13 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from d2lite._checks import all_of, instance_of, non_negative_number, one_of, positive_int, true_or_false
 from d2lite._format import format_money, format_number, format_seconds
-from d2lite.costs.alpha_beta import Cluster, Device, Link
+from d2lite.costs.alpha_beta import ALGORITHMS, Cluster, Device, Link
 from d2lite.costs.hardware import find_device, find_link
 from d2lite.costs.step import Step, crossover_batch_size, gpu_hours, predict_step
 from d2lite.costs.stragglers import normal_wait
-from d2lite.costs.workloads import named_workload
+from d2lite.costs.workloads import NETWORKS, named_workload
 
 __all__ = ["GPUS", "Outcome", "Setup", "crossover", "outcome", "outcomes", "summary"]
 
@@ -20,7 +21,8 @@ class Setup:
     """What is trained and on what. `batch_size` is that of each GPU, or of all together if `is_global`.
 
     `overhead_s` is the time of each step that is not arithmetic; `spread` is the standard deviation of the GPUs'
-    computing times over their mean, from which the wait for the slowest follows.
+    computing times over their mean, from which the wait for the slowest follows. Raises ValueError or TypeError for
+    settings that cannot be.
     """
 
     network: str = "ResNet-50"
@@ -35,15 +37,37 @@ class Setup:
     overhead_s: float = 0.0
     spread: float = 0.0
 
+    def __post_init__(self) -> None:
+        one_of("network", self.network, NETWORKS)
+        positive_int("batch_size", self.batch_size)
+        instance_of("device", self.device, Device)
+        instance_of("inside", self.inside, Link)
+        instance_of("across", self.across, Link)
+        positive_int("per_host", self.per_host)
+        one_of("algorithm", self.algorithm, ALGORITHMS)
+        for name in ("is_global", "overlap"):
+            true_or_false(name, getattr(self, name))
+        for name in ("overhead_s", "spread"):
+            non_negative_number(name, getattr(self, name))
+
 
 @dataclass(frozen=True)
 class Outcome:
-    """Predicted for k GPUs: the Step, the time per epoch, the efficiency (1: k times the examples of one GPU)."""
+    """Predicted for k GPUs: the Step, the time per epoch, the efficiency (1: k times the examples of one GPU).
+
+    Raises ValueError or TypeError for times that are not finite numbers from 0 on.
+    """
 
     k: int
     step: Step
     epoch_s: float
     efficiency: float
+
+    def __post_init__(self) -> None:
+        positive_int("k", self.k)
+        instance_of("step", self.step, Step)
+        for name in ("epoch_s", "efficiency"):
+            non_negative_number(name, getattr(self, name))
 
     @property
     def gpu_hours(self) -> float:
@@ -52,7 +76,12 @@ class Outcome:
 
 
 def outcome(setup: Setup, k: int) -> Outcome | None:
-    """Return the predicted Outcome for k GPUs, or None for a minibatch with fewer examples than GPUs."""
+    """Return the predicted Outcome for k GPUs, or None for a minibatch with fewer examples than GPUs.
+
+    Raises ValueError for less than one GPU, TypeError for anything but a Setup and a whole number.
+    """
+    instance_of("setup", setup, Setup)
+    k = positive_int("k", k)
     if setup.is_global and setup.batch_size < k:
         return None
     one, many = _epoch(setup, 1), _epoch(setup, k)
@@ -71,15 +100,16 @@ def _epoch(setup: Setup, k: int) -> tuple[Step, float]:
 
 
 def outcomes(setup: Setup, ks: Iterable[int] = GPUS) -> dict[int, Outcome | None]:
-    """Return {k: its Outcome, or None for a minibatch with fewer examples than GPUs}."""
-    return {k: outcome(setup, k) for k in ks}
+    """Return {k: its Outcome, or None for a minibatch with fewer examples than GPUs}; errors are those of `outcome`."""
+    return {k: outcome(setup, k) for k in all_of("ks", ks, positive_int)}
 
 
 def crossover(setup: Setup) -> int | None:
     """Return the smallest minibatch (of both together) at which two GPUs are not slower than one, or None.
 
-    Both are assumed to be equally fast: the spread is left out.
+    Both are assumed to be equally fast: the spread is left out. Raises TypeError for anything but a Setup.
     """
+    instance_of("setup", setup, Setup)
     device = replace(setup.device, overhead_s=setup.overhead_s)
     net, cluster = named_workload(setup.network), _cluster(setup)
     return crossover_batch_size(net, device, cluster, algorithm=setup.algorithm, overlap=setup.overlap)
@@ -90,7 +120,11 @@ def _cluster(setup: Setup) -> Cluster:
 
 
 def summary(setup: Setup, k: int, price: float = 0.0) -> str:
-    """Return in words (HTML) what is predicted for k GPUs at `price` for an hour of one GPU."""
+    """Return in words (HTML) what is predicted for k GPUs at `price` for an hour of one GPU.
+
+    Raises as `outcome` does, and ValueError or TypeError for a price that is not a finite number from 0 on.
+    """
+    price = non_negative_number("price", price)
     one, many = outcome(setup, 1), outcome(setup, k)
     if one is None or many is None:
         return f"A minibatch of {setup.batch_size} examples cannot be divided among {k:,} GPUs."

@@ -1,12 +1,22 @@
 """Predicted times: a step with and without overlap, bucket by bucket, and how it scales; pure arithmetic."""
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from d2lite._checks import positive_int
-from d2lite.costs.alpha_beta import Cluster, Device, Link, all_reduce_seconds
+from d2lite._checks import (
+    all_of,
+    instance_of,
+    non_negative_number,
+    one_of,
+    positive_int,
+    positive_number,
+    true_or_false,
+    whole_number,
+)
+from d2lite.costs.alpha_beta import ALGORITHMS, Cluster, Device, Link, all_reduce_seconds, as_cluster
 from d2lite.costs.workloads import Workload
 from d2lite.trace import Event
 
@@ -33,7 +43,8 @@ class Step:
 
     overhead_s + compute_s + exposed_s + wait_s = seconds. The link is busy for `communication_s`, of which `exposed_s`
     come after the end of computing and the rest is hidden behind it. `wait_s` is the wait for the slowest of the k
-    devices. `events` are its spans, for a figure of the timeline.
+    devices. `events` are its spans, for a figure of the timeline. Raises ValueError or TypeError for times that are not
+    finite numbers from 0 on.
     """
 
     seconds: float
@@ -44,14 +55,21 @@ class Step:
     wait_s: float
     events: tuple[Event, ...]
 
+    def __post_init__(self) -> None:
+        for name in ("seconds", "overhead_s", "compute_s", "communication_s", "exposed_s", "wait_s"):
+            non_negative_number(name, getattr(self, name))
+        all_of("events", self.events, lambda name, event: instance_of(name, event, Event))
+
 
 def buckets(n_bytes: Sequence[int], caps: Sequence[int] = DDP_BUCKETS) -> list[list[int]]:
     """Return lists of indices into `n_bytes`, from the last tensor to the first, as gradients become ready.
 
     A bucket is closed when it holds at least its cap: `caps` are those of the first, the second, ...; the last one is
     that of all others, too.
-    The rule is that of DistributedDataParallel (Li et al. 2020, arXiv:2006.15704, section 3.2.3).
+    The rule is that of DistributedDataParallel (Li et al. 2020, arXiv:2006.15704, section 3.2.3). Raises ValueError or
+    TypeError if the bytes are not whole numbers from 0 on, or the caps not whole numbers above 0, at least one.
     """
+    n_bytes, caps = all_of("n_bytes", n_bytes, whole_number), all_of("caps", caps, positive_int, least=1)
     found: list[list[int]] = [[]]
     held = 0
     for i in reversed(range(len(n_bytes))):
@@ -63,9 +81,17 @@ def buckets(n_bytes: Sequence[int], caps: Sequence[int] = DDP_BUCKETS) -> list[l
     return [bucket for bucket in found if bucket]
 
 
+def bucket_sums(workload: Workload, caps: Sequence[int] = DDP_BUCKETS) -> list[tuple[float, int]]:
+    """Return for each bucket the fraction (0 to 1) of the backward pass that is done when it is ready, and its size.
+
+    Raises ValueError or TypeError as `buckets` does, and TypeError for anything but a Workload.
+    """
+    instance_of("workload", workload, Workload)
+    return list(_bucket_sums(workload, tuple(all_of("caps", caps, positive_int, least=1))))
+
+
 @cache
-def bucket_sums(workload: Workload, caps: tuple[int, ...] = DDP_BUCKETS) -> list[tuple[float, int]]:
-    """Return for each bucket the fraction (0 to 1) of the backward pass that is done when it is ready, and its size."""
+def _bucket_sums(workload: Workload, caps: tuple[int, ...]) -> list[tuple[float, int]]:
     found, done = [], 0
     for bucket in buckets(workload.n_bytes, caps):
         done += sum(workload.macs[i] for i in bucket)
@@ -81,7 +107,7 @@ def predict_step(
     cluster: Cluster | Link,
     algorithm: str = "ring",
     overlap: bool = True,
-    caps: tuple[int, ...] = DDP_BUCKETS,
+    caps: Sequence[int] = DDP_BUCKETS,
     wait_s: float = 0.0,
 ) -> Step:
     """Return the predicted Step of data-parallel training on k devices.
@@ -104,8 +130,9 @@ def predict_step(
         The Step, in seconds, with the spans of its parts.
 
     Raises:
-        ValueError: `k` is below 1, or `algorithm` is not one of `ALGORITHMS` (and k is above 1).
-        TypeError: `k` is not an integer.
+        ValueError: `k` is below 1, `algorithm` is not one of `ALGORITHMS`, a number is NaN or infinite, `batch_size` or
+            one of `caps` is not above 0, `wait_s` is below 0, or the step is longer than any number.
+        TypeError: An argument is of another type, for example a text in place of a number.
 
     Example:
         >>> net = Workload("two layers", n_bytes=(1_000_000, 3_000_000), macs=(1, 1))
@@ -113,7 +140,13 @@ def predict_step(
         >>> [round(s, 3) for s in (step.compute_s, step.communication_s, step.exposed_s, step.seconds)]
         [1.0, 4.0, 3.667, 4.667]
     """
-    positive_int("k", k)
+    instance_of("workload", workload, Workload)
+    batch_size, k = positive_number("batch_size", batch_size), positive_int("k", k)
+    instance_of("device", device, Device)
+    cluster = as_cluster(cluster)
+    one_of("algorithm", algorithm, ALGORITHMS)
+    true_or_false("overlap", overlap)
+    wait_s = non_negative_number("wait_s", wait_s)
     arithmetic_s = workload.flops * batch_size / device.flops_per_s
     forward_end = device.overhead_s + arithmetic_s / 3
     compute_end = device.overhead_s + arithmetic_s
@@ -127,6 +160,8 @@ def predict_step(
             sent = start + all_reduce_seconds(algorithm, k, n_bytes, cluster)
             events.append(Event(0, "all_reduce", f"bucket {i}", start, sent, n_bytes))
     end = max(compute_end, sent)
+    if not math.isfinite(end + wait_s):
+        raise ValueError(f"batch_size, device, cluster, wait_s: expected a step that ends, got {end + wait_s} s.")
     if wait_s:
         events.append(Event(0, "wait", "wait for the slowest", end, end + wait_s))
     busy = sum(event.end_s - event.start_s for event in events if event.kind == "all_reduce")
@@ -138,8 +173,9 @@ def weak_scaling(
 ) -> dict[int, tuple[Step, float]]:
     """Return {k: (Step, efficiency)} for `batch_size` examples on each device.
 
-    The efficiency is the time of one device over the time of k. `settings` are those of `predict_step`.
+    The efficiency is the time of one device over the time of k. `settings` and errors are those of `predict_step`.
     """
+    ks = all_of("ks", ks, positive_int)
     one = predict_step(workload, batch_size, 1, device, cluster).seconds
     steps = {k: predict_step(workload, batch_size, k, device, cluster, **settings) for k in ks}
     return {k: (step, one / step.seconds) for k, step in steps.items()}
@@ -150,8 +186,10 @@ def strong_scaling(
 ) -> dict[int, tuple[Step, float]]:
     """Return {k: (Step, efficiency)} for `batch_size` examples divided among all devices.
 
-    The efficiency is the time of one device over k times the time of k. `settings` are those of `predict_step`.
+    The efficiency is the time of one device over k times the time of k. `settings` and errors are those of
+    `predict_step`.
     """
+    ks = all_of("ks", ks, positive_int)
     one = predict_step(workload, batch_size, 1, device, cluster).seconds
     steps = {k: predict_step(workload, batch_size / k, k, device, cluster, **settings) for k in ks}
     return {k: (step, one / (k * step.seconds)) for k, step in steps.items()}
@@ -162,8 +200,11 @@ def crossover_batch_size(
 ) -> int | None:
     """Return the smallest minibatch (of all devices together) for which k devices are at least as fast as one, or None.
 
-    None means that even `most` examples are slower on k devices. `settings` are those of `predict_step`.
+    None means that even `most` examples are slower on k devices. `settings` and errors are those of `predict_step`;
+    ValueError or TypeError also if `most` is not a whole number from `k` on.
     """
+    k = positive_int("k", k)
+    most = whole_number("most", most, k, hint="Each device needs an example.")
 
     def slower(batch_size: int) -> bool:
         one = predict_step(workload, batch_size, 1, device, cluster).seconds
@@ -179,5 +220,9 @@ def crossover_batch_size(
 
 
 def gpu_hours(seconds: float, k: int) -> float:
-    """Return the GPU-hours of `seconds` on k GPUs: the factor of a price per GPU and hour."""
+    """Return the GPU-hours of `seconds` on k GPUs: the factor of a price per GPU and hour.
+
+    Raises ValueError or TypeError for less than one GPU, and for seconds that are not a finite number from 0 on.
+    """
+    seconds, k = non_negative_number("seconds", seconds), positive_int("k", k)
     return seconds * k / 3600

@@ -49,7 +49,10 @@ def sgd(params: Sequence[torch.Tensor], lr: float, batch_size: int) -> None:
     Args:
         params: parameters whose `.grad` is a sum over the examples of the whole minibatch.
         lr: the learning rate.
-        batch_size: the number of those examples, of all devices together.
+        batch_size: the number of those examples, of all devices together; `train_batch` passes 1 or more.
+
+    Raises:
+        ZeroDivisionError: if `batch_size` is 0. Nothing has been updated then.
 
     Example:
         >>> param = torch.tensor([1.0])

@@ -267,7 +267,7 @@ def test_all_reduce_many_shares_lenet_s_gradients_by_size():
         all_reduce_many([[torch.ones(1)], []])
     with pytest.raises(ValueError, match="expected lists of one length, one per device, got lengths"):
         all_reduce_many([])
-    with pytest.raises(ValueError, match=r"tensors\[1\] shares its memory"):
+    with pytest.raises(ValueError, match=r"device_tensors\[1\]\[0\] shares its memory"):
         all_reduce_many([[one], [one]])
     with pytest.raises(ValueError, match='op: expected "sum" or "mean", got \'max\''):
         all_reduce_many([[one], [one.clone()]], "max")

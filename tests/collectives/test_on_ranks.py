@@ -121,6 +121,45 @@ def test_ranks_execute_the_same_plans_bit_for_bit(pool):
             assert torch.equal(found[rank][dtype, shape, algorithm, op], tensors[rank])
 
 
+def test_conjugate_and_negative_views_send_the_numbers_they_show(pool):
+    @by_value
+    def of_views():
+        numbers = torch.tensor([1 + 2j, 3 - 4j]) * (dist.get_rank() + 1)
+        conjugate, negative = numbers.conj(), numbers.clone().conj().imag
+        all_reduce_on_ranks(conjugate)
+        all_reduce_on_ranks(negative)
+        return conjugate.tolist(), negative.tolist(), numbers.tolist()
+
+    # memory holds 1+2j and 3-4j, of which the views show 1-2j, 3+4j, and -2, 4; times 1 + 2 + 3 + 4
+    assert pool.run(of_views) == [([10 - 20j, 30 + 40j], [-20, 40], [10 + 20j, 30 - 40j])] * 4
+
+
+def test_a_rank_refuses_wrong_arguments_and_leaves_its_tensor(pool):
+    @by_value
+    def refused():
+        said, tensor = [], torch.ones(2)
+        with torch.inference_mode():
+            frozen = torch.ones(2)
+        for call in (
+            lambda: all_reduce_on_ranks(tensor, None),
+            lambda: all_reduce_on_ranks(tensor, ["sum"]),
+            lambda: all_reduce_on_ranks(tensor, "sum", 3),
+            lambda: all_reduce_on_ranks(tensor, "sum", "ring", "2"),
+            lambda: all_reduce_on_ranks([tensor]),
+            lambda: all_reduce_on_ranks(tensor.expand(2, 2)),
+            lambda: all_reduce_on_ranks(frozen),
+        ):
+            try:
+                call()
+                said.append("nothing")
+            except (TypeError, ValueError) as error:
+                said.append(str(error).split(":")[0])
+        return said, tensor.tolist(), frozen.tolist()
+
+    names = ["op", "op", "algorithm", "per_host", "tensor", "tensor", "tensor"]
+    assert pool.run(refused) == [(names, [1, 1], [1, 1])] * 4
+
+
 def test_a_rank_refuses_before_it_sends(pool):
     @by_value
     def refused():

@@ -128,7 +128,7 @@ def test_two_levels_beat_a_ring_where_the_network_starts_slowly():
 @pytest.mark.parametrize(
     "make, error, text",
     [
-        (lambda: Link(-1e-6, 1e9), ValueError, "latency_s: expected a finite number above 0"),
+        (lambda: Link(-1e-6, 1e9), ValueError, "latency_s: expected a finite number from 0 on"),
         (lambda: Link(1e-6, 0), ValueError, "bandwidth_bytes_per_s: expected .* 10 gigabits"),
         (lambda: Link(1e-6, "fast"), TypeError, "bandwidth_bytes_per_s"),
         (lambda: Link(1e-6, 1e9, ports=0), ValueError, "ports: expected a positive whole number"),

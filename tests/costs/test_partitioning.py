@@ -1,12 +1,15 @@
+import time
+from itertools import combinations
+
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
 from d2lite._format import format_bytes
 from d2lite.costs.alpha_beta import lower_bound_n_bytes
-from d2lite.costs.partitioning import WAYS, all_ways, bytes_sent, layers_of, messages, stages
+from d2lite.costs.partitioning import WAYS, Layer, all_ways, bytes_sent, layers_of, messages, stages
 from d2lite.models import LeNet
 from d2lite.widgets.partition_explorer import NETS, PartitionExplorer, sizes_of, summary
 
@@ -93,6 +96,37 @@ def test_stages_are_the_layers_in_order_and_within_the_slack(model, k, slack):
     assert [layer for run in runs for layer in run] == layers and len(runs) == k
     assert all(run[0].n_macs for run in runs[1:])
     assert slowest(runs) <= (1 + slack) * slowest(stages(layers, k, 0)) * (1 + 1e-12)
+
+
+def by_trying_all_cuts(layers, k, slack):
+    """The first, in order, of the choices of cuts that send the fewest bytes, among those that are fast enough."""
+    places = [i for i, layer in enumerate(layers) if layer.n_macs][1:]
+    choices = list(combinations(places, k - 1))
+    runs = [[layers[i:j] for i, j in zip((0, *cuts), (*cuts, len(layers)), strict=True)] for cuts in choices]
+    work = [max(sum(layer.n_macs for layer in run) for run in each) for each in runs]
+    allowed = [i for i, n in enumerate(work) if n <= (1 + slack) * min(work)]
+    return runs[min(allowed, key=lambda i: sum(layers[cut].input_n_bytes for cut in choices[i]))]
+
+
+# few different sizes, so that many choices of cuts are equal
+drawn_layers = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 5)), min_size=1, max_size=10).map(
+    lambda sizes: [Layer(str(i), "Linear", (1, 1), 0, n, 0, (), work) for i, (n, work) in enumerate(sizes)]
+)
+
+
+@settings(max_examples=200)
+@given(drawn_layers, st.integers(1, 6), st.sampled_from([0, 0.05, 0.5, 1]))
+def test_stages_are_those_that_trying_all_cuts_finds(layers, k, slack):
+    assume(k <= max(1, sum(layer.n_macs > 0 for layer in layers)))
+    assert stages(layers, k, slack) == by_trying_all_cuts(layers, k, slack)
+
+
+def test_stages_of_many_layers_take_no_time():
+    layers = [Layer(str(i), "Linear", (1, 1), 4, 4, 4, (), 1) for i in range(100)]  # 10**22 choices of cuts
+    begin = time.monotonic()
+    sizes = [len(run) for run in stages(layers, 32)]
+    assert sum(sizes) == 100 and len(sizes) == 32 and max(sizes) == 4
+    assert time.monotonic() - begin < 20
 
 
 def test_data_and_pipeline_change_places_for_lenet_between_161_and_162():

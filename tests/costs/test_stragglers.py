@@ -53,8 +53,8 @@ def test_a_sample_by_all_its_draws(seconds, k):
         (lambda: expected_maximum(2, lambda x: x, 0.0, 0.5), "cdf: expected 0 at 0.0 and 1 at 0.5"),
         (lambda: expected_maximum(0, lambda x: x, 0.0, 1.0), "k: expected a positive"),
         (lambda: normal_wait(2, -1.0), "std_s"),
-        (lambda: maximum_of_sample(2, []), "seconds: expected finite numbers"),
-        (lambda: maximum_of_sample(2, [math.nan]), "seconds: expected finite numbers"),
+        (lambda: maximum_of_sample(2, []), "seconds: expected 1 or more, got 0"),
+        (lambda: maximum_of_sample(2, [1.0, math.nan]), r"seconds\[1\]: expected a finite number from 0 on"),
     ],
 )
 def test_wrong_input_is_explained(call, text):

@@ -103,6 +103,14 @@ class Points:
         self.points.append((x, y))
 
 
+def test_sgd_without_examples_changes_nothing():
+    param = torch.tensor([1.0])
+    param.grad = torch.tensor([4.0])
+    with pytest.raises(ZeroDivisionError):
+        sgd([param], lr=0.1, batch_size=0)
+    assert param.item() == 1
+
+
 def test_train_gives_a_whole_record_and_the_same_curve_for_any_k():
     first = train(1, 64, 0.05, num_epochs=2, num_examples=320)
     animator = Points()
