@@ -1,0 +1,144 @@
+"""What must be true in a process with two pretend GPUs; `test_pretend_gpus.py` runs this file in one."""
+
+import copy
+import threading
+
+import pytest
+import torch
+from torch import nn
+
+import d2lite
+from d2lite import training
+
+CUDA = [torch.device("cuda", i) for i in range(2)]
+SAME = "Expected all tensors to be on the same device, but found at least two devices"
+
+
+def test_devices():
+    assert d2lite.try_all_gpus() == CUDA and d2lite.num_gpus() == 2
+    assert d2lite.describe(d2lite.try_gpus(4)) == "4 replicas share 2 pretend GPU"
+    with pytest.raises(RuntimeError, match="invalid device ordinal"):
+        torch.zeros(1, device="cuda:2")
+
+
+def test_a_tensor_moves_as_a_copy():
+    X = torch.arange(3.0)
+    Y = X.to(CUDA[1])
+    Y += 1
+    assert X.tolist() == [0, 1, 2] and Y.device == CUDA[1] and Y.is_cuda and Y.get_device() == 1
+    assert Y.to(CUDA[1]) is Y and Y.to(CUDA[1], copy=True) is not Y
+    assert Y.cuda().device == CUDA[0] and Y.cpu().device.type == "cpu"
+    assert (Y * 2).device == Y[1:].device == torch.zeros_like(Y).device == Y.view(-1).device == CUDA[1]
+    assert Y.to(torch.zeros(1, dtype=torch.int64, device=CUDA[0])).dtype == torch.int64
+    assert "device='cuda:1'" in repr(Y)
+
+
+@pytest.mark.parametrize(
+    "mix",
+    [
+        lambda a, b: a + b,
+        lambda a, b: torch.cat([a, b]),
+        lambda a, b: a.add_(b),
+        lambda a, b: nn.functional.linear(a, b),
+        lambda a, b: torch.where(a > 0, a, b),
+        lambda a, b: nn.Linear(4, 4)(a),
+    ],
+)
+def test_two_devices_do_not_mix(mix):
+    for device in (CUDA[1], torch.device("cpu")):
+        with pytest.raises(RuntimeError, match=SAME):
+            mix(torch.ones(4, device=CUDA[0]), torch.ones(4, device=device))
+
+
+def test_what_may_mix():
+    X = torch.arange(4.0, device=CUDA[0])
+    assert (X + torch.tensor(1.0)).device == CUDA[0]
+    assert X[torch.tensor([0, 2])].tolist() == [0, 2]
+    X[torch.tensor([0])] = torch.tensor([7.0], device=CUDA[0])
+    Y = torch.zeros(4).copy_(X)
+    assert Y.device.type == "cpu" and Y.tolist() == [7, 1, 2, 3]
+    with pytest.raises(TypeError, match="can't convert cuda:0 device type tensor to numpy"):
+        X.numpy()
+
+
+def test_modules_gradients_and_optimizers():
+    net = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2)).to(CUDA[1])
+    assert {t.device for t in [*net.parameters(), *net.buffers()]} == {CUDA[1]}
+    seen = []
+    net[0].weight.register_hook(lambda grad: seen.append(grad.device))
+    optimizer = torch.optim.Adam(net.parameters())
+    net(torch.randn(5, 3, device=CUDA[1])).sum().backward()
+    assert net[0].weight.grad.device == CUDA[1] and seen == [CUDA[1]]
+    optimizer.step()
+    assert copy.deepcopy(net)[0].weight.device == CUDA[1]
+    assert nn.Parameter(torch.ones(1, device=CUDA[0])).device == CUDA[0]
+
+
+def test_a_custom_function_follows_the_device_backwards():
+    class Double(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, X):
+            ctx.save_for_backward(X)
+            return X * 2
+
+        @staticmethod
+        def backward(ctx, grad):
+            (X,) = ctx.saved_tensors
+            assert grad.device == X.device == CUDA[1]
+            return grad * 2 + 0 * X
+
+    X = torch.ones(3, device=CUDA[1], requires_grad=True)
+    Double.apply(X).sum().backward()
+    assert X.grad.tolist() == [2, 2, 2]
+
+
+def test_files_keep_no_device(tmp_path):
+    torch.save({"X": torch.ones(2, device=CUDA[1])}, tmp_path / "x.pt")
+    assert torch.load(tmp_path / "x.pt", weights_only=True, map_location="cuda:0")["X"].device == CUDA[0]
+
+
+def test_threads_follow_devices_too():
+    found = []
+    thread = threading.Thread(target=lambda: found.append(torch.ones(1, device="cuda").device))
+    thread.start()
+    thread.join()
+    assert found == CUDA[:1]
+
+
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_k_devices_equal_one(k):
+    """Chapter 2's step, and a wrapped module: nn.DataParallel on two distinct GPUs, else the kit's own."""
+    X, y = torch.rand(7, 1, 28, 28, dtype=torch.float64), torch.randint(0, 10, (7,))
+    first = d2lite.replicate([p.double() for p in d2lite.lenet_params()], ["cpu"])
+    devices = d2lite.try_gpus(k)
+    many = d2lite.replicate(first[0], devices)
+    for _ in range(3):
+        training.train_batch(X, y, first, ["cpu"], 0.1)
+        training.train_batch(X, y, many, devices, 0.1)
+    for params in many:
+        for p, q in zip(params, first[0], strict=True):
+            torch.testing.assert_close(p.cpu(), q, rtol=0, atol=1e-9)
+    net = d2lite.SimpleCNN().double()
+    wrapped = training.wrap(copy.deepcopy(net), devices)
+    assert isinstance(wrapped, nn.DataParallel if k == 2 else d2lite.DataParallel)
+    for output in (net(X), wrapped(X.to(devices[0])).cpu()):
+        nn.functional.cross_entropy(output, y).backward()
+    for p, q in zip(wrapped.parameters(), net.parameters(), strict=True):
+        torch.testing.assert_close(p.grad.cpu(), q.grad, rtol=0, atol=1e-9)
+
+
+def test_ranks_pretend_nccl():
+    with d2lite.Workers(2) as workers:
+        for found in workers.run(in_a_rank):
+            assert found == ("nccl", f"cuda:{found[1][-1]}", 3.0, "No backend type associated with device type cpu")
+
+
+def in_a_rank():
+    import torch.distributed as dist
+
+    total = torch.full((2,), 1.0 + dist.get_rank(), device="cuda")
+    dist.all_reduce(total)
+    try:
+        dist.all_reduce(torch.ones(1))
+    except RuntimeError as error:
+        return dist.get_backend(), str(total.device), total[0].item(), str(error)
