@@ -134,20 +134,21 @@ def _attribute(func, name, args):
 
 
 def _to(func, tensor, *args, **kwargs):
-    if args and isinstance(args[0], T) or "other" in kwargs:
-        other = kwargs.pop("other", None)
-        other = args[0] if other is None else other
-        args, kwargs = args[1:], {"device": tag_of(other), "dtype": other.dtype, **kwargs}
-    device, rest = kwargs.pop("device", None), list(args)
-    if rest and isinstance(rest[0], (str, int, torch.device)):
-        device = rest.pop(0)
-    device = as_device(device) or tag_of(tensor)
-    if tag_of(tensor).type == "meta" or device.type == "meta":
-        return func(tensor, device, *rest, **kwargs)
-    if device != tag_of(tensor):
-        kwargs["copy"] = True
-        rest = rest[:1]
-    result = func(tensor, CPU, *(rest or [tensor.dtype]), **kwargs)
+    """Tensor.to(device, dtype, ...), to(dtype, ...) and to(other, ...)."""
+    device, dtype, copy = kwargs.get("device"), kwargs.get("dtype"), kwargs.get("copy", False)
+    other = kwargs.get("other", args[0] if args and isinstance(args[0], T) else None)
+    if other is not None:
+        device, dtype, args = tag_of(other), other.dtype, args[1:]
+    elif args and (args[0] is None or isinstance(args[0], (str, int, torch.device))):
+        device, args = args[0], args[1:]
+    if args and (args[0] is None or isinstance(args[0], torch.dtype)):
+        dtype, args = args[0], args[1:]
+    copy = copy or args[1:2] == (True,)  # after non_blocking
+    device, here = as_device(device) or tag_of(tensor), tag_of(tensor)
+    layout = {name: kwargs[name] for name in ("memory_format",) if name in kwargs}
+    if "meta" in (here.type, device.type):
+        return func(tensor, device, dtype or tensor.dtype, copy=copy, **layout)
+    result = func(tensor, CPU, dtype or tensor.dtype, copy=copy or device != here, **layout)
     return result if result is tensor else set_tag(result, device)
 
 
@@ -258,6 +259,9 @@ class Stream(contextlib.nullcontext):
 
     def synchronize(self):
         pass
+
+    def is_capturing(self):
+        return False
 
     def wait_stream(self, stream):
         pass
@@ -447,15 +451,23 @@ def _patch_distributed():
         _state.backends[group] = str(backend) if backend else kind(None)
         return group
 
+    def check(tensors, group):
+        for tensor in tensors:
+            if kind(group) == "nccl" and tag_of(tensor).type == "cpu":
+                raise RuntimeError("No backend type associated with device type cpu")
+            if (
+                kind(group).endswith("nccl")
+                and tag_of(tensor).type == "cuda"
+                and tag_of(tensor).index != current_device()
+            ):
+                raise RuntimeError(
+                    f"Duplicate GPU detected: this rank computes on GPU {current_device()}, got {tag_of(tensor)}."
+                )
+
     def checked(function):
         @functools.wraps(function)
         def wrapper(*args, **kwargs):
-            group = kwargs.get("group")
-            for tensor in tensors_in([args, kwargs]):
-                if kind(group) == "nccl" and tag_of(tensor).type == "cpu":
-                    raise RuntimeError("No backend type associated with device type cpu")
-                if kind(group) == "nccl" and tag_of(tensor).index != current_device() and function.__name__ != "send":
-                    raise ValueError(f"Tensor found on device {tag_of(tensor)} but backend constrained to one device")
+            check(tensors_in([args, kwargs]), kwargs.get("group"))
             with torch._C.DisableTorchFunction():
                 return function(*args, **kwargs)
 
@@ -468,7 +480,13 @@ def _patch_distributed():
     )
     for name in _COLLECTIVES:
         setattr(dist, name, checked(getattr(dist, name)))
-    hook = nn.parallel.DistributedDataParallel.register_comm_hook
+    ddp = nn.parallel.DistributedDataParallel
+    make, hook = ddp.__init__, ddp.register_comm_hook
+
+    @functools.wraps(make)
+    def make_checked(self, module, *args, **kwargs):
+        check(list(module.parameters()), kwargs.get("process_group"))
+        make(self, module, *args, **kwargs)
 
     def register_comm_hook(self, state, fn):
         device = next(self.parameters()).device
@@ -495,7 +513,7 @@ def _patch_distributed():
         def __getattr__(self, name):
             return getattr(self.bucket, name)
 
-    nn.parallel.DistributedDataParallel.register_comm_hook = register_comm_hook
+    ddp.__init__, ddp.register_comm_hook = make_checked, register_comm_hook
 
 
 def install(n):

@@ -1,4 +1,4 @@
-"""Python imports this module when it starts, if its folder is on the path: so kernels and ranks get pretend GPUs too."""
+"""Give kernels and ranks pretend GPUs: Python imports this module when it starts, if its folder is on the path."""
 
 import os
 
