@@ -22,7 +22,7 @@ from d2lite.devices import MAX_REPLICAS, describe, num_cores, num_gpus, try_gpus
 __all__ = ["features", "main", "report"]
 
 PACKAGES = ("torch", "torchvision", "numpy", "jupyterlab", "ipykernel", "ipywidgets", "plotly", "anywidget")
-MIRROR = ("fashion-mnist.s3-website.eu-central-1.amazonaws.com", 80)  # where torchvision fetches Fashion-MNIST
+MIRROR = ("fashion-mnist.s3-website.eu-central-1.amazonaws.com", 80)  # where Fashion-MNIST is fetched
 SET_UP = "run make lab, or pip install -r requirements.txt"
 
 
@@ -65,8 +65,8 @@ def features(is_reachable: Callable[[], bool] = reachable) -> list[tuple[str, bo
         ("panel", shows, f"plotly, ipywidgets and anywidget are missing: {SET_UP}"),
         (
             "Fashion-MNIST, here or by download",
-            bool(find_files()) or (installed["torchvision"] and is_reachable()),
-            "its server cannot be reached, or torchvision is missing: put the four .gz files into a folder "
+            bool(find_files()) or is_reachable(),
+            "its server cannot be reached: put the four .gz files into a folder "
             "fashion-mnist and set D2LITE_DATA to its parent folder; until then the drawn set is used",
         ),
         (

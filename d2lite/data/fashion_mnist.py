@@ -1,8 +1,8 @@
 """Load Fashion-MNIST into memory, and iterate over its minibatches."""
 
+import contextlib
 import functools
 import os
-import shutil
 import sys
 import time
 from collections.abc import Iterator
@@ -12,9 +12,9 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 
-from d2lite._checks import positive_int
+from d2lite._checks import positive_int, whole_number
 from d2lite.data import download, silhouettes
-from d2lite.data.cache import cache_folder, load_or_make
+from d2lite.data.cache import Tensors, cache_folder, load_or_make
 from d2lite.events import emit
 from d2lite.parallel import one_intra_op_thread
 
@@ -24,7 +24,8 @@ FASHION_MNIST = "Fashion-MNIST"
 SILHOUETTES = "silhouettes (drawn)"
 _CPU = [torch.device("cpu")]
 _DRAWN = 12_000  # training examples that are drawn at least
-Split = tuple[torch.Tensor, torch.Tensor]  # images uint8 [n, 1, 28, 28] and labels int64 [n]
+_MOST_SEED = 2**43 - 1  # torch's generators take 64 bits; an epoch's number takes 20 of them
+_given_up: list[OSError] = []  # why this process could not download; it does not try again
 
 
 def load_data_fashion_mnist(
@@ -33,7 +34,8 @@ def load_data_fashion_mnist(
     """Return train_iter and test_iter over minibatches of Fashion-MNIST.
 
     The files are looked for in $D2LITE_DATA, then in the cache, then downloaded. Where that fails, the drawn set takes
-    their place, and a message on stderr explains why; `train_iter.dataset` is the name of the set that is used.
+    their place, and a message on stderr explains why; `train_iter.dataset` is the name of the set that is used. Another
+    message says which files $D2LITE_DATA lacks, if it is set and not complete.
 
     Args:
         batch_size: Examples per minibatch; the last minibatch of an epoch may be smaller.
@@ -47,9 +49,9 @@ def load_data_fashion_mnist(
         [b, 1, resize, resize] with values from 0 to 1, and y, int64 of shape [b] with labels from 0 to 9.
 
     Raises:
-        TypeError: If batch_size, num_examples or resize is not a whole number.
-        ValueError: If batch_size is below 1, num_examples is outside 1..60000, resize is outside 1..1024, or a data
-            file is damaged (a downloaded one is fetched again instead).
+        TypeError: If batch_size, num_examples, resize or seed is not a whole number ("256" is none).
+        ValueError: If batch_size is below 1, num_examples is outside 1..60000, resize is outside 1..1024, seed is
+            below 0 or above 2**43 - 1, or a data file is damaged (a downloaded one is fetched again instead).
 
     Example:
         >>> train_iter, test_iter = load_data_fashion_mnist(batch_size=256, num_examples=600)
@@ -59,17 +61,18 @@ def load_data_fashion_mnist(
         >>> len(train_iter), train_iter.num_examples, test_iter.num_examples
         (3, 600, 100)
     """
-    positive_int("batch_size", batch_size)
+    batch_size = positive_int("batch_size", batch_size)
     if resize is not None:
-        positive_int("resize", resize, 1024)
+        resize = positive_int("resize", resize, 1024)
     if num_examples is not None:
-        positive_int("num_examples", num_examples, 60_000)
-    name, train, test = _dataset(num_examples)
-    n = len(train[0]) if num_examples is None else num_examples
-    n_test = -(-n * len(test[0]) // len(train[0]))  # the same fraction of the test set
+        num_examples = positive_int("num_examples", num_examples, 60_000)
+    seed = whole_number("seed", seed, 0, _MOST_SEED)
+    name, (X, y, X_test, y_test) = _dataset(num_examples)
+    n = len(y) if num_examples is None else num_examples
+    n_test = -(-n * len(y_test) // len(y))  # the same fraction of the test set
     return (
-        BatchIterator(train[0][:n], train[1][:n], batch_size, name, resize, seed),
-        BatchIterator(test[0][:n_test], test[1][:n_test], batch_size, name, resize),
+        BatchIterator(X[:n], y[:n], batch_size, name, resize, seed),
+        BatchIterator(X_test[:n_test], y_test[:n_test], batch_size, name, resize),
     )
 
 
@@ -90,7 +93,7 @@ class BatchIterator:
         resize: int | None = None,
         seed: int | None = None,
     ) -> None:
-        self.images, self.labels, self.batch_size = images, labels, batch_size
+        self.images, self.labels, self.batch_size = images, labels, positive_int("batch_size", batch_size)
         self.dataset, self.resize, self.seed = dataset, resize, seed
         self.epoch = 0
 
@@ -106,7 +109,7 @@ class BatchIterator:
         """Return the size of the smallest minibatch: the last one, where batch_size does not divide num_examples."""
         return self.num_examples % self.batch_size or self.batch_size
 
-    def __iter__(self) -> Iterator[Split]:
+    def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         if self.seed is None:
             for images, labels in zip(
                 self.images.split(self.batch_size), self.labels.split(self.batch_size), strict=True
@@ -135,80 +138,149 @@ class BatchIterator:
 
 def location() -> str:
     """Return a line that names the data set that is here and its folder, without downloading anything."""
+    lacking = download.lacking()
     found = download.find_files()
     if found:
-        return f"{FASHION_MNIST} in {found[0]}"
-    return f"{FASHION_MNIST} is not here yet: downloaded on first use, else {SILHOUETTES} in {cache_folder()}"
-
-
-def _dataset(num_examples: int | None) -> tuple[str, Split, Split]:
-    """Return (name, training split, test split); if drawn, with at least `num_examples` for training."""
-    files = _find_or_download()
-    if files is not None:
-        return FASHION_MNIST, *_read(*files)
-    n = max(_DRAWN, num_examples or 0)
-    return SILHOUETTES, _drawn(n, seed=0), _drawn(-(-n // 6), seed=1)
-
-
-def _find_or_download() -> tuple[Path, tuple[str, ...]] | None:
-    """Return (folder, names) of the complete files, or None where they cannot be had."""
-    cache = cache_folder() / "fashion-mnist"
-    found = download.find_files()
-    if found and found[0] == cache:
+        line = f"{FASHION_MNIST} in {found[0]}"
+    else:
         try:
-            _read(*found)
-        except ValueError as error:
-            print(f"d2lite: {error} Fetching it again.", file=sys.stderr)
-            shutil.rmtree(cache)
-            found = None
-    return found or (download.find_files() if _download_once(cache) else None)
+            drawn = f"in {cache_folder()}"
+        except OSError as error:
+            drawn = f"in memory ({error})"
+        line = f"{FASHION_MNIST} is not here yet: downloaded on first use, else {SILHOUETTES} {drawn}"
+    return f"{line}. {lacking}" if lacking else line
 
 
-@functools.cache
-def _download_once(cache: Path) -> bool:
-    """Download into `cache`; return whether that worked. A failure is reported once, and this process does not retry.
+def _dataset(num_examples: int | None) -> tuple[str, Tensors]:
+    """Return the name, and images and labels for training and testing; if drawn, at least `num_examples` to train."""
+    tensors = _fashion_mnist()
+    if tensors is not None:
+        return FASHION_MNIST, tensors
+    n = max(_DRAWN, num_examples or 0)
+    return SILHOUETTES, (*_drawn(n, seed=0), *_drawn(-(-n // 6), seed=1))
+
+
+def _fashion_mnist() -> Tensors | None:
+    """Return images and labels for training and testing, or None where they cannot be had.
+
+    A damaged copy in the cache is fetched again. Other processes may do the same between any two lines.
+    """
+    if lacking := download.lacking():
+        _say_once(lacking)
+    for _ in range(6):
+        found = download.find_files()
+        if found is None:
+            if not _download():
+                return None
+            continue
+        seen = download.identity(found[0])
+        try:
+            return _read(*found)
+        except (OSError, ValueError) as error:
+            if not _is_downloaded(found[0]):
+                raise
+            if not isinstance(error, FileNotFoundError):  # else another process has set the folder aside
+                print(f"d2lite: {error} Fetching it again.", file=sys.stderr)
+            try:
+                download.set_aside(found[0], seen)
+            except OSError as why:
+                _give_up(OSError(f"{error} It cannot be removed: {why}"))
+                return None
+    _give_up(OSError(f"{cache_folder()}: the files are damaged after each download"))
+    return None
+
+
+def _is_downloaded(folder: Path) -> bool:
+    with contextlib.suppress(OSError):
+        return folder == cache_folder() / "fashion-mnist"
+    return False
+
+
+def _download() -> bool:
+    """Download into the cache; return whether that worked. A failure is reported once, and this process does not retry.
 
     Every pool starts new ranks: a rank does not try within an hour of a failed download, and reports nothing, since the
     process that tried has already reported the failure.
     """
-    if dist.is_available() and dist.is_initialized() and download.failed_lately():
+    if _given_up or (_rank() is not None and download.failed_lately()):
         return False
     try:
         if os.environ.get("D2LITE_OFFLINE") == "1":
             raise OSError("D2LITE_OFFLINE=1")
-        download.download(cache)
+        download.download(cache_folder() / "fashion-mnist")
         return True
-    except (OSError, RuntimeError, ImportError) as error:
-        download.note_failure()
-        print(
-            f"d2lite: {FASHION_MNIST} is not available ({error}). Using {SILHOUETTES} instead: the lesson is the same, "
-            "the accuracies are not. To use your own copy, set D2LITE_DATA to the folder that contains fashion-mnist/.",
-            file=sys.stderr,
-        )
+    except OSError as error:
+        _give_up(error)
         return False
 
 
+def _give_up(error: OSError) -> None:
+    """Say once that the drawn set is used, and why."""
+    _given_up.append(error)
+    download.note_failure()
+    print(
+        f"d2lite: {FASHION_MNIST} is not available ({error}). Using {SILHOUETTES} instead: the lesson is the same, "
+        "the accuracies are not. To use your own copy, set D2LITE_DATA to the folder that contains fashion-mnist/.",
+        file=sys.stderr,
+    )
+
+
+@functools.cache
+def _say_once(text: str) -> None:
+    """Print a message on stderr, in a process group by rank 0 alone."""
+    if not _rank():
+        print(f"d2lite: {text}", file=sys.stderr)
+
+
+def _rank() -> int | None:
+    return dist.get_rank() if dist.is_available() and dist.is_initialized() else None
+
+
 @functools.lru_cache(maxsize=2)
-def _read(folder: Path, names: tuple[str, ...]) -> tuple[Split, Split]:
-    """Return the training split and the test split of the files."""
+def _read(folder: Path, names: tuple[str, ...]) -> Tensors:
+    """Return images and labels for training, then those for testing, of the files."""
     about = [(str(folder / name), (folder / name).stat().st_size, (folder / name).stat().st_mtime_ns) for name in names]
-    return load_or_make("fashion-mnist.pt", repr(about), lambda: _unpacked(folder, names))
+    return load_or_make(
+        "fashion-mnist.pt", repr(about), lambda: _unpacked(folder, names), lambda kept: _are_splits(kept, 2)
+    )
 
 
-def _unpacked(folder: Path, names: tuple[str, ...]) -> tuple[Split, Split]:
-    arrays = [download.read_idx(folder / name) for name in names]
-    images = [torch.from_numpy(a).unsqueeze(1) for a in arrays[0::2]]
-    labels = [torch.from_numpy(a.astype("int64")) for a in arrays[1::2]]
-    for X, y, name in zip(images, labels, names[1::2], strict=True):
-        if X.shape[2:] != (28, 28) or len(X) != len(y) or (len(y) and int(y.max()) > 9):
-            raise ValueError(
-                f"broken data file {folder / name}: expected {len(X)} labels from 0 to 9 for images of "
-                f"28x28, got {len(y)} for {tuple(X.shape[2:])}. Delete it; the next call fetches it again."
-            )
-    return (images[0], labels[0]), (images[1], labels[1])
+def _unpacked(folder: Path, names: tuple[str, ...]) -> Tensors:
+    tensors = []
+    for image_name, label_name in (names[:2], names[2:]):
+        images, labels = download.read_idx(folder / image_name), download.read_idx(folder / label_name)
+        if images.shape[1:] != (28, 28) or not len(images):
+            why = f"expected images of shape (n, 28, 28), n at least 1, got shape {images.shape}"
+            raise download.broken_file(folder / image_name, why)
+        if labels.shape != images.shape[:1] or labels.max() > 9:
+            got = labels.max() if labels.shape == images.shape[:1] else labels.shape
+            why = f"expected {len(images)} labels from 0 to 9 as in {image_name}, got {got}"
+            raise download.broken_file(folder / label_name, why)
+        tensors += [torch.from_numpy(images).unsqueeze(1), torch.from_numpy(labels.astype("int64"))]
+    return tuple(tensors)
 
 
 @functools.lru_cache(maxsize=4)
-def _drawn(n: int, seed: int) -> Split:
+def _drawn(n: int, seed: int) -> Tensors:
     """Return images and labels of the drawn set."""
-    return load_or_make(f"silhouettes-{silhouettes.VERSION}-{n}-{seed}.pt", "drawn", lambda: silhouettes.draw(n, seed))
+    name = f"silhouettes-{silhouettes.VERSION}-{n}-{seed}.pt"
+
+    def fits(kept: Tensors) -> bool:
+        return _are_splits(kept, 1) and len(kept[1]) == n
+
+    return load_or_make(name, "drawn", lambda: silhouettes.draw(n, seed), fits)
+
+
+def _are_splits(tensors: Tensors, how_many: int) -> bool:
+    """Return whether these are `how_many` times images, uint8 [n, 1, 28, 28], and their labels 0 to 9, int64 [n]."""
+    return (
+        len(tensors) == 2 * how_many
+        and all(
+            (images.dtype, labels.dtype) == (torch.uint8, torch.int64)
+            and images.shape == (len(labels), 1, 28, 28)
+            and labels.dim() == 1
+            and len(labels) > 0
+            and 0 <= labels.numpy().min() <= labels.numpy().max() <= 9  # NumPy wakes no intra-op threads
+            for images, labels in zip(tensors[0::2], tensors[1::2], strict=True)
+        )
+    )

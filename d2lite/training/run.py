@@ -1,15 +1,18 @@
 """Run: the settings and results of one training run, and on which devices; and runs as a JSON file."""
 
+import errno
 import json
 import math
 import os
 import platform
+import stat
 import statistics
 import time
 import uuid
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -174,7 +177,7 @@ def as_json(runs: Sequence[Run], function: str = "") -> dict[str, Any]:
         "runs": [
             _finite(
                 {"label": legend}
-                | asdict(run)
+                | {entry.name: getattr(run, entry.name) for entry in fields(run)}
                 | {"seed": run.settings.get("seed"), "test_accuracy": run.accuracy}
                 | {"seconds_per_epoch": run.seconds_per_epoch}
                 | {"examples_per_s": run.examples_per_s if run.seconds else None}
@@ -187,40 +190,84 @@ def as_json(runs: Sequence[Run], function: str = "") -> dict[str, Any]:
 def save(runs: Sequence[Run], path: str | Path | None = None, function: str = "") -> Path:
     """Write the runs as JSON and return the path.
 
-    The file is written whole or not at all, and replaces an existing file only if `path` names it. By default the path
-    is `d2lite-runs-<date>-<time>.json` in the working directory.
+    By default the path is `d2lite-runs-<date>-<time>.json` in the working directory, with -2, -3, ... where that name
+    is taken: no other file is ever replaced. A file that `path` names is replaced, as a whole or not at all; it keeps
+    its permissions, and a link is followed.
 
     Raises:
-        OSError: if the file cannot be written, for example on a full disk.
+        OSError: if the file cannot be written, for example on a full disk, where the folder is missing, or where `path`
+            names a folder, a device or another thing that is no regular file.
     """
-    path = Path(path) if path is not None else _free(Path(f"d2lite-runs-{time.strftime('%Y%m%d-%H%M%S')}.json"))
-    text = json.dumps(as_json(runs, function), indent=1, allow_nan=False, ensure_ascii=False, default=repr)
-    part = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
+    text = json.dumps(as_json(runs, function), indent=1, allow_nan=False, ensure_ascii=False, default=_as_text)
+    if path is not None:
+        _replace(Path(os.path.realpath(os.path.expanduser(path))), text)
+        return Path(path)
+    free = _new_file(Path(f"d2lite-runs-{time.strftime('%Y%m%d-%H%M%S')}.json"))
     try:
-        with open(part, "w", encoding="utf-8") as file:
+        _replace(free, text)
+    except BaseException:
+        free.unlink(missing_ok=True)
+        raise
+    return free
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write a file as a whole or not at all; an existing one keeps its permissions."""
+    mode = _permissions(path)
+    part = path.with_name(f".d2lite-{uuid.uuid4().hex}")
+    try:
+        with open(part, "x", encoding="utf-8", errors="backslashreplace") as file:  # \udc80 is JSON, too
+            if mode is not None:
+                os.chmod(part, mode)
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
         os.replace(part, path)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
-    return path
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error  # not the name of the part
+    finally:
+        with suppress(OSError):  # renamed, or never made
+            part.unlink()
 
 
-def _free(path: Path) -> Path:
-    """The path, or the first of path-2, path-3, ... that does not exist."""
+def _permissions(path: Path) -> int | None:
+    """Return the permissions of a file that may be replaced, or None if there is none; raise OSError for all else."""
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        if path.parent.is_dir():
+            return None
+        raise FileNotFoundError(errno.ENOENT, "the folder does not exist", str(path.parent)) from None
+    if not stat.S_ISREG(mode):
+        raise OSError(f"path: expected the name of a file, got {path}, which is no regular file. Choose another name.")
+    if not os.access(path, os.W_OK):
+        raise PermissionError(errno.EACCES, "the file is read-only", str(path))
+    return stat.S_IMODE(mode)
+
+
+def _new_file(path: Path) -> Path:
+    """Create an empty file under this name, or under the first of path-2, path-3, ... that is free; return its path."""
     candidate, n = path, 1
-    while candidate.exists():
-        n += 1
-        candidate = path.with_stem(f"{path.stem}-{n}")
-    return candidate
+    while True:
+        try:
+            candidate.open("x").close()  # two processes never get the same name
+            return candidate
+        except FileExistsError:
+            n += 1
+            candidate = path.with_stem(f"{path.stem}-{n}")
+
+
+def _as_text(value: Any) -> str:
+    try:
+        return repr(value)
+    except Exception:  # a class of the learner's
+        return f"<{type(value).__name__}>"
 
 
 def _finite(value: Any) -> Any:
     """A value with None for each number that is not finite."""
     if isinstance(value, dict):
-        return {str(key): _finite(item) for key, item in value.items()}
+        return {str(key): _finite(item) for key, item in list(value.items())}  # a copy: a thread may add to it
     if isinstance(value, (list, tuple)):
         return [_finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,6 +1,8 @@
 import gzip
 import os
+import re
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -19,7 +21,13 @@ def no_copy(monkeypatch, tmp_path):
     monkeypatch.delenv("D2LITE_DATA", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("D2LITE_OFFLINE", "1")
-    for cached in (data._download_once, data._drawn, data._read):
+    forget()
+
+
+def forget():
+    """What a process remembers is forgotten, as in a new one."""
+    data._given_up.clear()
+    for cached in (data._say_once, data._drawn, data._read):
         cached.cache_clear()
 
 
@@ -50,11 +58,11 @@ def test_without_network_the_set_is_drawn_and_one_message_explains_it(no_copy, c
 def test_ranks_do_not_try_within_an_hour_of_a_failure_and_other_processes_do(no_copy, monkeypatch, capsys):
     load_data_fashion_mnist(100, num_examples=600)
     for in_a_rank, age_s, n_messages in ((True, 0, 0), (True, 4000, 1), (False, 0, 1)):
-        data._download_once.cache_clear()  # as in a new process
+        forget()
         capsys.readouterr()
         then = time.time() - age_s
         os.utime(cache_folder() / ".not-downloaded", (then, then))
-        monkeypatch.setattr(data.dist, "is_initialized", lambda answer=in_a_rank: answer)
+        monkeypatch.setattr(data, "_rank", lambda answer=0 if in_a_rank else None: answer)
         assert load_data_fashion_mnist(100, num_examples=600)[0].dataset == SILHOUETTES
         assert capsys.readouterr().err.count("is not available") == n_messages
 
@@ -143,8 +151,89 @@ def test_labels_that_do_not_fit_are_named(no_copy, monkeypatch, tmp_path):
     path = tmp_path / "fashion-mnist" / "t10k-labels-idx1-ubyte.gz"
     path.write_bytes(gzip.compress(idx(torch.arange(3))))
     monkeypatch.setenv("D2LITE_DATA", str(tmp_path))
-    with pytest.raises(ValueError, match="t10k-labels.*expected 2 labels from 0 to 9 .* got 3"):
+    with pytest.raises(ValueError, match=r"t10k-labels.*expected 2 labels from 0 to 9 .* got \(3,\)"):
         load_data_fashion_mnist(5)
+    path.write_bytes(gzip.compress(idx(torch.tensor([3, 10]))))
+    with pytest.raises(ValueError, match="t10k-labels.*expected 2 labels from 0 to 9 .* got 10"):
+        load_data_fashion_mnist(5)
+
+
+@pytest.mark.parametrize(
+    ("file", "array", "got"),
+    [
+        ("train-images-idx3-ubyte.gz", torch.zeros(0, 28, 28), r"\(0, 28, 28\)"),
+        ("t10k-images-idx3-ubyte.gz", torch.zeros(0, 28, 28), r"\(0, 28, 28\)"),
+        ("train-images-idx3-ubyte.gz", torch.zeros(12, 32, 28), r"\(12, 32, 28\)"),
+        ("train-images-idx3-ubyte.gz", torch.zeros(12), r"\(12,\)"),
+        ("train-labels-idx1-ubyte.gz", torch.zeros(0), r"\(0,\)"),
+        ("train-labels-idx1-ubyte.gz", torch.zeros(12, 2, 2), r"\(12, 2, 2\)"),
+    ],
+)
+def test_a_set_without_examples_or_of_another_shape_is_a_broken_file(no_copy, monkeypatch, tmp_path, file, array, got):
+    write_fashion_mnist(tmp_path)
+    (tmp_path / file).write_bytes(gzip.compress(idx(array.int())))
+    monkeypatch.setenv("D2LITE_DATA", str(tmp_path))
+    with pytest.raises(ValueError, match=f"broken data file .*{file}: expected .* got .*{got}"):
+        load_data_fashion_mnist(5)
+
+
+@pytest.mark.parametrize(
+    ("fill", "got"),
+    [
+        (lambda folder: None, "mine, which is no folder"),
+        (lambda folder: folder.write_text(""), "mine, which is no folder"),
+        (lambda folder: folder.mkdir(), "mine without train-images-idx3-ubyte.gz, train-labels.*t10k-labels.*gz"),
+        (
+            lambda folder: (
+                write_fashion_mnist(folder / "fashion-mnist"),
+                (folder / "fashion-mnist" / "t10k-labels-idx1-ubyte.gz").unlink(),
+            ),
+            "mine/fashion-mnist without t10k-labels-idx1-ubyte.gz[.]",
+        ),
+    ],
+    ids=["nothing", "a file", "empty", "three files"],
+)
+def test_d2lite_data_without_the_files_says_once_what_it_lacks(no_copy, monkeypatch, tmp_path, capsys, fill, got):
+    fill(tmp_path / "mine")
+    monkeypatch.setenv("D2LITE_DATA", str(tmp_path / "mine"))
+    for _ in range(2):
+        assert load_data_fashion_mnist(100, num_examples=60)[0].dataset == SILHOUETTES
+    errors = capsys.readouterr().err
+    assert len(re.findall(f"D2LITE_DATA: expected the path of a folder with the four files.*{got}", errors)) == 1
+    assert re.search(got, data.location())
+    forget()
+    monkeypatch.setattr(data, "_rank", lambda: 1)  # rank 0 has said it
+    load_data_fashion_mnist(100, num_examples=60)
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may look into every folder")
+def test_d2lite_data_that_may_not_be_looked_into(no_copy, monkeypatch, tmp_path, capsys):
+    (tmp_path / "mine").mkdir(mode=0)
+    monkeypatch.setenv("D2LITE_DATA", str(tmp_path / "mine"))
+    assert load_data_fashion_mnist(100, num_examples=60)[0].dataset == SILHOUETTES
+    assert "D2LITE_DATA: expected" in capsys.readouterr().err
+
+
+def test_no_home_is_no_traceback(no_copy, monkeypatch, capsys):
+    def no_home():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(Path, "home", no_home)
+    monkeypatch.setenv("D2LITE_OFFLINE", "0")
+    assert "in memory (HOME: expected" in data.location()
+    assert load_data_fashion_mnist(100, num_examples=60)[0].dataset == SILHOUETTES
+    assert "Set HOME or XDG_CACHE_HOME" in capsys.readouterr().err
+
+
+def test_files_of_one_set_may_be_packed_and_unpacked(no_copy, monkeypatch, tmp_path):
+    write_fashion_mnist(tmp_path)
+    path = tmp_path / "t10k-labels-idx1-ubyte.gz"
+    path.with_suffix("").write_bytes(gzip.decompress(path.read_bytes()))
+    path.unlink()
+    monkeypatch.setenv("D2LITE_DATA", str(tmp_path))
+    assert load_data_fashion_mnist(5)[0].dataset == FASHION_MNIST
 
 
 def test_where_without_data_downloads_nothing(no_copy):
@@ -193,13 +282,29 @@ def test_the_iterator_emits_steps_and_epochs():
         ((0,), ValueError, "batch_size: expected a positive whole number, got 0"),
         ((2.5,), TypeError, "batch_size"),
         ((True,), TypeError, "batch_size"),
+        (("256",), TypeError, r"batch_size: expected a positive whole number, got '256' \(str\)"),
+        ((8, "all"), TypeError, r"num_examples: expected a whole number from 1 to 60000, got 'all' \(str\)"),
+        ((8, 16, "32"), TypeError, r"resize: expected a whole number from 1 to 1024, got '32' \(str\)"),
+        ((8, 16, 28, "0"), TypeError, r"seed: expected a whole number from 0 .*, got '0' \(str\)"),
+        ((8, 16, 28, -1), ValueError, "seed: expected a whole number from 0 "),
+        ((8, 16, 28, 2**43), ValueError, "seed: expected a whole number from 0 "),
         ((8, 60_001), ValueError, "num_examples: expected a whole number from 1 to 60000, got 60001"),
         ((8, 16, 0), ValueError, "resize: expected a whole number from 1 to 1024, got 0"),
     ],
 )
-def test_load_refuses(args, error, message):
+def test_load_refuses_before_it_loads(args, error, message, monkeypatch):
+    monkeypatch.setattr(data, "_dataset", lambda n: pytest.fail("loaded"))
     with pytest.raises(error, match=message):
         load_data_fashion_mnist(*args)
+
+
+def test_the_largest_seed_shuffles():
+    assert sorted(torch.cat([y for _, y in iterator(seed=2**43 - 1)]).tolist()) == list(range(10))
+
+
+def test_an_iterator_refuses_text_as_batch_size():
+    with pytest.raises(TypeError, match="batch_size: expected a positive whole number, got '4'"):
+        iterator(batch_size="4")
 
 
 def test_quick(monkeypatch):

@@ -1,5 +1,9 @@
+import errno
 import json
 import math
+import os
+import stat
+import threading
 
 import pytest
 import torch
@@ -7,7 +11,7 @@ import torch
 from d2lite.data.fashion_mnist import BatchIterator
 from d2lite.devices import describe
 from d2lite.events import Diverged
-from d2lite.training.run import Run, as_json
+from d2lite.training.run import Run, as_json, save
 
 CPU = torch.device("cpu")
 
@@ -58,3 +62,123 @@ def test_a_run_that_diverges_says_where_and_keeps_its_curve(loss):
 def test_begin_refuses_before_anything_is_computed(settings, error, message):
     with pytest.raises(error, match=message):
         begin(**settings)
+
+
+def saved_runs(path):
+    return len(json.loads(path.read_text("utf-8"), parse_constant=pytest.fail)["runs"])
+
+
+def test_save_replaces_the_file_that_is_named_and_keeps_its_permissions(tmp_path):
+    path = save([begin()], tmp_path / "runs.json")
+    path.chmod(0o640)
+    assert save([begin(), begin()], str(path)) == path and saved_runs(path) == 2
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640 and os.listdir(tmp_path) == ["runs.json"]
+
+
+def test_save_follows_a_link(tmp_path):
+    (tmp_path / "shared").mkdir()
+    link = tmp_path / "runs.json"
+    for n in (1, 2):  # to nothing, then to a file
+        if not link.is_symlink():
+            link.symlink_to("shared/mine.json")
+        assert save([begin()] * n, link) == link
+        assert link.is_symlink() and saved_runs(tmp_path / "shared" / "mine.json") == n
+    assert os.listdir(tmp_path / "shared") == ["mine.json"]
+
+
+def test_save_knows_the_home_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    save([begin()], "~/runs.json")
+    assert saved_runs(tmp_path / "runs.json") == 1
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda path: path.mkdir(), "path: expected the name of a file, got .*runs.json, which is no regular file"),
+        (lambda path: os.mkfifo(path), "which is no regular file. Choose another name"),
+        (lambda path: path.symlink_to("/dev/null"), "got /dev/null, which is no regular file"),
+        (lambda path: path.symlink_to("/dev/full"), "got /dev/full, which is no regular file"),
+        (lambda path: path.symlink_to("missing/runs.json"), "the folder does not exist: '.*missing'"),
+        (lambda path: path.symlink_to(path.name), "symbolic links.*runs.json"),
+    ],
+    ids=["folder", "pipe", "null", "full", "missing folder", "link to itself"],
+)
+def test_save_refuses_what_is_no_regular_file_and_leaves_it(tmp_path, make, message):
+    path = tmp_path / "runs.json"
+    make(path)
+    before = path.lstat()
+    with pytest.raises(OSError, match=message):
+        save([begin()], path)
+    assert os.listdir(tmp_path) == ["runs.json"]
+    assert (path.lstat().st_ino, path.lstat().st_mode) == (before.st_ino, before.st_mode)
+    assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
+
+
+@pytest.mark.parametrize(("path", "message"), [("", "no regular file"), (".", "no regular file"), ("..", "no regular")])
+def test_save_refuses_a_folder(path, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(OSError, match=message):
+        save([begin()], path)
+    assert not os.listdir(tmp_path)
+
+
+def test_save_refuses_a_read_only_file(tmp_path, monkeypatch):
+    path = save([begin()], tmp_path / "runs.json")
+    path.chmod(0o444)
+    monkeypatch.setattr(os, "access", lambda *args: False)  # as for everyone but root
+    with pytest.raises(PermissionError, match="the file is read-only: .*runs.json"):
+        save([begin()] * 2, path)
+    assert saved_runs(path) == 1
+
+
+@pytest.mark.parametrize("name", ["runs.json", None])
+def test_an_error_names_the_file_and_leaves_nothing_behind(tmp_path, monkeypatch, name):
+    def full(*args):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match=r"No space left on device: '.*runs.*\.json'") as caught:
+        save([begin()], name)
+    assert caught.value.errno == errno.ENOSPC and caught.value.strerror == "No space left on device"
+    assert not os.listdir(tmp_path)
+
+
+def test_a_name_as_long_as_the_system_allows(tmp_path):
+    assert saved_runs(save([begin()], tmp_path / ("r" * 250 + ".json"))) == 1
+
+
+def test_saves_at_the_same_moment_never_overwrite_each_other(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("time.strftime", lambda *_: "20260101-120000")
+    paths, barrier = [], threading.Barrier(8)
+
+    def both():
+        barrier.wait()
+        for _ in range(5):
+            paths.append(save([begin()]))
+
+    threads = [threading.Thread(target=both) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(paths)) == 40 == len(os.listdir(tmp_path))
+    assert {saved_runs(path) for path in paths} == {1}
+
+
+class Hostile:
+    def __repr__(self):
+        raise ZeroDivisionError
+
+    __str__ = __deepcopy__ = __reduce__ = __repr__
+
+
+def test_save_writes_settings_of_any_kind(tmp_path):
+    run = begin()
+    run.settings |= {"odd": Hostile(), "lock": threading.Lock(), "name": "\udc80", "deep": [{"x": math.nan}]}
+    path = save([run], tmp_path / "runs.json")
+    (saved,) = json.loads(path.read_text("utf-8"))["runs"]
+    assert saved["settings"]["odd"] == "<Hostile>" and saved["settings"]["lock"].startswith("<unlocked")
+    assert saved["settings"]["name"] == "\udc80" and saved["settings"]["deep"] == [{"x": None}]
