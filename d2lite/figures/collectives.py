@@ -3,7 +3,6 @@
 Text on the page is grey, legible on a light page and on a dark one; text on a cell is black or white.
 """
 
-import html
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -11,6 +10,7 @@ import plotly.graph_objects as go
 
 from d2lite._format import format_bytes
 from d2lite.costs.alpha_beta import lower_bound_n_bytes
+from d2lite.figures.labels import plain
 from d2lite.figures.palette import GREY, PALETTE, TRANSPARENT
 from d2lite.figures.runs import layout
 from d2lite.trace import Send, Trace
@@ -74,7 +74,7 @@ def collective_figure(trace: Trace, step: int) -> go.Figure:
 
 
 def _title(trace: Trace, step: int) -> str:
-    what = html.escape(f"{trace.algorithm} {trace.collective.replace('_', '-')}".strip() or "steps")
+    what = plain(f"{trace.algorithm} {trace.collective.replace('_', '-')}".strip() or "steps")
     devices = f"{trace.world_size} device" + ("s" if trace.world_size > 1 else "")
     return f"<b>{what} on {devices}, step {step} of {len(trace.steps)}</b>"
 

@@ -13,6 +13,7 @@ import plotly.graph_objects as go
 from d2lite._checks import positive_int
 from d2lite._format import format_bytes
 from d2lite.costs.partitioning import WAYS, Layer, Message, Traffic, bytes_sent, messages, stages
+from d2lite.figures.labels import plain
 from d2lite.figures.palette import GREY, PALE_GREY, PALETTE, TRANSPARENT
 
 __all__ = ["COLOURS", "MOST", "partition_figure", "traffic_bars"]
@@ -106,7 +107,7 @@ def _tensor_rows(layers: Sequence[Layer], units: list[list[Layer]], sent: list[M
 
 def _name(unit: list[Layer]) -> str:
     layer = next(layer for layer in unit if layer.n_macs)
-    return f"{layer.kind} {layer.name}" if layer.name.isdigit() else layer.name
+    return plain(f"{layer.kind} {layer.name}" if layer.name.isdigit() else layer.name)
 
 
 def _parameters(unit: list[Layer]) -> str:
@@ -128,7 +129,9 @@ def _arrow(notes: list[dict[str, Any]], y: int, sent: list[Message], k: int) -> 
     heads = dict(arrowcolor=colour, arrowwidth=2.5, arrowhead=2, arrowside="end" if len(sent) == 1 else "end+start")
     notes.append(dict(x=dst, y=y, ax=src, ay=y, axref="x", ayref="y", text="", showarrow=True) | heads)
     notes.append(_plate(f"{kind} {format_bytes(n_bytes)}", (src + dst) / 2, y, colour, ink))
-    what = "<br>".join(dict.fromkeys(m.what for m in sent)) + (f"<br>{len(sent)} messages" if len(sent) > 1 else "")
+    what = "<br>".join(dict.fromkeys(plain(m.what) for m in sent)) + (
+        f"<br>{len(sent)} messages" if len(sent) > 1 else ""
+    )
     return dict(
         type="scatter",
         x=[(src + dst) / 2],
@@ -151,7 +154,7 @@ def traffic_bars(
     place of a bar.
     """
     sizes = [traffic.n_bytes if traffic else 0 for traffic in traffics.values()]
-    figure = go.Figure(layout=_layout(None, 260, (title, subtitle)))
+    figure = go.Figure(layout=_layout(None, 260, (plain(title), plain(subtitle))))
     figure.update_layout(margin=dict(l=142, r=100, b=40))
     figure.update_xaxes(type="log", range=[_LOWEST, _HIGHEST], dtick=1, showticklabels=False, gridcolor=PALE_GREY)
     figure.update_yaxes(range=[2.5, -0.5], showticklabels=False, showgrid=False, zeroline=False)

@@ -4,7 +4,6 @@ Backgrounds are transparent, so that a figure stands on a light page and on a da
 neighbours in colour, dash and marker.
 """
 
-import html
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 import plotly.graph_objects as go
 from numpy.typing import ArrayLike
 
+from d2lite.figures.labels import plain
 from d2lite.figures.palette import DASHES, GREY, PALE_GREY, TRANSPARENT, style
 from d2lite.training.run import Run, legends
 
@@ -63,14 +63,14 @@ def curve_traces(runs: Sequence[Run], names: Sequence[str] | None = None, first:
     traces = []
     for i, (run, legend) in enumerate(zip(runs, names or legends(runs), strict=True), first):
         colour, dash, marker = style(i)
-        about = "<br>".join(html.escape(part) for part in (run.devices, run.dataset) if part)
+        about = "<br>".join(plain(part) for part in (run.devices, run.dataset) if part)
         own = curves_of(run)
         for j, (name, (x, y)) in enumerate(own.items()):
             n = min(len(x), len(y))
             several = len(own) > 1
             text = f"{legend} · {name}" if several else legend
             dash = list(DASHES)[j % len(DASHES)] if several else dash
-            hover = f"%{{x:.4g}}: %{{y:.4f}}<br>{about}<extra>{html.escape(text)}</extra>"
+            hover = f"%{{x:.4g}}: %{{y:.4f}}<br>{about}<extra>{plain(text)}</extra>"
             trace = line(text, *thin(x[:n], y[:n]), colour, dash, marker, _WIDTHS[i % len(_WIDTHS)])
             traces.append(trace | {"hovertemplate": hover})
     return traces
@@ -82,7 +82,7 @@ def line(
     """Return one plotly trace; its points are marked while they can be told apart."""
     return {
         "type": "scatter",
-        "name": html.escape(name),
+        "name": plain(name),
         "x": x,
         "y": y,
         "mode": "lines+markers" if len(x) <= 60 else "lines",
@@ -105,18 +105,18 @@ def layout(
         "paper_bgcolor": TRANSPARENT,
         "plot_bgcolor": TRANSPARENT,
         "font": {"color": GREY, "size": 13},
-        "title": {"text": html.escape(title or ""), "x": 0, "xref": "paper", "font": {"size": 14}, "y": 0.97},
+        "title": {"text": plain(title or ""), "x": 0, "xref": "paper", "font": {"size": 14}, "y": 0.97},
         "margin": {"l": 60, "r": 16, "t": 36, "b": 120},
         "legend": {"orientation": "h", "x": 0, "xanchor": "left", "y": 0, "yref": "container", "yanchor": "bottom"}
         | {"maxheight": 80},  # four rows; more scroll, so that they never cover the curves
-        "xaxis": axis | {"title": {"text": html.escape(xlabel or ""), "standoff": 6, "font": {"size": 13}}},
-        "yaxis": axis | {"title": {"text": html.escape(ylabel or ""), "standoff": 6, "font": {"size": 13}}},
+        "xaxis": axis | {"title": {"text": plain(xlabel or ""), "standoff": 6, "font": {"size": 13}}},
+        "yaxis": axis | {"title": {"text": plain(ylabel or ""), "standoff": 6, "font": {"size": 13}}},
         "hovermode": "closest",
     }
 
 
 def axes(runs: Sequence[Run]) -> tuple[str, dict[str, Any], dict[str, Any]]:
-    """Return the title, and plotly's `xaxis` and `yaxis` with titles and ranges, for the curves of `runs`.
+    """Return plotly's text of the title, and its `xaxis` and `yaxis` with titles and ranges, for the curves of `runs`.
 
     Accuracies have a fixed axis from 0% to 100%, and epochs one that is as long as the runs will be: nothing jumps.
     """
@@ -128,7 +128,7 @@ def axes(runs: Sequence[Run]) -> tuple[str, dict[str, Any], dict[str, Any]]:
     quantity = {name: curve.get("quantity", name) for run in runs for name, curve in run.curves.items()}
     quantities = dict.fromkeys(quantity.get(name, name) for name in found)  # the legend names the ranks
     xaxis: dict[str, Any] = {"title": {"text": "epoch"}, "range": None, "autorange": True, "dtick": None}
-    yaxis: dict[str, Any] = {"title": {"text": html.escape(" · ".join(quantities))}, "range": None, "autorange": True}
+    yaxis: dict[str, Any] = {"title": {"text": plain(" · ".join(quantities))}, "range": None, "autorange": True}
     yaxis |= {"tickformat": ""}
     if all(is_accuracy(name) for name in found):
         yaxis |= {"range": [0, 1], "autorange": False, "tickformat": ".0%"}
@@ -139,14 +139,14 @@ def axes(runs: Sequence[Run]) -> tuple[str, dict[str, Any], dict[str, Any]]:
         pad = max(0.02 * (high - low), 0 if high > low else 0.5)
         xaxis |= {"range": [low - pad, high + pad], "autorange": False, "tickformat": ",d"}
         xaxis |= {"dtick": 1, "tick0": 0} if high <= 20 else {}
-    return title, xaxis, yaxis
+    return plain(title), xaxis, yaxis
 
 
 def curves(runs: Sequence[Run]) -> go.Figure:
     """Return a figure with the curves of all `runs` on the same axes, legends beneath."""
     title, xaxis, yaxis = axes(runs)
-    figure = go.Figure(curve_traces(runs), layout(title=title))
-    return figure.update_layout(xaxis=xaxis, yaxis=yaxis)
+    figure = go.Figure(curve_traces(runs), layout())
+    return figure.update_layout(title_text=title, xaxis=xaxis, yaxis=yaxis)
 
 
 def seconds_per_epoch(runs: Sequence[Run], names: Sequence[str] | None = None, first: int = 0) -> go.Figure:
@@ -163,9 +163,9 @@ def seconds_per_epoch(runs: Sequence[Run], names: Sequence[str] | None = None, f
     figure.add_bar(
         orientation="h",
         x=np.array([run.seconds_per_epoch for _, run, _ in timed]),
-        y=["<br>".join(html.escape(line) for line in _wrap(name)) for _, _, name in timed],
+        y=["<br>".join(plain(line) for line in _wrap(name)) for _, _, name in timed],
         text=[f"{run.seconds_per_epoch:.3g} s" for _, run, _ in timed],
-        customdata=[html.escape(f"{run.devices}; {run.dataset}") for _, run, _ in timed],
+        customdata=[plain(f"{run.devices}; {run.dataset}") for _, run, _ in timed],
         hovertemplate="%{x:.4g} s per epoch<br>%{customdata}<extra></extra>",
         marker={"color": [style(i)[0] for i, _, _ in timed]},
         textposition="outside",

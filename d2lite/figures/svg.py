@@ -2,6 +2,7 @@
 
 import html
 import math
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from d2lite.figures.palette import DASHES, GREY
 
 __all__ = ["draw", "ticks"]
 
+_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # a picture with these is not drawn
 _LEFT, _RIGHT, _TOP, _BOTTOM, _ROW = 64, 16, 28, 48, 18  # margins and the height of a legend, in pixels
 
 
@@ -35,7 +37,9 @@ def draw(
     width: int = 640,
     height: int = 340,
 ) -> str:
-    """Return the SVG text of plotly's scatter traces (dicts with name, x, y, line), legends beneath the curves.
+    """Return the SVG text of traces (dicts with name, x, y, line, as plotly's), legends beneath the curves.
+
+    Names and titles stand in the picture as they are given: nothing in them is markup.
 
     `xlim` and `ylim` are (low, high); by default they hold all finite points. Sizes are in pixels; the legends come on
     top of the height.
@@ -97,5 +101,5 @@ def _curve(x: Sequence[float] | np.ndarray, y: Sequence[float] | np.ndarray, col
 
 
 def _text(x: float, y: float, text: str | None, anchor: str = "middle") -> str:
-    text = html.escape(html.unescape(text or ""))
+    text = html.escape(_NOT_XML.sub("\ufffd", text or ""))
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{GREY}">{text}</text>' if text else ""

@@ -31,7 +31,7 @@ def runs_table(runs: Sequence[Run]) -> str:
             run.devices or "–",
             run.dataset or "–",
         ]
-        body = "".join(f"<td>{html.escape(cell)}</td>" for cell in cells)
+        body = "".join(f"<td>{html.escape(str(cell))}</td>" for cell in cells)
         rows.append(f'<tr><th scope="row">{_stroke(i)} {html.escape(legend)}</th>{body}</tr>')
     rows = rows or [f'<tr><td colspan="{len(_HEADS)}">No run yet: press Train.</td></tr>']
     heads = "".join(f'<th scope="col">{head}</th>' for head in _HEADS)

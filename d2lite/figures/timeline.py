@@ -5,6 +5,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
+from d2lite.figures.labels import plain
 from d2lite.figures.palette import GREY, PALETTE, TRANSPARENT
 from d2lite.figures.runs import layout
 from d2lite.profiling.critical_path import critical_path, idle_events, is_collective
@@ -41,11 +42,11 @@ def timeline_figure(
         mine = [bar for bar in bars if bar[0].kind == kind]
         figure.add_bar(
             orientation="h",
-            name=kind,
+            name=plain(kind),
             base=[1e3 * event.start_s for event, _, _ in mine],
             x=[1e3 * (event.end_s - event.start_s) for event, _, _ in mine],
             y=[lane for _, lane, _ in mine],
-            text=[event.name for event, _, _ in mine],
+            text=[plain(event.name) for event, _, _ in mine],
             customdata=[[1e3 * event.end_s, event.n_bytes / 1e6] for event, _, _ in mine],
             hovertemplate="%{text}: %{base:.2f} to %{customdata[0]:.2f} ms, %{customdata[1]:.2f} MB<extra></extra>",
             marker=_marker(kind, COLOURS.get(kind, PALETTE[i % len(PALETTE)]), [look for _, _, look in mine]),
@@ -85,6 +86,6 @@ def _lanes(step: str, events: Iterable[Event]) -> list[str]:
 
 
 def _lane(step: str, event: Event) -> str:
-    """The name of an event's lane: computing and sending of one rank stand beneath each other."""
+    """Plotly's text for an event's lane: computing and sending of one rank stand beneath each other."""
     lane = f"rank {event.rank} · {'sends' if is_collective(event) or event.kind == 'wait' else 'computes'}"
-    return f"{step}, {lane}" if step else lane
+    return f"{plain(step)}, {lane}" if step else lane

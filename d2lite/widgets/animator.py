@@ -19,6 +19,7 @@ from d2lite.figures import runs as figures
 from d2lite.figures import svg
 from d2lite.figures.palette import style
 from d2lite.widgets.live import Live, kernel, static_bundle
+from d2lite.widgets.plot_input import is_list, limits_of, names_of, number, pixels_of, text_or_none
 
 __all__ = ["PUSH_EVERY_S", "Animator"]
 
@@ -44,8 +45,13 @@ class Animator:
         ncols: 1.
         figsize: (width, height) in inches of 100 pixels.
 
+    Names are shown as they are written: nothing in them is markup. On a log axis a point at 0 or below has no place: it
+    is kept, and not drawn.
+
     Raises:
-        ValueError: if a scale is neither "linear" nor "log", or `nrows` or `ncols` is not 1.
+        TypeError: if a title or a name is not a text, or a limit is not a number.
+        ValueError: if a scale is neither "linear" nor "log", if `nrows` or `ncols` is not 1, if limits are not two
+            finite numbers, above 0 on a log axis, or if a size is not from 1 to 100 inches.
 
     Example:
         In a terminal the points are lines of text.
@@ -79,9 +85,11 @@ class Animator:
                 raise ValueError(f"{name}: expected 'linear' or 'log', got {scale!r}.")
         if (nrows, ncols) != (1, 1):
             raise ValueError(f"nrows, ncols: expected 1 and 1, got {nrows} and {ncols}. Make one Animator per plot.")
-        self.xlabel, self.ylabel, self.legend = xlabel, ylabel, [legend] if isinstance(legend, str) else legend
-        self.xlim, self.ylim, self.xscale, self.yscale = xlim, ylim, xscale, yscale
-        self.width, self.height = (round(100 * inches) for inches in figsize)
+        self.xlabel, self.ylabel = text_or_none("xlabel", xlabel), text_or_none("ylabel", ylabel)
+        self.legend = names_of(legend)
+        self.xscale, self.yscale = xscale, yscale
+        self.xlim, self.ylim = limits_of("xlim", xlim, xscale), limits_of("ylim", ylim, yscale)
+        self.width, self.height = pixels_of(figsize)
         self.X: list[list[float]] = []
         self._Y: list[list[Any]] = []
         self._held: list[tuple[int, int]] = []  # (curve, index) of values still on a GPU: reading waits for the GPU
@@ -106,16 +114,19 @@ class Animator:
                 when the figure is sent, so that the loop does not wait for it.
 
         Raises:
-            Diverged: for NaN and infinities, after the point was kept; for a value on a GPU at a later call.
-            TypeError: for what is not a number.
-            ValueError: if `x` and `y` have different lengths.
+            Diverged: for a `y` that is NaN or infinite, after the point was kept; for one on a GPU at a later call.
+            TypeError: for what is not a number, a text and a tensor without a value (device "meta") included.
+            ValueError: if `x` and `y` have different lengths, or an `x` is NaN or infinite.
         """
-        ys = list(y) if _is_list(y) else [y]
-        xs = list(x) if _is_list(x) else [x] * len(ys)
+        ys = list(y) if is_list(y) else [y]
+        xs = list(x) if is_list(x) else [x] * len(ys)
         if len(xs) != len(ys):
             raise ValueError(f"add: expected as many x as y, got {len(xs)} and {len(ys)}.")
         both = [(i, a, b) for i, (a, b) in enumerate(zip(xs, ys, strict=True)) if a is not None and b is not None]
-        points = [(i, _number(a), _number(b)) for i, a, b in both]
+        points = [(i, number(a), number(b)) for i, a, b in both]
+        for _, a, _ in points:
+            if isinstance(a, float) and not math.isfinite(a):
+                raise ValueError(f"add: expected a finite x, got {a}.")
         with self._lock:
             for _ in range(len(ys) - len(self.X)):
                 self.X.append([])
@@ -227,14 +238,14 @@ class Animator:
         return static_bundle(traces, self._layout(), self._svg(traces), repr(self))
 
     def _svg(self, traces: Sequence[dict[str, Any]]) -> str:
-        titles = {"x": self.xlabel, "y": self.ylabel}
+        titles, names = {"x": self.xlabel, "y": self.ylabel}, self.names(len(traces))
         for axis, scale in (("x", self.xscale), ("y", self.yscale)):
             if scale == "log":
                 with np.errstate(divide="ignore", invalid="ignore"):
                     traces = [t | {axis: np.log10(t[axis])} for t in traces]
                 titles[axis] = f"{titles[axis] or axis} (power of ten)"
-        if not self.legend:
-            traces = [t | {"name": ""} for t in traces]
+        # SVG has no markup of plotly's: the names as they were given
+        traces = [t | {"name": name if self.legend else ""} for t, name in zip(traces, names, strict=True)]
         height = self.height + 60 - 18 * len(traces)  # with its legends as high as plotly's
         xlim, ylim = _range(self.xlim, self.xscale), _range(self.ylim, self.yscale)
         return svg.draw(traces, "", titles["x"], titles["y"], xlim, ylim, self.width, max(height, 160))
@@ -248,22 +259,6 @@ class Animator:
 
 def _range(limits: Sequence[float] | None, scale: str) -> list[float] | None:
     """The limits as plotly takes them: powers of ten on a log axis."""
-    if not limits:
+    if limits is None:
         return None
     return [float(v) for v in (np.log10(limits) if scale == "log" else limits)]
-
-
-def _is_list(value: Any) -> bool:
-    return hasattr(value, "__len__") and getattr(value, "ndim", 1) > 0 and not isinstance(value, str)
-
-
-def _number(value: Any) -> Any:
-    """The value as a float; a copy of it if it is a tensor that is not on the CPU."""
-    if hasattr(value, "detach"):
-        value = value.detach()
-        if value.device.type != "cpu":
-            return value.clone()
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        raise TypeError(f"add: expected a number, or one per curve, got {value!r}.") from None

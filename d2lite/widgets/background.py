@@ -2,14 +2,15 @@
 
 The function emits events (d2lite/events.py); `Training` keeps what they report in a Run at all times, so that a run
 that is stopped, diverges or fails is kept as well.
+
+Stop is seen where the function emits an event. `interrupt` ends a function of pure Python that emits none.
 """
 
 import atexit
-import linecache
 import math
+import reprlib
 import threading
 import time
-import traceback
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,9 +20,14 @@ from d2lite.events import Diverged, Stopped, listening
 from d2lite.figures.runs import is_accuracy
 from d2lite.training.run import Run
 from d2lite.widgets.animator import Animator
+from d2lite.widgets.explain import cut, kind_of, message_of
+from d2lite.widgets.generators import refuse_unrun
+from d2lite.widgets.interrupt import Interruptible
 from d2lite.widgets.printing import Lines, printing_to
 
-__all__ = ["Outcome", "Progress", "Training", "explain"]
+__all__ = ["GRACE_S", "Outcome", "Progress", "Training"]
+
+GRACE_S = 2.0  # seconds after Stop, or after an interrupt, in which a function may end by itself
 
 _live: "weakref.WeakSet[Training]" = weakref.WeakSet()  # what a process that ends must stop
 _Point = tuple[int | None, str, float, Any]  # rank (None outside a pool), quantity, x, y
@@ -74,23 +80,57 @@ class Training:
         self._points: list[_Point] = []
         self._diverged: Diverged | None = None
         self._lock, self._stop, self._started = threading.Lock(), threading.Event(), 0.0
+        self._asked: float | None = None  # when it was first asked to stop
+        self._interruptible = Interruptible()
         self._thread = threading.Thread(target=self._work, name="d2lite-training", daemon=True)
 
     def start(self) -> "Training":
         """Start the thread and return self."""
-        _live.add(self)
         self._started = time.monotonic()
         self._thread.start()
+        _live.add(self)
         return self
 
     def stop(self) -> None:
         """Ask the function to end: it ends at its next minibatch, evaluation batch or point."""
+        if self._asked is None:
+            self._asked = time.monotonic()
         self._stop.set()
+
+    def interrupt(self) -> None:
+        """Raise Stopped at the next line of Python that the function executes (see interrupt.py for the limits)."""
+        self.stop()
+        self._interruptible.interrupt()
+
+    def end(self) -> bool:
+        """Stop it, interrupt it if it does not see that for GRACE_S; return whether it ended within twice that time."""
+        self.stop()
+        if self.ended.wait(GRACE_S):
+            return True
+        self.interrupt()
+        return self.ended.wait(GRACE_S)
 
     @property
     def stopping(self) -> bool:
         """Whether it has been asked to stop and has not ended yet."""
         return self._stop.is_set() and not self.ended.is_set()
+
+    @property
+    def why_running(self) -> str:
+        """Why it still runs, in words, if it was asked to stop GRACE_S ago; else ""."""
+        now, interrupted = time.monotonic(), self._interruptible.at
+        if not self.stopping or self._asked is None or now < self._asked + GRACE_S:
+            return ""
+        if interrupted is None or now < interrupted + GRACE_S:
+            return (
+                "Stop ends a function at its next minibatch or point (animator.add), and this one has reported none "
+                "since. Press Interrupt: it raises Stopped at the function's next line of Python."
+            )
+        return (
+            f"Interrupted {now - interrupted:.0f} s ago, and it still runs: it is inside one long call (a sleep, "
+            "a wait, C code), or it catches every exception. It ends when that call returns, or with the kernel: menu "
+            "Kernel, Restart Kernel."
+        )
 
     def join(self, timeout: float | None = None) -> bool:
         """Wait for the thread, at most `timeout` seconds; return whether it has ended."""
@@ -138,26 +178,32 @@ class Training:
 
     def _work(self) -> None:
         error: BaseException | None = None
+        status = words = "failed"
         try:
-            with listening(self._on_event), printing_to(self.lines):
-                animator = {"animator": Animator("epoch", "test accuracy")} if self.animated else {}
-                result = self.function(**self.arguments, **animator)
-            if isinstance(result, Run):
-                self._adopt(result)
+            try:
+                with listening(self._on_event), printing_to(self.lines):
+                    animator = {"animator": Animator("epoch", "test accuracy")} if self.animated else {}
+                    result = self._interruptible.call(self.function, **self.arguments, **animator)
+                    refuse_unrun(result)
+                if isinstance(result, Run):
+                    self._adopt(result)
+                self.read_points()
+                if self._diverged:
+                    raise self._diverged
+                status = words = "finished"
+            except Stopped:
+                status = words = "stopped"
+            except Diverged as diverged:
+                if isinstance(diverged.run, Run):
+                    self._adopt(diverged.run)
+                status, words = diverged.status, cut(message_of(diverged))
             self.read_points()
-            if self._diverged:
-                raise self._diverged
-            status = words = "finished"
-        except Stopped:
-            status = words = "stopped"
-        except Diverged as diverged:
-            if diverged.run is not None:
-                self._adopt(diverged.run)
-            status, words = diverged.status, str(diverged)
         except BaseException as other:  # whatever it is, the notebook shows it
-            error, status, words = other, f"failed: {type(other).__name__}", "failed"
+            error, status, words = other, f"failed: {kind_of(other)}", "failed"
         try:
             self.read_points()
+        except Exception as other:  # a value that cannot be read, from a GPU that has failed
+            error = error or other
         finally:
             for run in self.runs:
                 run.status = status if run is self.run or run.status == "running" else run.status
@@ -204,21 +250,13 @@ class Training:
                 self.runs, self.progress.has_run = [run], True
 
 
-def explain(error: BaseException) -> str:
-    """Return an exception in plain words: its kind, its message, and the learner's line that raised it."""
-    text = f"{type(error).__name__}: {error}"
-    frames = traceback.extract_tb(error.__traceback__)
-    mine = [f for f in frames if "ipykernel" in f.filename or f.filename.startswith("<")]
-    if not (mine or frames):
-        return text
-    frame = (mine or frames)[-1]
-    line = frame.line or linecache.getline(frame.filename, frame.lineno or 0).strip()
-    return f"{text}\nin {frame.name}, line {frame.lineno}: {line}"
-
-
 def _plain(value: Any) -> Any:
     """A value in a form that can be saved as JSON."""
-    return value if value is None or isinstance(value, (bool, int, float, str)) else repr(value)
+    return value if value is None or isinstance(value, (bool, int, float, str)) else _short.repr(value)
+
+
+_short = reprlib.Repr()  # of bounded length, and never an exception
+_short.maxother = _short.maxstring = 200
 
 
 def _stop_all() -> None:
@@ -226,7 +264,7 @@ def _stop_all() -> None:
     for training in list(_live):
         training.stop()
     for training in list(_live):
-        training.join(5)
+        training.end()
 
 
 atexit.register(_stop_all)

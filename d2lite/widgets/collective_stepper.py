@@ -1,5 +1,6 @@
 """A collective step by step: choose algorithm and devices, move through the steps, watch the sums grow."""
 
+import html
 from collections.abc import Callable
 from typing import Any
 
@@ -50,7 +51,7 @@ def summary(trace: Trace) -> str:
     if not trace.steps:
         return "One device holds everything by itself: it sends nothing."
     steps = f"{len(trace.steps)} step" + ("s" if len(trace.steps) > 1 else "")
-    words = f"<b>{trace.algorithm}</b>: {steps}; the busiest device sends {format_bytes(sent)}"
+    words = f"<b>{html.escape(trace.algorithm)}</b>: {steps}; the busiest device sends {format_bytes(sent)}"
     if least:
         near = "the least that is possible" if sent <= least else "hardly more than the least possible"
         words += f", {near}" if sent < 1.005 * least else f", {sent / least:.3g} times the least possible"

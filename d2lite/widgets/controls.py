@@ -2,17 +2,20 @@
 
 import inspect
 import math
+import reprlib
 from collections.abc import Callable, Collection, Mapping
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any
 
 import ipywidgets as widgets
+from traitlets import TraitError
 
 from d2lite._checks import positive_int, positive_number, whole_number
 from d2lite.devices import MAX_REPLICAS, num_cores, num_gpus
 
 __all__ = ["make", "values"]
 
+_LARGEST = 2**53 - 1  # whole number that a page can show: its numbers are float64
 BATCH_SIZES = (32, 64, 128, 256, 512, 1024, 2048)
 _SEEDS = (0, 2**31 - 1)
 _STEP = 0.02  # of a log slider, in powers of ten: 5%
@@ -29,12 +32,15 @@ def make(
     bounds of a slider, a list a selection, None no control. Parameters in `fixed` and "animator" have no control, nor
     have those whose default is None, unless given.
 
+    A function that takes **keywords has every name.
+
     Raises:
-        TypeError: for a name that the function does not have, and for a parameter of which neither kind nor value is
-            known.
-        ValueError: for values out of bounds.
+        TypeError: for a name that the function does not have, for a parameter of which neither kind nor value is
+            known, and for a function without a readable signature or with a positional-only parameter.
+        ValueError: for values out of bounds, and for numbers that a control cannot show: NaN, infinities, whole
+            numbers beyond 2**53.
     """
-    parameters = _parameters(function)
+    parameters = _parameters(function, [*given, *fixed])
     name_of = getattr(function, "__name__", "the function")
     for name in [*given, *fixed]:
         if name not in parameters or name == "animator":
@@ -58,13 +64,25 @@ def values(controls: Mapping[str, widgets.Widget]) -> dict[str, Any]:
     return {name: _readable(c) if isinstance(c, widgets.FloatLogSlider) else c.value for name, c in controls.items()}
 
 
-def _parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+def _parameters(function: Callable[..., Any], names: Collection[str]) -> dict[str, inspect.Parameter]:
+    """Return the parameters that can be passed by name; a function with **keywords has all `names` as well."""
     kinds = inspect.Parameter
-    parameters = {}
-    for name, parameter in inspect.signature(function).parameters.items():
+    try:
+        signature = inspect.signature(function)
+    except ValueError:
+        raise TypeError(
+            f"Panel: expected a function whose parameters can be read, got {function!r}. Wrap it in one with def."
+        ) from None
+    parameters: dict[str, inspect.Parameter] = {}
+    for name, parameter in signature.parameters.items():
         if parameter.kind is kinds.POSITIONAL_ONLY:
-            raise TypeError(f"{name}: expected a parameter that can be passed by name, got a positional-only one.")
-        if parameter.kind not in (kinds.VAR_POSITIONAL, kinds.VAR_KEYWORD):
+            raise TypeError(
+                f"{name}: expected a parameter that can be passed by name, got a positional-only one. Leave out the / "
+                "in its def."
+            )
+        if parameter.kind is kinds.VAR_KEYWORD:
+            parameters |= {more: kinds(more, kinds.KEYWORD_ONLY) for more in names if more not in signature.parameters}
+        elif parameter.kind is not kinds.VAR_POSITIONAL:
             parameters[name] = parameter
     return parameters
 
@@ -76,12 +94,12 @@ def _control(name: str, default: Any, given: Any, function: str) -> widgets.Widg
             raise TypeError(f"{name}: expected a value, got None; {function} has no default for it.")
         return None
     if isinstance(given, list):
-        return _selection(name, given, default)
+        return _selection(name, [_CHECKED[name](name, v) for v in given] if name in _CHECKED else given, default)
     bounds = _bounds(name, given) if isinstance(given, tuple) else None
     start = default if given is _EMPTY or bounds else given
     if name in _KNOWN:
         return _KNOWN[name](name, start, bounds)
-    if start in (_EMPTY, None) and bounds is None:
+    if (start is _EMPTY or start is None) and bounds is None:
         raise TypeError(
             f"{name}: expected a default in {function} or a value for its control, got neither. "
             f"Give one: Panel({function}, {name}=...), or fixed={{{name!r}: ...}}."
@@ -92,17 +110,17 @@ def _control(name: str, default: Any, given: Any, function: str) -> widgets.Widg
 def _num_gpus(name: str, start: Any, bounds: _Bounds | None) -> widgets.Widget:
     most = min(MAX_REPLICAS, max(4, num_gpus(), num_cores()))
     low, high = (positive_int(name, bound, MAX_REPLICAS) for bound in bounds or (1, most))
-    start = low if start in (_EMPTY, None) else positive_int(name, start, MAX_REPLICAS)
+    start = low if start is _EMPTY or start is None else positive_int(name, start, MAX_REPLICAS)
     return _int_slider(start, low, high, bounds)
 
 
 def _lr(name: str, start: Any, bounds: _Bounds | None) -> widgets.Widget:
-    start = 0.1 if start in (_EMPTY, None) else positive_number(name, start)
+    start = 0.1 if start is _EMPTY or start is None else positive_number(name, start)
     return _log_slider(name, start, bounds or (1e-3, 10.0), bounds)
 
 
 def _batch_size(name: str, start: Any, bounds: _Bounds | None) -> widgets.Widget:
-    start = 256 if start in (_EMPTY, None) else positive_int(name, start)
+    start = 256 if start is _EMPTY or start is None else positive_int(name, start)
     low, high = (positive_int(name, bound) for bound in bounds or (BATCH_SIZES[0], BATCH_SIZES[-1]))
     ends = {start} if bounds is None else {low, high}
     sizes = sorted({size for size in BATCH_SIZES if low <= size <= high} | ends)
@@ -111,34 +129,42 @@ def _batch_size(name: str, start: Any, bounds: _Bounds | None) -> widgets.Widget
 
 def _num_epochs(name: str, start: Any, bounds: _Bounds | None) -> widgets.Widget:
     low, high = (positive_int(name, bound) for bound in bounds or (1, 20))
-    start = 10 if start in (_EMPTY, None) else positive_int(name, start)
+    start = 10 if start is _EMPTY or start is None else positive_int(name, start)
     return _int_slider(start, low, high, bounds)
 
 
 def _seed(name: str, start: Any, bounds: _Bounds | None) -> widgets.Widget:
     low, high = bounds or _SEEDS
-    start = low if start in (_EMPTY, None) else whole_number(name, start, *_SEEDS)
+    start = low if start is _EMPTY or start is None else whole_number(name, start, *_SEEDS)
     return widgets.BoundedIntText(value=min(max(start, low), high), min=low, max=high)
 
 
+# what a value in a list must be, for the names whose kind is known
+_CHECKED: dict[str, Callable[[str, Any], Any]] = {
+    "num_gpus": positive_int, "lr": positive_number, "batch_size": positive_int, "num_epochs": positive_int,
+    "seed": whole_number,
+}  # fmt: skip
 _KNOWN = {"num_gpus": _num_gpus, "lr": _lr, "batch_size": _batch_size, "num_epochs": _num_epochs, "seed": _seed}
 
 
 def _by_type(name: str, start: Any, bounds: _Bounds | None) -> widgets.Widget:
     """Return the widget for a parameter of another name, by the type of its value or bounds."""
-    kind = bounds[0] if bounds and start in (_EMPTY, None) else start
+    kind = bounds[0] if bounds and (start is _EMPTY or start is None) else start
     if bounds is not None and (isinstance(kind, (bool, str)) or not isinstance(kind, Real)):
         raise TypeError(f"{name}: expected a number if bounds are given, got {kind!r}.")
     if isinstance(kind, bool):
         return widgets.Checkbox(value=kind, indent=True)
     if isinstance(kind, str):
         return widgets.Text(value=kind)
-    if isinstance(kind, int) and not (bounds and isinstance(bounds[1], float)):
+    if isinstance(kind, Integral) and not (bounds and isinstance(bounds[1], float)):
+        kind = whole_number(name, kind, -_LARGEST, _LARGEST, f"Pass it as fixed={{{name!r}: ...}}.")  # NumPy's as well
         low, high = bounds or _around(kind)
         return _int_slider(kind, low, high, bounds)
     if isinstance(kind, Real):
         kind = float(kind)
-        if bounds is None and kind > 0:
+        if not math.isfinite(kind):
+            raise ValueError(f"{name}: expected a finite number, got {kind}. Pass it as fixed={{{name!r}: ...}}.")
+        if bounds is None and 1e-300 < kind < 1e300:
             decade = 10.0 ** math.floor(math.log10(kind))
             return _log_slider(name, kind, (decade / 10, decade * 100), None)
         if bounds is not None and bounds[0] > 0:
@@ -149,7 +175,7 @@ def _by_type(name: str, start: Any, bounds: _Bounds | None) -> widgets.Widget:
         return widgets.FloatSlider(value=min(max(kind, low), high), min=low, max=high, step=(high - low) / 100)
     raise TypeError(
         f"{name}: expected a number, a text, True or False, a tuple (low, high) or a list, got "
-        f"{kind!r} ({type(kind).__name__}). Pass other things as fixed={{{name!r}: ...}}."
+        f"{reprlib.repr(kind)} ({type(kind).__name__}). Pass other things as fixed={{{name!r}: ...}}."
     )
 
 
@@ -194,7 +220,13 @@ def _readable(slider: widgets.FloatLogSlider) -> float:
 def _selection(name: str, options: list[Any], default: Any) -> widgets.Dropdown:
     if not options:
         raise ValueError(f"{name}: expected a list with at least one value, got an empty one.")
-    return widgets.Dropdown(options=options, value=default if default in options else options[0])
+    try:
+        return widgets.Dropdown(options=options, value=default if default in options else options[0])
+    except (TraitError, ValueError, RuntimeError):  # == of two arrays is no answer
+        raise TypeError(
+            f"{name}: expected a list of values that can be compared, got {reprlib.repr(options)}. Give a list of "
+            "names, and choose the value by its name in the function."
+        ) from None
 
 
 def _bounds(name: str, given: tuple[Any, ...]) -> _Bounds:

@@ -9,6 +9,7 @@ from typing import Any
 import ipywidgets as widgets
 
 from d2lite.events import Stopped
+from d2lite.widgets.explain import cut, kind_of, message_of
 from d2lite.widgets.live import close_all
 from d2lite.widgets.style import CLASS, fixed, sheet
 from d2lite.workers.faults import FAULTS, diagnose, five_steps
@@ -93,8 +94,9 @@ class FaultLab:
             message = str(error)
         except Stopped:
             pass
-        except Exception as error:  # whatever it is, it is shown
-            message = f"{type(error).__name__}: {error}"
+        except BaseException as error:  # whatever it is, it is shown
+            message = f"{kind_of(error)}: {message_of(error)}"
+        message = cut(message)
         seconds = time.perf_counter() - began
         self.results.append((fault, timeout_s, seconds, message))
         self._message.value = f"<b>After {seconds:.2f} s:</b><pre>{html.escape(message)}</pre>"
@@ -105,8 +107,9 @@ class FaultLab:
         heads = "".join(f"<th>{head}</th>" for head in ("fault", "time-out", "message after", "first line"))
         rows = "".join(
             f"<tr><td>{html.escape(fault.split(':')[0])}</td><td>{timeout_s:g} s</td>"
-            f"<td>{seconds:.2f} s</td><td>{html.escape(message.splitlines()[0][:90])}</td></tr>"
+            f"<td>{seconds:.2f} s</td><td>{html.escape(first_line[:90])}</td></tr>"
             for fault, timeout_s, seconds, message in self.results
+            for first_line in message.split("\n", 1)[:1]
         )
         return f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
 

@@ -7,6 +7,7 @@ widgets (panel_view.py), so that neither the loop nor the kernel waits for the p
 import inspect
 import threading
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,9 @@ from d2lite.devices import describe, try_gpus
 from d2lite.training.run import Run, save
 from d2lite.widgets import controls
 from d2lite.widgets.animator import PUSH_EVERY_S
-from d2lite.widgets.background import Training, explain
+from d2lite.widgets.background import Training
+from d2lite.widgets.explain import explain
+from d2lite.widgets.generators import refuse_generators
 from d2lite.widgets.live import refresh
 from d2lite.widgets.panel_view import View
 
@@ -25,8 +28,12 @@ __all__ = ["Panel"]
 class Panel:
     """Show a training function with a control per parameter, and the buttons Train, Stop, Clear and Save.
 
-    The function runs unchanged without a panel. `runs` is the list of its runs so far (Run); `train`, `stop`, `clear`
-    and `save` are the buttons: code drives a panel with `panel.train.click(); panel.wait()`.
+    The function runs unchanged without a panel. `runs` is the list of its runs so far (Run); `train`, `stop`, `clear`,
+    `save` and `interrupt` are the buttons: code drives a panel with `panel.train.click(); panel.wait()`.
+
+    Stop ends a run at its next minibatch or point. Two seconds after a Stop that the function does not see, the panel
+    says so and shows a further button, Interrupt, which raises Stopped at the function's next line of Python. One long
+    call (a sleep, a wait, C code) is not ended before it returns: then the kernel must be restarted.
 
     Args:
         function: the training function. Train calls it with the values of the controls by name, and with an Animator as
@@ -36,8 +43,9 @@ class Panel:
             selection, None no control. All are in the units of the parameter.
 
     Raises:
-        TypeError: if `function` is not callable, if a name is not one of its parameters, or if neither kind nor value
-            of a parameter is known.
+        TypeError: if `function` is not callable, is an async or a generator function (a call would run nothing), has a
+            positional-only parameter; if a name is not one of its parameters, or if neither kind nor value of a
+            parameter is known.
         ValueError: if a value is out of bounds.
 
     Example:
@@ -58,6 +66,7 @@ class Panel:
     ) -> None:
         if not callable(function):
             raise TypeError(f"Panel: expected a training function, got {function!r}. Write Panel(train), not train().")
+        refuse_generators(function)
         self.function, self.fixed = function, dict(fixed or {})
         self.runs: list[Run] = []
         self.controls = controls.make(function, given, self.fixed)
@@ -68,13 +77,15 @@ class Panel:
         self._idle = threading.Event()  # an interrupted Thread.join may mark a running thread as ended
         self._idle.set()
         self._dataset = ""
+        self._closed = False
         self._lock = threading.Lock()
         self._view = View(list(self.controls.values()))
-        self.train, self.stop, self.clear, self.save = (
-            self._view.train, self._view.stop, self._view.clear, self._view.save
+        self.train, self.stop, self.clear, self.save, self.interrupt = (
+            self._view.train, self._view.stop, self._view.clear, self._view.save, self._view.interrupt
         )  # fmt: skip
         self.train.on_click(self._on_train)
         self.stop.on_click(self._on_stop)
+        self.interrupt.on_click(self._on_interrupt)
         self.clear.on_click(self._on_clear)
         self.save.on_click(self._on_save)
         if "num_gpus" in self.controls:
@@ -91,7 +102,7 @@ class Panel:
         """Wait for the end of training and return the last run; None after `timeout` seconds, or without a run.
 
         Raises, once, what the function raised. A run that was stopped or diverged raises nothing: see its status. An
-        interrupt of the kernel stops the run.
+        interrupt of the kernel ends the run as `close` does, and is raised as KeyboardInterrupt.
         """
         end = None if timeout is None else time.monotonic() + timeout
         try:
@@ -99,8 +110,7 @@ class Panel:
                 if end is not None and time.monotonic() >= end:
                     return None
         except KeyboardInterrupt:
-            self._on_stop()
-            self._idle.wait(10)
+            self._end()
             raise
         finally:
             if self._watcher is not None and self._idle.is_set():
@@ -115,30 +125,55 @@ class Panel:
         return save(self.runs, path, getattr(self.function, "__name__", ""))
 
     def close(self) -> None:
-        """Stop the run, wait for its end and take the panel off the page; `runs` stay."""
-        self._on_stop()
-        if self._watcher is not None:
-            self._watcher.join()
+        """End the run and take the panel off the page; `runs` stay.
+
+        The run is stopped, and interrupted if it does not see that within two seconds. After four seconds `close`
+        returns in any case; a RuntimeWarning says so if the run goes on, inside a call that cannot be interrupted.
+        """
+        has_ended = self._end()
+        self._closed = True
         self._view.close()
+        if not has_ended:
+            why = "it is inside a call that cannot be interrupted, or it catches every exception"
+            warnings.warn(f"close: the run has not ended: {why}. It ends with the kernel.", RuntimeWarning, 2)
+
+    def _end(self) -> bool:
+        """Stop the run, interrupt it if it does not see that; return whether it ended within four seconds."""
+        if self._training is not None and self.running and self._training.end():
+            self._idle.wait(10)  # its last state is shown
+        return not self.running
 
     def _on_train(self, _: object = None) -> None:
         with self._lock:
-            if self.running:
+            if self.running or self._closed:
                 return  # the second of two clicks
             self._idle.clear()
             self._view.show_running(True)
             self._error = None
             arguments = {**self.fixed, **controls.values(self.controls)}
-            self._training = Training(self.function, arguments, _devices(arguments), self._animated)
-            self._watcher = threading.Thread(
-                target=self._watch, args=(self._training, list(self.runs)), name="d2lite-panel", daemon=True
-            )
-            self._training.start()
-            self._watcher.start()
+            try:
+                self._training = Training(self.function, arguments, _devices(arguments), self._animated)
+                self._watcher = threading.Thread(
+                    target=self._watch, args=(self._training, list(self.runs)), name="d2lite-panel", daemon=True
+                )
+                self._training.start()
+                self._watcher.start()
+            except Exception as error:  # no thread could be started
+                if self._training is not None:
+                    self._training.stop()
+                self._error, self._watcher = error, None
+                self._view.show_messages(problem=explain(error))
+                self._view.show_status("Not started.", 0.0)
+                self._view.show_running(False)
+                self._idle.set()
 
     def _on_stop(self, _: object = None) -> None:
         if self._training is not None:
             self._training.stop()
+
+    def _on_interrupt(self, _: object = None) -> None:
+        if self._training is not None:
+            self._training.interrupt()
 
     def _on_clear(self, _: object = None) -> None:
         with self._lock:
@@ -155,35 +190,46 @@ class Panel:
             return
         try:
             self._view.show_status(f"Saved as {self.save_to()}")
-        except OSError as error:
+        except Exception as error:  # whatever it is: a click has nobody to raise it to
+            why = str(error.strerror or "") if isinstance(error, OSError) else ""
             self._view.show_status("Not saved; the runs are kept.")
             self._view.show_messages(
-                problem=f"Not saved: {error.strerror or error}. The runs are kept. "
+                problem=f"Not saved: {why or explain(error)}. The runs are kept. "
                 "Free some space or choose another place: panel.save_to('/another/folder/runs.json')"
             )
 
     def _watch(self, training: Training, before: Sequence[Run]) -> None:
-        """Show a run until it has ended, its last state included."""
+        """Show a run until it has ended, its last state included; whatever fails, Train is enabled at the end."""
         try:
             while not training.ended.wait(PUSH_EVERY_S):
-                training.read_points()
-                self._show(training, before)
-        finally:
-            training.ended.wait()
+                self._try_to_show(training, before)
             training.join()
             self._error = training.error
-            try:
-                self._show(training, before)
+            self._try_to_show(training, before)
+        finally:
+            if not self._closed:
                 self._view.show_running(False)
-            finally:
-                self._idle.set()
+            self._idle.set()
 
-    def _show(self, training: Training, before: Sequence[Run]) -> None:
-        self.runs = [*before, *training.runs]
+    def _try_to_show(self, training: Training, before: Sequence[Run]) -> None:
+        """Show the state of a run, or why it cannot be shown."""
+        try:
+            self.runs = [*before, *training.runs]
+            if not training.ended.is_set():
+                training.read_points()
+            if not self._closed:
+                self._show(training)
+        except Exception as error:
+            self._view.show_messages(str(training.lines), f"This cannot be drawn: {explain(error)}")
+            self._view.show_status("Ended." if training.ended.is_set() else "Running.")
+
+    def _show(self, training: Training) -> None:
         self._dataset = training.run.dataset or self._dataset
         self._show_devices()
         self._view.draw(self.runs)
-        self._view.show_messages(str(training.lines), explain(training.error) if training.error else "")
+        problem = explain(training.error) if training.error else training.why_running
+        self._view.show_messages(str(training.lines), problem)
+        self._view.show_interrupt(bool(training.why_running))
         self._view.show_status(*_status_line(training))
 
     def _show_devices(self, _: object = None) -> None:
@@ -225,7 +271,10 @@ def _status_line(training: Training) -> tuple[str, float | None]:
             words.append(f"{run.seconds_per_epoch:.3g} s/epoch")
         return " · ".join(words), 1.0 if run.status == "finished" else None
     if training.stopping:
-        return f"Stopping after this step · {seconds}", None
+        doing = (
+            "Not stopped yet, why stands below: press Interrupt" if training.why_running else "Stopping after this step"
+        )
+        return f"{doing} · {seconds}", None
     if progress.doing in ("starting", "run"):
         return f"Starting: data, network, replicas · {seconds}", 0.0
     words = [f"Epoch {progress.epoch + 1}" + (f" of {epochs}" if epochs else "")]

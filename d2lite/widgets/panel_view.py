@@ -22,13 +22,15 @@ _LAYOUT = widgets.Layout
 
 
 class View:
-    """The widgets of a panel; `widget` holds them all, `train`, `stop`, `clear` and `save` are its buttons."""
+    """The widgets of a panel: `widget` holds all, `train`, `stop`, `clear`, `save` and `interrupt` are its buttons."""
 
     def __init__(self, inputs: Sequence[widgets.Widget]) -> None:
         self.train = _button("Train", "play", "Start a run with these settings", button_style="primary")
         self.stop = _button("Stop", "stop", "End the run after the current step", disabled=True)
         self.clear = _button("Clear", "eraser", "Forget all runs")
         self.save = _button("Save", "save", "Write all runs to a JSON file")
+        self.interrupt = _button("Interrupt", "bolt", "End a run that does not see Stop", button_style="warning")
+        self.interrupt.layout.visibility = "hidden"  # it has its place all the same, so that nothing moves
         self.devices, self.status, self.table, self.messages = (widgets.HTML() for _ in range(4))
         self.progress = widgets.FloatProgress(max=1.0, layout=_LAYOUT(width="100%", height="10px", margin="4px 0"))
         self.curves, curves = live_figure(figures.curves([]))
@@ -40,7 +42,7 @@ class View:
         parts = [
             sheet(),
             row(inputs),
-            row([self.train, self.stop, self.clear, self.save]),
+            row([self.train, self.stop, self.clear, self.save, self.interrupt]),
             fixed(self.devices, 44),
             self.progress,
             fixed(self.status, 24),
@@ -56,6 +58,12 @@ class View:
         """Enable the buttons that make sense now."""
         self.train.disabled = self.clear.disabled = is_running
         self.stop.disabled = not is_running
+        if not is_running:
+            self.show_interrupt(False)
+
+    def show_interrupt(self, is_shown: bool) -> None:
+        """Show the button Interrupt, or an empty place of its size."""
+        self.interrupt.layout.visibility = "visible" if is_shown else "hidden"
 
     def show_status(self, status: str, fraction: float | None = None) -> None:
         """Show the status line, and the progress (0..1) if given."""
@@ -69,7 +77,7 @@ class View:
 
     def show_messages(self, printed: str = "", problem: str = "") -> None:
         """Show the last lines that were printed, and a problem in plain words beneath them."""
-        last = "\n".join(printed.splitlines()[-20:])
+        last = "\n".join(line[-1000:] for line in printed.splitlines()[-20:])[-4096:]
         parts = [("printed", last), ("problem", problem)]
         self.messages.value = "".join(f'<pre class="{kind}">{html.escape(text)}</pre>' for kind, text in parts if text)
 

@@ -2,7 +2,8 @@
 
 import sys
 import threading
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Protocol, TextIO
@@ -18,24 +19,46 @@ class Sink(Protocol):
 
 
 class Lines:
-    """The last lines that were written, as a terminal would show them ("\\r" writes over a line)."""
+    """The last lines that were written, as a terminal would show them ("\\r" writes over a line).
 
-    def __init__(self, most: int = 200) -> None:
-        self._most, self._lines, self._lock = most, [""], threading.Lock()
+    It holds at most `most` lines, and of each line the last `width` characters. Writing takes time in proportion to
+    the text, in however many pieces it comes.
+    """
+
+    def __init__(self, most: int = 200, width: int = 10_000) -> None:
+        self._width, self._lock = width, threading.Lock()
+        self._lines: deque[str] = deque(maxlen=most - 1)  # those that have ended
+        self._under, self._length = "", 0  # what the open line writes over, and how much it has written
+        self._pieces: list[str] = []
 
     def write(self, text: str) -> int:
         """Append text, of any number of lines."""
         with self._lock:
-            first, *rest = str(text).split("\n")
-            for i, part in enumerate([self._lines.pop() + first, *rest]):
-                shown = [piece for piece in part.split("\r") if piece]
-                self._lines.append((shown or [""])[-1] + ("\r" if i == len(rest) and part.endswith("\r") else ""))
-            del self._lines[: -self._most]
+            for i, line in enumerate(str(text).split("\n")):
+                if i:  # a "\n" came before it
+                    self._lines.append(self._open_line())
+                    self._begin("")
+                for j, piece in enumerate(line.split("\r")):
+                    if j and self._length:  # a "\r" came before it
+                        self._begin(self._open_line())
+                    if piece:
+                        self._pieces.append(piece)
+                        self._length += len(piece)
+                    if self._length > 2 * self._width:  # once for each `width` characters: the work stays linear
+                        self._pieces = [self._open_line()]
+                        self._length = self._width
         return len(text)
+
+    def _begin(self, under: str) -> None:
+        """Begin to write, over the text `under`."""
+        self._under, self._pieces, self._length = under, [], 0
+
+    def _open_line(self) -> str:
+        return "".join(self._pieces)[-self._width :] if self._length else self._under
 
     def __str__(self) -> str:
         with self._lock:
-            return "\n".join(line.rstrip("\r") for line in self._lines).rstrip("\n")
+            return "\n".join([*self._lines, self._open_line()]).rstrip("\n")
 
 
 _sink: ContextVar[Sink | None] = ContextVar("d2lite_sink", default=None)
@@ -52,6 +75,10 @@ class _Divert:
     def write(self, text: str) -> int:
         sink = _sink.get()
         return (self._stream if sink is None else sink).write(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.write(line)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)

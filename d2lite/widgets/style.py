@@ -15,6 +15,7 @@ _CSS = f"""<style>
 .d2lite .widget-html-content {{ color: var(--jp-ui-font-color1, inherit); }}
 .d2lite .js-plotly-plot text {{ fill: var(--jp-ui-font-color1, {GREY}) !important; }}
 .d2lite .js-plotly-plot .hoverlayer text {{ fill: #fff !important; }}
+.d2lite .js-plotly-plot .hoverlayer text.name {{ fill: #333 !important; }} /* beside the box, on white */
 .d2lite table {{ border-collapse: collapse; font-size: 13px; width: 100%; }}
 .d2lite th, .d2lite td {{ text-align: left; padding: 3px 10px 3px 0; vertical-align: bottom; }}
 .d2lite tr {{ border-bottom: 1px solid var(--jp-border-color2, #888); background: none !important; }}
@@ -22,7 +23,8 @@ _CSS = f"""<style>
 .d2lite tbody th, .d2lite td {{ font-weight: 400; white-space: nowrap; }}
 .d2lite .newest {{ flex-direction: column-reverse; }} /* scrolled to its end */
 .d2lite .newest > * {{ margin-bottom: auto; }}
-.d2lite pre {{ margin: 0; font-size: 12px; white-space: pre-wrap; color: inherit; background: none; }}
+.d2lite pre {{ margin: 0; font-size: 12px; white-space: pre-wrap; color: inherit; background: none;
+  word-break: normal; overflow-wrap: anywhere; }}
 .d2lite pre.problem {{ border-left: 4px solid {PALETTE[1]}; padding-left: 8px; }}
 </style>"""
 

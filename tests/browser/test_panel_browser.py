@@ -99,7 +99,44 @@ def test_nothing_jumps_and_nothing_is_covered(panel):
         const [l, a, p] = [legend, axes, plot].map(e => e.getBoundingClientRect());
         return [a.bottom <= l.top, l.bottom <= p.bottom + 1, l.right <= p.right + 1];
     }"""
+    panel.wait_for_selector(".d2lite .js-plotly-plot .legend")  # a last redraw may just begin
     assert panel.evaluate(inside) == [True, True, True]
+
+
+ENDLESS = """
+from d2lite import Panel
+def endless(lr=0.1, animator=None):
+    animator.legend = ['<b>loss</b> %{x} & "more"']
+    animator.add(1, lr)
+    print("<b>counting</b>")
+    while True:
+        pass
+panel = Panel(endless)
+panel
+"""
+
+
+def test_a_function_that_does_not_see_stop_is_interrupted(lab, page):
+    write(lab.folder / "endless.ipynb", ENDLESS)
+    open_notebook(page, lab, "endless.ipynb")
+    run_all(page)
+    page.wait_for_selector(".d2lite .js-plotly-plot .main-svg")
+    boxes = """() => [...document.querySelectorAll('.d2lite > *, .d2lite button')].map(e => e.getBoundingClientRect())
+        .map(r => [r.left, r.top, r.width, r.height].map(Math.round))"""
+    before, shown = page.evaluate(boxes), page.locator('.d2lite button:has-text("Interrupt")')
+    assert not shown.is_visible()
+    press(page, "Train")
+    until(lambda: "<b>counting</b>" in page.inner_text(".d2lite"))
+    title = page.locator(".d2lite .js-plotly-plot .gtitle").first
+    until(lambda: title.text_content() == '<b>loss</b> %{x} & "more", data not named')
+    press(page, "Stop")
+    until(lambda: "Press Interrupt" in page.inner_text(".d2lite"))
+    until(shown.is_visible)
+    assert page.evaluate(boxes) == before
+    press(page, "Interrupt")
+    until(lambda: finished(page, 1))
+    assert rows(page)[1][5] == "stopped" and not shown.is_visible() and page.evaluate(boxes) == before
+    assert not errors(page) and not page.errors
 
 
 @pytest.mark.parametrize("theme", ["Light", "Dark"])

@@ -12,7 +12,8 @@ from d2lite import train
 from d2lite.data.fashion_mnist import BatchIterator
 from d2lite.events import Diverged, emit
 from d2lite.training.run import Run
-from d2lite.widgets.background import Training, explain
+from d2lite.widgets.background import Training
+from d2lite.widgets.explain import explain
 from d2lite.widgets.printing import Lines, printing_to
 
 

@@ -3,7 +3,9 @@
 import math
 
 import ipywidgets as widgets
+import numpy as np
 import pytest
+import torch
 
 from d2lite import train
 from d2lite.devices import num_cores, num_gpus
@@ -95,6 +97,64 @@ def test_fixed_and_none_have_no_control():
     assert "seed" not in controls.make(train, {"seed": None})
 
 
+def many(**more):
+    pass
+
+
+def test_thirty_parameters_and_keywords_have_a_control_each():
+    space = {}
+    exec(f"def wide({', '.join(f'a{i}={i}' for i in range(30))}, *rest, **more): pass", space)
+    made = controls.make(space["wide"], {"lr": 0.5, "b": True})
+    assert len(made) == 32 and controls.values(made) == {f"a{i}": i for i in range(30)} | {"lr": 0.5, "b": True}
+    assert controls.make(many, {}) == {} and list(controls.make(many, {"width": 3}, {"net": object()})) == ["width"]
+
+
+def test_numbers_of_numpy_are_numbers():
+    sixteen, half = np.int64(16), np.float32(0.5)
+
+    def fn(width=sixteen, rate=half):
+        pass
+
+    made = controls.make(fn, {})
+    assert kinds(made) == {"width": "IntSlider", "rate": "FloatLogSlider"}
+    assert controls.values(made) == {"width": 16, "rate": 0.5} and type(made["width"].value) is int
+
+
+@pytest.mark.parametrize(
+    ("default", "error", "message"),
+    [
+        (math.inf, ValueError, "x: expected a finite number, got inf. Pass it as fixed="),
+        (math.nan, ValueError, "x: expected a finite number, got nan"),
+        (2**60, ValueError, "x: expected a whole number from -9007199254740991 to 9007199254740991"),
+        (np.zeros(2), TypeError, r"x: expected a number, a text, .* got array\(\[0., 0.\]\) \(ndarray\)"),
+        (torch.zeros(2), TypeError, "x: expected a number, a text"),
+        ([1, 2], TypeError, "x: expected a number, a text"),
+        ((0.9, 0.99), TypeError, "x: expected a number, a text"),
+        (["x" * 10**6], TypeError, "x: expected a number, a text"),
+        (1j, TypeError, "x: expected a number, a text"),
+        (np.bool_(True), TypeError, "x: expected a number, a text"),
+        (object(), TypeError, "x: expected a number, a text, .* Pass other things as fixed="),
+    ],
+)
+def test_defaults_without_a_control_say_so(default, error, message):
+    def fn(x=default):
+        pass
+
+    with pytest.raises(error, match=message) as caught:
+        controls.make(fn, {})
+    assert len(str(caught.value)) < 500
+    assert controls.make(fn, {}, {"x": default}) == {} and controls.make(fn, {"x": None}) == {}
+
+
+def test_numbers_at_the_ends_of_what_a_float_holds():
+    for value in (1e-320, 1e308, -1e308, 2**53 - 1):
+
+        def fn(x=value):
+            pass
+
+        assert controls.values(controls.make(fn, {})) == {"x": value}
+
+
 def without_default(query):
     pass
 
@@ -127,7 +187,13 @@ def positional(lr, /):
         (function, {"name": (1, "b")}, {}, TypeError, "name: expected a tuple of two numbers"),
         (function, {"fast": (0, 1)}, {}, TypeError, "fast: expected a number if bounds are given, got True"),
         (function, {"width": {}}, {}, TypeError, "width: expected a number, a text, True or False, a tuple"),
-        (positional, {}, {}, TypeError, "lr: expected a parameter that can be passed by name"),
+        (positional, {}, {}, TypeError, "lr: expected a parameter that can be passed by name, .* Leave out the /"),
+        (max, {}, {}, TypeError, "expected a function whose parameters can be read, got <built-in function max>"),
+        (train, {"batch_size": ["256", 512]}, {}, TypeError, "batch_size: expected a positive whole number, got '256'"),
+        (train, {"num_gpus": [1, 0]}, {}, ValueError, "num_gpus: expected a positive whole number, got 0"),
+        (train, {"lr": ["0.1"]}, {}, TypeError, "lr: expected a finite number above 0, got '0.1'"),
+        (train, {"lr": "0.1"}, {}, TypeError, "lr: expected a finite number above 0, got '0.1'"),
+        (function, {"width": [np.zeros(2), np.ones(2)]}, {}, TypeError, "width: .* values that can be compared"),
     ],
 )  # fmt: skip
 def test_what_makes_no_sense_is_refused(fn, given, fixed, error, message):

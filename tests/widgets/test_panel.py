@@ -15,6 +15,7 @@ from ipywidgets import widgets
 from d2lite import Panel, train
 from d2lite.data.fashion_mnist import BatchIterator
 from d2lite.devices import describe, try_gpus
+from d2lite.events import Diverged, Stopped, emit
 
 
 def num_threads():
@@ -59,6 +60,14 @@ class Gate:
 def drive(panel):
     panel.train.click()
     return panel.wait()
+
+
+def until(condition, seconds=20):
+    """Return the first true value of condition(), or a false one after that time."""
+    end = time.monotonic() + seconds
+    while not (value := condition()) and time.monotonic() < end:
+        time.sleep(0.02)
+    return value
 
 
 def text(html_widget):
@@ -292,6 +301,216 @@ def test_a_save_that_fails_keeps_the_runs_and_shows_why(tmp_path, monkeypatch):
     panel.save.click()
     assert "Not saved: No space left on device" in text(panel._view.messages)
     assert len(panel.runs) == 1 and not os.listdir(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (PermissionError(13, "Permission denied"), "Not saved: Permission denied. The runs are kept"),
+        (FileNotFoundError(2, "No such file or directory"), "Not saved: No such file or directory. The runs are kept"),
+        (ValueError("path: expected a <regular> file"), "Not saved: ValueError: path: expected a &lt;regular&gt; file"),
+        (UnicodeEncodeError("utf-8", "\ud800", 0, 1, "surrogates not allowed"), "Not saved: UnicodeEncodeError"),
+    ],
+)
+def test_whatever_save_raises_is_said_in_the_panel(error, words, monkeypatch):
+    panel = Panel(toy, lr=0.5, num_gpus=1, batch_size=32)
+    drive(panel)
+    monkeypatch.setattr("d2lite.widgets.panel.save", lambda *_: (_ for _ in ()).throw(error))
+    panel.save.click()
+    assert words in text(panel._view.messages) and text(panel._view.status) == "Not saved; the runs are kept."
+    assert len(panel.runs) == 1
+    panel.close()
+
+
+def test_a_save_never_overwrites_another_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(time, "strftime", lambda *_: "20300101-120000")
+    panels = [Panel(toy, lr=lr, num_gpus=1, batch_size=32) for lr in (0.25, 0.5)]
+    for panel in panels:
+        drive(panel)
+        panel.save.click()
+        panel.close()
+    saved = [json.loads(file.read_text("utf-8"))["runs"][0]["settings"]["lr"] for file in tmp_path.iterdir()]
+    assert sorted(saved) == [0.25, 0.5]
+
+
+class Mute(Exception):
+    def __str__(self):
+        raise RuntimeError("not today")
+
+
+class Oddly(Diverged):
+    def __init__(self):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (Mute, "failed: Mute"),
+        (Oddly, "failed: AttributeError"),
+        (type("<b>T</b>", (Exception,), {}), "failed: <b>T</b>"),
+        (GeneratorExit, "failed: GeneratorExit"),
+        (KeyboardInterrupt, "failed: KeyboardInterrupt"),
+        (SystemExit, "failed: SystemExit"),
+        (Stopped, "stopped"),
+    ],
+)
+def test_whatever_the_function_raises_train_is_enabled_again(error, status):
+    def raises(lr=0.5):
+        raise error
+
+    panel = Panel(raises)
+    for _ in range(2):
+        panel.train.click()
+        if status == "stopped":
+            assert panel.wait(20).status == "stopped"
+        else:
+            with pytest.raises(BaseException) as caught:
+                panel.wait(20)
+            assert status == f"failed: {type(caught.value).__name__}"
+        assert panel.runs[-1].status == status and not panel.train.disabled and panel.stop.disabled
+    assert "<b>T" not in text(panel._view.messages) + text(panel._view.table)
+    panel.close()
+
+
+def test_a_message_of_any_length_is_cut_for_the_page():
+    def raises(lr=0.5):
+        print("y" * 10**6)
+        raise ValueError("x" * 10**7 + "\n" * 1000)
+
+    panel = Panel(raises)
+    panel.train.click()
+    with pytest.raises(ValueError) as caught:
+        panel.wait(20)
+    assert len(str(caught.value)) > 10**7  # whole for those who wait
+    shown = text(panel._view.messages)
+    assert len(shown) < 9000 and shown.count("\n") < 80 and "characters more" in shown
+    panel.close()
+
+
+def test_what_cannot_be_drawn_disables_nothing(monkeypatch):
+    panel = Panel(toy, lr=0.5, num_gpus=1, batch_size=32)
+    monkeypatch.setattr(panel._view, "draw", lambda runs: runs[0].no_such_curve)
+    for _ in range(2):
+        panel.train.click()
+        panel.wait(20)
+        assert not panel.train.disabled and panel.stop.disabled
+    assert "This cannot be drawn: AttributeError" in text(panel._view.messages)
+    panel.close()
+
+
+def test_a_value_that_cannot_be_read_fails_the_run():
+    def fn(lr=0.5):
+        emit("point", names=["loss"], x=[1], y=[torch.ones((), device="meta")])
+
+    panel = Panel(fn)
+    panel.train.click()
+    with pytest.raises(RuntimeError, match="meta"):
+        panel.wait(20)
+    assert panel.runs[0].status == "failed: RuntimeError" and not panel.train.disabled
+    panel.close()
+
+
+class Unprintable:
+    def __repr__(self):
+        raise RuntimeError("not today")
+
+
+def test_a_thread_that_cannot_start_and_a_setting_that_cannot_be_shown(monkeypatch):
+    panel = Panel(lambda net, lr=0.5: None, fixed={"net": Unprintable()})
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", lambda _: (_ for _ in ()).throw(RuntimeError("no more threads")))
+        panel.train.click()
+    assert "RuntimeError: no more threads" in text(panel._view.messages) and not panel.train.disabled
+    with pytest.raises(RuntimeError, match="no more threads"):
+        panel.wait(20)
+    assert drive(panel).status == "finished" and "Unprintable" in panel.runs[0].settings["net"]
+    panel.close()
+
+
+@pytest.fixture
+def endless():
+    """A panel at work whose function emits no event."""
+    inside, release = threading.Event(), threading.Event()
+
+    def loop(lr=0.5):
+        inside.set()
+        while not release.is_set():
+            pass
+
+    panel = Panel(loop)
+    panel.train.click()
+    assert inside.wait(10)
+    yield panel
+    release.set()
+    panel.close()
+
+
+def test_stop_that_is_not_seen_says_so_after_two_seconds_and_offers_an_interrupt(endless):
+    panel, shown = endless, endless._view.interrupt.layout
+    assert shown.visibility == "hidden"
+    panel.stop.click()
+    pressed = time.monotonic()
+    assert until(lambda: "Stopping" in text(panel._view.status)) and shown.visibility == "hidden"
+    until(lambda: shown.visibility == "visible")
+    assert 1.5 < time.monotonic() - pressed and "Press Interrupt" in text(panel._view.messages)
+    assert "Not stopped yet, why stands below: press Interrupt" in text(panel._view.status)
+    panel.interrupt.click()
+    assert panel.wait(20).status == "stopped" and shown.visibility == "hidden"
+    assert text(panel._view.messages) == "" and not panel.train.disabled
+    assert text(panel._view.status).startswith("Stopped")
+
+
+def test_close_ends_a_function_without_events(endless, monkeypatch):
+    monkeypatch.setattr("d2lite.widgets.background.GRACE_S", 0.2)
+    began = time.monotonic()
+    endless.close()
+    assert time.monotonic() - began < 15 and endless.runs[0].status == "stopped"
+
+
+def test_close_returns_though_the_function_is_inside_a_wait(monkeypatch):
+    monkeypatch.setattr("d2lite.widgets.background.GRACE_S", 0.1)
+    inside, release = threading.Event(), threading.Event()
+
+    def waits(lr=0.5):
+        inside.set()
+        release.wait(30)
+
+    panel = Panel(waits)
+    panel.train.click()
+    inside.wait(10)
+    began = time.monotonic()
+    with pytest.warns(RuntimeWarning, match="close: the run has not ended: .* It ends with the kernel"):
+        panel.close()
+    assert time.monotonic() - began < 15
+    release.set()
+    assert panel.wait(20).status == "stopped"
+
+
+def test_what_a_learner_names_is_text_on_the_page():
+    def fn(lr="<img src=x onerror=alert(1)>", animator=None):
+        print("<b>printed</b>")
+        images = torch.zeros(20, 1, 1, 1, dtype=torch.uint8)
+        for _ in BatchIterator(images, torch.zeros(20), 10, "<script>data</script>", seed=0):
+            pass
+        animator.legend = ["<a href='javascript:alert(1)'>%{x}</a>"]
+        animator.add(1, 0.5)
+
+    fn.__name__ = "<u>fn</u>"
+    panel = Panel(fn, fixed={"lr": "<img src=x onerror=alert(1)>"})
+    drive(panel)
+    view = panel._view
+    shown = [text(w) for w in (view.devices, view.status, view.messages, view.table)]
+    shown += [
+        json.dumps(view.curves.to_plotly_json(), default=repr),
+        json.dumps(view.bars.to_plotly_json(), default=repr),
+    ]
+    for markup in ("<img", "<script", "<a ", "<b>printed", "<u>", "%{x}<"):
+        assert not any(markup in page for page in shown), markup
+    assert "&lt;script&gt;data&lt;/script&gt;" in view.curves.layout.title.text
+    assert "&lt;script&gt;data" in text(view.devices) and "&lt;b&gt;printed" in text(view.messages)
+    panel.close()
 
 
 def test_two_panels_at_the_same_time():

@@ -1,0 +1,64 @@
+"""An exception raised in the thread of a function that runs, by another thread.
+
+Python raises it between two bytecodes of the function. That ends pure Python. It does not end one long call (a sleep, a
+wait for a lock, C code) before the call returns, nor a function that catches every exception.
+"""
+
+import ctypes
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from d2lite.events import Stopped
+
+__all__ = ["Interruptible"]
+
+_EVERY_S = 0.5  # between two interrupts: the function may be in its `finally`, and then so may we
+
+
+class Interruptible:
+    """One call of a function, in which `interrupt` raises Stopped; in the code around the call it is never raised.
+
+    `at` is the time of the last interrupt (time.monotonic), None before the first.
+    """
+
+    def __init__(self) -> None:
+        self.at: float | None = None
+        self._lock = threading.Lock()
+        self._thread_id: int | None = None  # None: not in the function
+
+    def call(self, function: Callable[..., Any], **arguments: Any) -> Any:
+        """Return function(**arguments), called in this thread."""
+        try:
+            try:
+                with self._lock:
+                    self._thread_id = threading.get_ident()
+                return function(**arguments)
+            finally:
+                self._leave()
+        except Stopped:
+            self._leave()  # again: the interrupt may have been raised on the way out, before it was refused
+            raise
+
+    def interrupt(self) -> None:
+        """Raise Stopped at the next line of Python of the function, if it runs; at most twice per second."""
+        with self._lock:
+            now = time.monotonic()
+            if self._thread_id is not None and (self.at is None or now >= self.at + _EVERY_S):
+                self.at = now
+                _raise_in(self._thread_id, Stopped)
+
+    def _leave(self) -> None:
+        with self._lock:
+            self._thread_id = None
+        _raise_in(threading.get_ident(), None)
+
+
+def _raise_in(thread_id: int, kind: type[BaseException] | None) -> None:
+    """Make CPython raise `kind` in a thread; None takes back what is not raised yet.
+
+    This is the interpreter's C interface: Python has no call for it.
+    """
+    exception = None if kind is None else ctypes.py_object(kind)
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread_id), exception)

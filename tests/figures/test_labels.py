@@ -1,0 +1,90 @@
+"""What a learner names is shown as written, wherever it comes into a figure."""
+
+import json
+import xml.etree.ElementTree as ET
+
+import pytest
+import torch
+from torch import nn
+
+from d2lite import Animator
+from d2lite.costs.partitioning import layers_of
+from d2lite.figures import runs as figures
+from d2lite.figures import svg
+from d2lite.figures.collectives import collective_figure
+from d2lite.figures.labels import plain
+from d2lite.figures.partitioning import partition_figure, traffic_bars
+from d2lite.figures.scaling import predicted_and_measured
+from d2lite.figures.table import runs_table
+from d2lite.figures.timeline import timeline_figure
+from d2lite.trace import Event
+from d2lite.training.run import Run
+from d2lite.widgets.collective_stepper import summary, trace_collective
+
+EVIL = """<b>x</b><br><a href="https://example.org">%{y}</a>&lt;"""
+
+
+def test_plain_text_is_what_plotly_shows_as_written():
+    assert plain('a < b & "c" > d') == 'a &lt; b &amp; "c" &gt; d'
+    assert plain("%{x} of 100%") == "%&#123;x} of 100%" and plain("&lt;") == "&amp;lt;"
+    assert plain("k=2 · lr 0.2") == "k=2 · lr 0.2" and plain(3) == "3"
+
+
+def texts(figure):
+    return json.dumps(figure if isinstance(figure, dict) else figure.to_plotly_json(), default=repr)
+
+
+def evil_runs():
+    settings = {"num_gpus": EVIL, "lr": EVIL}
+    curves = {EVIL: {"x": [1], "y": [0.5]}, "loss": {"x": [1], "y": [0.5], "quantity": EVIL}}
+    return [Run(settings, EVIL, EVIL, 10, [1.0], [0.5], [1.0], curves, status=EVIL)] * 2
+
+
+def partition(way):
+    net = nn.Sequential()
+    net.add_module(EVIL.replace(".", ""), nn.Linear(4, 4))
+    net.add_module("second", nn.Linear(4, 4))
+    net[0].__class__ = type(EVIL, (nn.Linear,), {})
+    return partition_figure(way, layers_of(net, torch.ones(8, 4)), 2)
+
+
+EVENTS = [Event(0, EVIL, EVIL, 0.0, 0.01), Event(1, "forward", EVIL, 0.0, 0.01)]
+FIGURES = {
+    "curves": lambda: figures.curves(evil_runs()),
+    "seconds": lambda: figures.seconds_per_epoch(evil_runs()),
+    "layout": lambda: figures.layout(EVIL, EVIL, EVIL),
+    "timeline": lambda: timeline_figure({EVIL: EVENTS}, EVIL, explain=True),
+    "scaling": lambda: predicted_and_measured({(1, 1): 1.0}, {}, EVIL),
+    "traffic": lambda: traffic_bars({}, EVIL, EVIL),
+    "animator": lambda: Animator(EVIL, EVIL, [EVIL])._layout(),
+} | {way: lambda way=way: partition(way) for way in ("data", "pipeline", "tensor")}
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_no_figure_takes_a_name_for_markup(name):
+    shown = texts(FIGURES[name]())
+    assert "&lt;b&gt;x" in shown and "%&#123;y" in shown
+    assert "<b>x" not in shown and "<a " not in shown and "%{y}</a>" not in shown and "%{y}&lt;/a" not in shown
+
+
+def test_a_collective_of_any_name():
+    trace = trace_collective("all_reduce", "ring", 2)
+    trace.algorithm = EVIL
+    shown = texts(collective_figure(trace, 0))
+    assert "&lt;b&gt;x" in shown and "<b>x" not in shown
+    assert "<b>&lt;b&gt;x" in summary(trace) and "<a" not in summary(trace)
+
+
+def test_the_table_has_no_markup_of_a_learner_s():
+    shown = runs_table(evil_runs())
+    assert "<b>" not in shown and "<a" not in shown and "&lt;b&gt;x" in shown
+    assert "<td>5</td>" in runs_table([Run({}, 5, 5, 10)])  # whatever it is, it is shown
+
+
+def test_a_picture_holds_names_as_they_are_written():
+    animator = Animator(EVIL, EVIL + "\x1b[0m\ud800", legend=[EVIL])
+    animator.X, animator._Y = [[1.0]], [[0.5]]
+    picture = animator._repr_mimebundle_()["image/svg+xml"]
+    found = [element.text for element in ET.fromstring(picture.encode("utf-8")).iter() if element.text]
+    assert found.count(EVIL) == 2 and EVIL + "\ufffd[0m\ufffd" in found
+    assert "&amp;amp;" not in svg.draw([], "&amp;".replace("amp;", ""))

@@ -1,0 +1,54 @@
+"""Exceptions of any kind in words that fit the page."""
+
+import pytest
+
+from d2lite.widgets.explain import cut, explain
+
+
+class Mute(Exception):
+    def __str__(self):
+        raise RuntimeError("not today")
+
+
+def caught(error, cause=None):
+    try:
+        raise error from cause
+    except BaseException as caught:
+        return caught
+
+
+def test_a_message_that_cannot_be_made_is_told_as_that():
+    words = explain(caught(Mute()))
+    assert words.startswith("Mute: (no message: its __str__ raised RuntimeError)\nin caught, line ")
+
+
+class Named(type):
+    @property
+    def __name__(cls):
+        raise RuntimeError("not today")
+
+
+def test_a_class_that_hides_its_name():
+    assert explain(Named("Hidden", (Exception,), {})("why")) == "Hidden: why"
+
+
+@pytest.mark.parametrize("message", ["x" * 10_000_000, "line\n" * 1_000_000, "\n" * 100_000, "é" * 5000])
+def test_a_message_of_any_length_fits_the_page(message):
+    words = explain(caught(ValueError(message)))
+    assert len(words) <= 4096 and words.count("\n") < 40
+    assert "characters more\n" in words and "raise error from cause" in words.splitlines()[-1]
+    assert len(explain(type("T" * 100_000, (Exception,), {})())) < 200
+
+
+def test_what_fits_is_not_cut():
+    text = "line\n" * 39 + "last"
+    assert cut(text) == text and cut("x" * 4096) == "x" * 4096
+    assert cut("abc\n" * 50, lines=3) == "abc\nabc\n... 193 characters more"
+
+
+def test_causes_are_told_and_a_ring_of_them_ends():
+    words = explain(caught(ValueError("top"), caught(KeyError("middle"), OSError("bottom"))))
+    assert words.startswith("ValueError: top\ncaused by KeyError: 'middle'\ncaused by OSError: bottom\nin caught")
+    one, two = ValueError("one"), ValueError("two")
+    one.__cause__, two.__cause__ = two, one
+    assert explain(one) == "ValueError: one\ncaused by ValueError: two"

@@ -1,0 +1,48 @@
+"""The fault lab enables its button again, whatever its ranks do."""
+
+import pytest
+
+from d2lite.widgets import fault_lab
+from d2lite.widgets.fault_lab import FaultLab
+
+
+class Mute(Exception):
+    def __str__(self):
+        raise RuntimeError("not today")
+
+
+class Pool:
+    """A pool whose call ends by an exception."""
+
+    timeout_s, error = 5.0, None
+
+    def __init__(self, world_size, timeout_s):
+        pass
+
+    def run(self, fn, *args):
+        raise self.error
+
+    def stop(self):
+        pass
+
+    close = stop
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (Mute(), "Mute: (no message"),
+        (ValueError("<b>" + "x" * 10**6), "ValueError: &lt;b&gt;x"),
+        (KeyboardInterrupt(), "KeyboardInterrupt: "),
+        (SystemExit(), "SystemExit: "),
+    ],
+)
+def test_whatever_ends_the_call_run_is_enabled_again(error, words, monkeypatch):
+    monkeypatch.setattr(Pool, "error", error)
+    monkeypatch.setattr(fault_lab, "Workers", Pool)
+    lab = FaultLab()
+    lab.run.click()
+    assert lab.wait(20) is not None and not lab.run.disabled and lab.stop.disabled
+    assert words in lab._message.value and "<b>x" not in lab._message.value and len(lab._message.value) < 5000
+    assert words in lab._table.value and len(lab._table.value) < 2000
+    lab.close()
