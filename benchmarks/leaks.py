@@ -1,6 +1,7 @@
 """What is left of ranks: processes, sockets, open files and folders, counted before and after."""
 
 import os
+import random
 import re
 import signal
 import tempfile
@@ -26,15 +27,58 @@ threading.Thread(target=workers.run, args=(time.sleep, 60), daemon=True).start()
 time.sleep(0.2)
 """
 GONE_S = 5  # what is killed may take a moment
+# the moments of an interrupt: seconds after a start, a call or an end begins
+MOMENTS = {"first 30 ms": (0, 0.03), "start": (0, 2), "call": (0, 0.3), "end": (0, 0.3)}
+AGAIN_S = (0, 0.05)  # from an interrupt to a second one
+_kept = []  # pools that were interrupted: a learner's variable keeps them, so that nothing ends them later
 
 
-def rows(starts=50, interrupts=10, kills=10):
+def rows(starts=50, interrupts=10, kills=50, at_random=100):
     """Return the rows of starts, interrupts and kernel kills: how much more there is afterwards than before."""
+    draw = random.Random(0)
     return [
         _row(f"{starts} starts and closes", _start, starts),
         _row(f"{interrupts} interrupts of a call", _interrupt, interrupts),
+        _row(
+            f"{at_random} interrupts at random moments, single and double",
+            lambda: interrupt_at_random(draw),
+            at_random,
+        ),
         _row(f"{kills} kernels killed while their ranks work", _kill_a_kernel, kills),
     ]
+
+
+def interrupt_at_random(draw, moment=None):
+    """Interrupt a pool once or twice at a random moment; return how many times KeyboardInterrupt came.
+
+    `draw` is a random.Random, and `moment` a name in MOMENTS, None for any of them.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts what runs behind it with SIGINT ignored
+    moment, came, workers = moment or draw.choice(list(MOMENTS)), 0, Workers(2)
+    _kept.append(workers)
+    if moment in ("call", "end"):
+        workers.run(len, "warm up")
+    again_s = draw.uniform(*AGAIN_S) if draw.random() < 0.5 else None
+    interrupts = threading.Thread(target=_interrupts, args=(draw.uniform(*MOMENTS[moment]), again_s))
+    try:
+        interrupts.start()
+        workers.close() if moment == "end" else workers.run(time.sleep, 60)
+    except KeyboardInterrupt:
+        came += 1
+    while interrupts.is_alive():
+        try:  # the second one; or the first, if the end took less time
+            interrupts.join()
+        except KeyboardInterrupt:
+            came += 1
+    return came
+
+
+def _interrupts(after_s, again_s):
+    time.sleep(after_s)
+    os.kill(os.getpid(), signal.SIGINT)
+    if again_s is not None:
+        time.sleep(again_s)
+        os.kill(os.getpid(), signal.SIGINT)
 
 
 def _row(name, action, n):

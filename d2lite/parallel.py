@@ -5,12 +5,13 @@ import functools
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
 
+from d2lite._text import text_of
 from d2lite.devices import num_cores
 
 __all__ = ["check_devices", "in_replica", "one_intra_op_thread", "parallel_apply"]
@@ -54,6 +55,8 @@ def parallel_apply(
     Raises:
         RuntimeError: if a replica fails, after all replicas have ended. The message names the first replica that
             failed and its device; the original error is its cause.
+        BaseException: what is no Exception (KeyboardInterrupt, GeneratorExit, Stopped) as it was raised in a replica,
+            after the replicas that run have ended.
         ValueError: if there are no devices, or not as many inputs as devices.
 
     Example:
@@ -81,12 +84,16 @@ def parallel_apply(
             replica(i)
     for i, error in enumerate(errors):
         if error is not None:
-            raise RuntimeError(f"replica {i} on {devices[i]} failed: {type(error).__name__}: {error}") from error
+            what = f"{type(error).__name__}: {text_of(error)}"
+            raise RuntimeError(f"replica {i} on {devices[i]} failed: {what}") from error
     return results
 
 
 def _run_on_cores(replica: Callable[[int], None], k: int) -> None:
-    """Run replica(0) ... replica(k - 1) in the threads of the cores, and wait for all, even when interrupted."""
+    """Run replica(0) ... replica(k - 1) in the threads of the cores, and wait for all, even when interrupted.
+
+    After an interrupt, or if a replica raises (Stopped, not an Exception), replicas that have not started never do.
+    """
     num_threads, modes = torch.get_num_threads(), _grad_and_autocast()
     cores = _cores(num_cores())
 
@@ -98,16 +105,17 @@ def _run_on_cores(replica: Callable[[int], None], k: int) -> None:
 
     futures = [cores.submit(contextvars.copy_context().run, run, i) for i in range(k)]
     try:
-        wait(futures)
-    except BaseException:  # an interrupt: replicas that have not started never do, and running ones are waited for
+        wait(futures, return_when=FIRST_EXCEPTION)
+    finally:
         for future in futures:
             future.cancel()
-        wait(futures)
-        raise
-    finally:
-        torch.set_num_threads(num_threads)  # threads that start from now on have as many as the caller
+        try:
+            wait(futures)
+        finally:
+            torch.set_num_threads(num_threads)  # threads that start from now on have as many as the caller
     for future in futures:
-        future.result()
+        if not future.cancelled():
+            future.result()
 
 
 @functools.cache

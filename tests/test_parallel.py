@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from d2lite import parallel
+from d2lite.events import Stopped, emit, listening
 from d2lite.parallel import one_intra_op_thread, parallel_apply
 
 CPU = torch.device("cpu")
@@ -87,6 +88,51 @@ def test_parallel_apply_waits_for_the_others_when_interrupted(monkeypatch):
     timer.join()
     assert sorted(done) == [0, 1]
     assert parallel_apply(int, [()] * 3, [CPU] * 3) == [0, 0, 0]  # the threads work again
+
+
+@pytest.mark.parametrize("nested", [False, True], ids=["on threads", "nested"])
+@pytest.mark.parametrize("raised", [GeneratorExit, KeyboardInterrupt, Stopped, SystemExit])
+def test_what_is_no_exception_leaves_a_replica_as_it_is_and_later_replicas_never_start(monkeypatch, raised, nested):
+    monkeypatch.setattr(parallel, "num_cores", lambda: 2)
+    done = []
+
+    def fn(i):
+        if i == 0:
+            raise raised
+        time.sleep(0.1)
+        done.append(i)
+
+    def call():
+        return parallel_apply(fn, [(i,) for i in range(9)], [CPU] * 9)
+
+    with pytest.raises(raised):
+        parallel_apply(call, [()], [CPU]) if nested else call()
+    assert len(done) <= (0 if nested else 3)  # those that ran at the same time end
+    assert parallel_apply(int, [()] * 3, [CPU] * 3) == [0, 0, 0]
+
+
+@pytest.mark.parametrize("nested", [False, True], ids=["on threads", "nested"])
+def test_a_stop_that_reaches_a_replica_stops_the_call(nested):
+    def stop(event):
+        raise Stopped
+
+    def call():
+        return parallel_apply(emit, [("minibatch",), ("minibatch",)], [CPU] * 2)
+
+    with listening(stop), pytest.raises(Stopped):
+        parallel_apply(call, [()], [CPU]) if nested else call()
+
+
+def test_an_error_whose_text_raises_is_named_all_the_same():
+    class Hostile(Exception):
+        def __str__(self):
+            raise KeyboardInterrupt
+
+    def fn():
+        raise Hostile
+
+    with pytest.raises(RuntimeError, match=r"replica 0 on cpu failed: Hostile: \(its __str__ raises KeyboardInterrupt"):
+        parallel_apply(fn, [()], [CPU])
 
 
 @pytest.mark.parametrize("grad", [True, False])

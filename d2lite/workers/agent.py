@@ -19,7 +19,7 @@ __all__ = ["main"]
 WATCHER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "watcher.py")
 SIGNALS = {signal.SIGTERM, signal.SIGCHLD}
 THREADS = "/proc/self/task"  # one entry per thread
-PR_SET_PDEATHSIG = 1  # linux/prctl.h
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 
 
 def main(start_method: str, num_gpus: int, control: int, folder: str, pipes: list[int]) -> None:
@@ -31,6 +31,9 @@ def main(start_method: str, num_gpus: int, control: int, folder: str, pipes: lis
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # only the notebook handles an interrupt of the notebook
     if start_method == "fork":
         _import(num_gpus)
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_DFL)  # the notebook may ignore them, and what is ignored is inherited
+    _prctl(PR_SET_CHILD_SUBREAPER, 1)  # the children of a rank that ends become the watcher's
     start = _fork if start_method == "fork" and len(os.listdir(THREADS)) == 1 else _spawn
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # so far SIGTERM ended this process; the watcher waits for both
     pids = [start(rank, control, folder, pipes) for rank in range(len(pipes))]
@@ -69,11 +72,9 @@ def _fork(rank: int, control: int, folder: str, pipes: list[int]) -> int:
 
 def _become_rank(rank: int, control: int, folder: str, pipes: list[int]) -> None:
     """Run rank `rank` in a fork of the agent."""
-    import ctypes
-
     from d2lite.workers.rank import main as rank_main
 
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # the rank ends when the agent ends
+    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # the rank ends when the agent ends
     gc.enable()
     os.close(control)
     for other in pipes:
@@ -90,7 +91,21 @@ def _become_rank(rank: int, control: int, folder: str, pipes: list[int]) -> None
 def _spawn(rank: int, control: int, folder: str, pipes: list[int]) -> int:
     command = [sys.executable, "-m", "d2lite.workers.rank", str(pipes[rank])]
     with _output_file(folder, rank) as output:
-        return subprocess.Popen(command, stdout=output, stderr=output, pass_fds=[pipes[rank]]).pid
+        return subprocess.Popen(
+            command,
+            stdout=output,
+            stderr=output,
+            pass_fds=[pipes[rank]],
+            start_new_session=True,  # a group of processes that the watcher can end
+        ).pid
+
+
+def _prctl(option: int, value: int) -> None:
+    """Set an attribute of this process, on Linux."""
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
 def _output_file(folder: str, rank: int) -> BinaryIO:

@@ -1,14 +1,20 @@
-"""Turn the reports of all ranks into one message that explains a failure: pure functions, no processes."""
+"""Turn the reports of all ranks into one message that explains a failure: functions, no processes."""
 
+import atexit
+import functools
 import linecache
 import os
 import re
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-__all__ = ["WorkersError", "cause", "describe_failure"]
+from d2lite._text import printable
+from d2lite.workers.tempdir import make_tempdir, remove_tempdir
+
+__all__ = ["WorkersError", "cause", "describe_failure", "ended_by", "short_message"]
 
 Frame = tuple[str, int, str]  # file, line, function
 Report = dict[str, Any]  # the state of one rank, see `cause`
@@ -21,6 +27,9 @@ BYSTANDER = re.compile(
 )
 TIMEOUT = re.compile(r"timed? ?out|timeout", re.IGNORECASE)
 OURS = (os.path.dirname(os.path.dirname(__file__)), os.path.dirname(os.__file__), "torch" + os.sep + "distributed")
+C10D = "distributed_c10d.py"  # the file of torch.distributed that holds the collectives
+POINT_TO_POINT = {"send", "recv", "isend", "irecv", "batch_isend_irecv"}
+MOST_CHARS, LINE_CHARS, BODY_LINES, OTHER_LINES = 4000, 400, 28, 8  # of a message, together 40 lines at most
 
 
 class WorkersError(RuntimeError):
@@ -34,9 +43,9 @@ class WorkersError(RuntimeError):
 def cause(reports: Mapping[int, Report]) -> int:
     """Return the rank at fault among {rank: report}.
 
-    A report is a dict with "state": "error" (type, message, frames), "died" (exitcode, output), "done", "silent", or
-    "running" (frames). An error that reports a lost connection is a consequence. A time-out points at a rank that is
-    silent, has returned early or is elsewhere.
+    A report is a dict with "state": "error" (type, message, frames, and the same of its causes), "died" (exitcode,
+    output), "done", "silent", or "running" (frames). An error that reports a lost connection is a consequence. A
+    time-out points at a rank that is silent, has returned early or is elsewhere.
     """
 
     def in_state(state: str) -> list[int]:
@@ -50,13 +59,69 @@ def cause(reports: Mapping[int, Report]) -> int:
 
 
 def describe_failure(reports: Mapping[int, Report], timeout_s: float) -> tuple[int, str]:
-    """Return (rank at fault, message): what it did, its traceback, and what the other ranks were doing."""
+    """Return (rank at fault, message): what it did, its traceback, and what the other ranks were doing.
+
+    A message has at most 40 lines and 4,000 characters. What is longer is in a file, which the last line names.
+    """
     rank = cause(reports)
-    lines = [_headline(rank, reports[rank], timeout_s)]
+    body: list[str] = []
+    head = _different_collectives(rank, reports) or _headline(rank, reports[rank], timeout_s)
     if reports[rank].get("frames") and reports[rank]["state"] == "error":
-        lines += ["", *traceback_lines(reports[rank]["frames"]), f"{reports[rank]['type']}: {reports[rank]['message']}"]
-    lines += ["", *(f"rank {r} {_doing(x)}" for r, x in sorted(reports.items()) if r != rank)]
-    return rank, "\n".join(lines).rstrip()
+        body = ["", *error_lines(reports[rank])]
+    others = [f"rank {r} {_doing(x)}" for r, x in sorted(reports.items()) if r != rank]
+    return rank, short_message(head, body, ["", *others] if others else [])
+
+
+def short_message(head: str, body: Sequence[str] = (), others: Sequence[str] = ()) -> str:
+    """Return the lines as one message of bounded length; what is left out is in a file, named in the last line."""
+    whole = "\n".join([head, *body, *others]).rstrip()
+    lines = [head, *_middle_left_out(body, BODY_LINES), *_middle_left_out(others, OTHER_LINES)]
+    lines = [line if len(line) <= LINE_CHARS else line[:LINE_CHARS] + " ..." for line in lines]
+    short = "\n".join(lines).rstrip()
+    if len(short) > MOST_CHARS:
+        short = f"{short[: MOST_CHARS // 2]}\n...\n{short[-MOST_CHARS // 3 :]}"
+    return short if short == whole else f"{short}\nThe whole message is in {_keep(whole)}."
+
+
+def _middle_left_out(lines: Sequence[str], most: int) -> list[str]:
+    """Return at most `most` lines, a third of them from the beginning."""
+    if len(lines) <= most:
+        return list(lines)
+    first = most // 3
+    last = most - first - 1
+    return [*lines[:first], f"... {len(lines) - first - last} lines ...", *lines[-last:]]
+
+
+def _keep(text: str) -> Path:
+    """Write the last long message into a file of this process, which ends with it."""
+    file = _folder(os.getpid()) / "message.txt"
+    file.write_text(text, encoding="utf-8", errors="backslashreplace")
+    return file
+
+
+@functools.cache
+def _folder(pid: int) -> Path:
+    folder, lock = make_tempdir()
+
+    def remove() -> None:
+        if os.getpid() == pid:  # not in a fork
+            remove_tempdir(folder, lock)
+
+    atexit.register(remove)
+    return folder
+
+
+def ended_by(exitcode: int | None) -> str:
+    """Return the name of the signal that ended a process (real-time signals included), or its exit code in words."""
+    if exitcode is None:
+        return "exit code unknown"
+    if exitcode >= 0:
+        return f"exit code {exitcode}"
+    try:
+        return signal.Signals(-exitcode).name
+    except ValueError:  # Python names the first and the last real-time signal only
+        first = getattr(signal, "SIGRTMIN", None)
+        return f"signal {-exitcode}" if first is None or -exitcode < first else f"SIGRTMIN+{-exitcode - first}"
 
 
 def _headline(rank: int, report: Report, timeout_s: float) -> str:
@@ -64,19 +129,43 @@ def _headline(rank: int, report: Report, timeout_s: float) -> str:
         return f"rank {rank} failed: {_error(report)}"
     if report["state"] == "died":
         last = next((line for line in reversed(report["output"].splitlines()) if line.strip()), "")
-        output = f" Its last output: {last}" if last else ""
+        output = f" Its last output: {printable(last)}" if last else ""
         if report["exitcode"] == -signal.SIGABRT:
             return (
                 f"rank {rank} was aborted inside PyTorch's C++ code, mostly because sizes or dtypes differ between "
-                f"ranks.{output}"
+                f"ranks, or the order of collectives.{output}"
             )
-        name = signal.Signals(-report["exitcode"]).name if report["exitcode"] < 0 else f"exit code {report['exitcode']}"
-        return f"rank {rank} died ({name}).{output}"
+        return f"rank {rank} died ({ended_by(report['exitcode'])}).{output}"
+    if report.get("works"):
+        return (
+            f"rank {rank} did not answer, although it used its core: one call of C code takes long, or never ends, and "
+            "lets nothing else run."
+        )
     if report["state"] == "silent":
         return f"rank {rank} was silent for {timeout_s:g} s: it is stopped, or its machine is overloaded."
     if report["state"] == "done":
         return f"rank {rank} had returned while others waited {timeout_s:g} s for it: it left out a collective."
     return f"rank {rank} did not reach the collective in which others waited {timeout_s:g} s for it: it {_at(report)}."
+
+
+def _different_collectives(rank: int, reports: Mapping[int, Report]) -> str:
+    """Return a sentence if `rank` and others waited for each other in collectives of different names, else ""."""
+    waiting = {r: name for r, x in reports.items() if (name := _collective(x))}
+    names = set(waiting.values())
+    if rank not in waiting or len(names) < 2 or names & POINT_TO_POINT:
+        return ""
+    listed = [f"rank {r} in {name}" for r, name in sorted(waiting.items())]
+    return (
+        f"the ranks waited for each other in different collectives: {', '.join(listed)}. All ranks must call the same "
+        f"collectives in the same order. rank {rank} {_at(reports[rank])}."
+    )
+
+
+def _collective(report: Report) -> str:
+    """Return the name of the collective in which a rank waits, or waited until it timed out; "" if there is none."""
+    lost = report["state"] == "error" and (TIMEOUT.search(report["message"]) or BYSTANDER.search(report["message"]))
+    frames = report.get("frames") or [] if lost or report["state"] == "running" else []
+    return next((name for file, _, name in frames if os.path.basename(file) == C10D), "")
 
 
 def _doing(report: Report) -> str:
@@ -87,7 +176,7 @@ def _doing(report: Report) -> str:
             return f"timed out: it {_at(report)}."
         return f"failed, too: {_error(report)}"
     if report["state"] == "died":
-        return f"died, too (exit code {report['exitcode']})."
+        return f"died, too ({ended_by(report['exitcode'])})."
     return {"done": "had returned.", "silent": "did not answer."}.get(report["state"]) or f"{_at(report)}."
 
 
@@ -106,7 +195,21 @@ def _at(report: Report) -> str:
     return f"was in {name}, {place(file)} line {number}: {linecache.getline(file, number).strip()}"
 
 
-def traceback_lines(frames: Sequence[Frame]) -> list[str]:
+def error_lines(report: Report) -> list[str]:
+    """Return the lines of an error's traceback, with the errors that caused it before it, as Python shows them."""
+    lines: list[str] = []
+    for above in reversed(report.get("causes", ())):
+        word = "The above exception was the direct cause of" if above["direct"] else "During the handling of the above"
+        link = f"{word} the following exception:" if above["direct"] else f"{word} exception, another one occurred:"
+        lines += [*_one_error(above), "", link, ""]
+    return [*lines, *_one_error(report)]
+
+
+def _one_error(report: Report) -> list[str]:
+    return [*traceback_lines(report["frames"]), *f"{report['type']}: {report['message']}".splitlines()]
+
+
+def traceback_lines(frames: Iterable[Frame]) -> list[str]:
     """Return the lines of a traceback with the source of cells, which only the notebook's process has."""
     out = ["Traceback (most recent call last):"]
     for file, number, name in frames:

@@ -6,30 +6,39 @@ cell.
 """
 
 import contextlib
+import math
 import os
-import sys
 import threading
 import time
 import warnings
 import weakref
 from collections.abc import Callable, Generator
-from multiprocessing.connection import wait
 from typing import Any, NoReturn
-
-import cloudpickle
 
 from d2lite._checks import positive_int, positive_number
 from d2lite.devices import MAX_REPLICAS, num_cores, num_gpus
 from d2lite.events import Stopped, emit
 from d2lite.workers.failures import WorkersError, describe_failure
-from d2lite.workers.process import PING_S, Agent, RankProcess, end_all
+from d2lite.workers.functions import check_function, load_answer, pickled_job
+from d2lite.workers.interrupts import interrupts_held
+from d2lite.workers.output import Cell
+from d2lite.workers.pipe import pack
+from d2lite.workers.process import PING_S, RankProcess, end_all, start_ranks, wait
 
 __all__ = ["Workers", "WorkersError"]
 
-START_S = 60  # bounds the start: from the first process to all ranks in their group
+START_S = 60  # bounds the start, in which the ranks import PyTorch
+JOIN_S = 20  # bounds the time in which they form their group: it takes milliseconds unless somebody disturbs it
 LEAVE_S = 1.0  # bounds an orderly end, in which the ranks leave their group
 GRACE_S = 0.4  # bounds the wait for the reports of the other ranks after a first failure
 Message = tuple[str, int | None, Any]  # kind, rank, value
+
+
+class _Call:
+    """One call on the pool: its number, and how far it is."""
+
+    def __init__(self) -> None:
+        self.number, self.uses_ranks, self.done, self.stopped = 0, False, False, False
 
 
 class Workers:
@@ -37,7 +46,12 @@ class Workers:
 
     Use it as a context manager, or call `close()`. The ranks start at the first call, stay for later calls, and start
     again after a failure, an interrupt or `stop`. The backend is NCCL if each rank has a GPU of its own, else gloo with
-    one core per rank.
+    one thread per rank. Each call begins in the group, with torchrun's variables, even if the last one left the group.
+
+    A rank that does not answer for `timeout_s` is given up. One that uses its core in the meantime is at work, inside
+    one long call of C code: it has ten times as long. What the ranks start (forks, programs) ends with them. On a
+    shared server another user's program can connect to the ports that gloo opens on loopback, and disturb a group that
+    forms: gloo does not check who connects. The ranks then start again, once.
 
     Args:
         world_size: Number of ranks, from 1 to 64; a warning is given if it exceeds the number of CPU cores.
@@ -67,7 +81,11 @@ class Workers:
                 stacklevel=2,
             )
         self._ranks: list[RankProcess] = []
-        self._busy, self._stopping = threading.Lock(), False
+        self._cell = Cell()
+        self._call: _Call | None = None  # the one that has not ended
+        self._num_calls = 0
+        self._state = threading.Lock()  # guards the two above
+        self._pipes = threading.RLock()  # guards the ranks: nobody closes a pipe that another thread reads
         self._finalize = weakref.finalize(self, end_all, self._ranks)  # also when the interpreter ends
 
     def __enter__(self) -> "Workers":
@@ -79,8 +97,8 @@ class Workers:
     def run(self, fn: Callable[..., Any], *args: Any) -> list[Any]:
         """Call `fn(*args)` on every rank; return the results in rank order.
 
-        What a rank prints appears in the calling cell, as "[rank 0] ...". An interrupt ends the ranks; the next call
-        starts new ones.
+        What a rank and its child processes write appears in the calling cell, as "[rank 0] ...". An interrupt ends the
+        ranks; the next call starts new ones. Modules of your own that were edited are imported again.
 
         Args:
             fn: The function; it may be defined in a cell, and finds its rank with `dist.get_rank()`.
@@ -91,8 +109,8 @@ class Workers:
 
         Raises:
             WorkersError: If a rank fails, dies or does not answer; the message holds the rank at fault, its traceback,
-                and what the other ranks were doing.
-            TypeError: If fn is not callable, or fn or its arguments cannot be pickled.
+                and what the other ranks were doing. Also if a result exists in a rank only: the ranks stay then.
+            TypeError: If fn is no function, an async one or a generator function, or something cannot be pickled.
             RuntimeError: If another call on these workers has not ended yet.
             Stopped: If another thread calls `stop()` during the call.
 
@@ -108,13 +126,14 @@ class Workers:
             [1, 1]
         """
         results: list[Any] = []
-        with contextlib.closing(self._call(fn, args)) as messages:
+        check_function(fn, generator=False)
+        with contextlib.closing(self._messages(fn, args)) as messages:
             for kind, _, value in messages:
                 if kind == "event":
                     emit(value[0], **value[1])
                 elif kind == "results":
                     results = value
-        return results
+        return [load_answer(rank, result) for rank, result in enumerate(results)]
 
     def stream(self, fn: Callable[..., Any], *args: Any) -> Generator[tuple[int, Any], None, None]:
         """Call `fn(*args)`, a generator function, on every rank; yield its items while the ranks run.
@@ -129,6 +148,7 @@ class Workers:
             (rank, item) for each item that a rank yields: in order for each rank, in any order between ranks.
 
         Raises:
+            TypeError: If fn is no generator function, immediately.
             WorkersError, TypeError, RuntimeError, Stopped: As `run` does, when the loop begins or during it.
 
         Example:
@@ -140,113 +160,141 @@ class Workers:
             ...     sorted(workers.stream(count))
             [(0, 0), (0, 1), (0, 2), (1, 10), (1, 11), (1, 12)]
         """
-        with contextlib.closing(self._call(fn, args)) as messages:
+        check_function(fn, generator=True)
+        return self._items(fn, args)
+
+    def _items(self, fn: Callable[..., Any], args: tuple[Any, ...]) -> Generator[tuple[int, Any], None, None]:
+        with contextlib.closing(self._messages(fn, args)) as messages:
             for kind, rank, value in messages:
                 if kind == "item" and rank is not None:
-                    yield rank, value
+                    yield rank, load_answer(rank, value)
 
     def stop(self) -> None:
         """End the ranks immediately; a call that waits for them in another thread raises Stopped."""
-        self._stopping = True
+        with self._state:
+            if self._call is not None:
+                self._call.stopped = True
         for agent in {rank.agent for rank in list(self._ranks)}:
             agent.kill()
 
     def close(self) -> None:
-        """End the ranks and remove what they left behind; may be called twice."""
-        for rank in self._ranks:
-            rank.send(("job", None))
-        deadline = time.monotonic() + LEAVE_S
-        for rank in self._ranks:
-            rank.agent.exitcode(rank.rank, max(0.0, deadline - time.monotonic()))
-        self._finalize()
-        self._finalize = weakref.finalize(self, end_all, self._ranks)
+        """End the ranks and all that they have started, and remove what they left behind; may be called twice.
 
-    def _call(self, fn: Callable[..., Any], args: tuple[Any, ...]) -> Generator[Message, None, None]:
+        A call that waits for them in another thread raises Stopped.
+        """
+        with interrupts_held():
+            if self._call is not None:
+                self.stop()
+            with self._pipes:
+                leave, deadline = pack(("job", 0, None)), time.monotonic() + LEAVE_S
+                for rank in self._ranks:
+                    rank.pipe.send(leave)
+                for rank in self._ranks:
+                    rank.agent.exitcode(rank.rank, max(0.0, deadline - time.monotonic()))
+                self._finalize()
+                self._finalize = weakref.finalize(self, end_all, self._ranks)
+            self._call = None
+
+    def _messages(self, fn: Callable[..., Any], args: tuple[Any, ...]) -> Generator[Message, None, None]:
         """Yield ("item" | "event", rank, value) of one call on all ranks; at the end ("results", None, list)."""
-        if not callable(fn):
-            raise TypeError(f"fn: expected a function, got {type(fn).__name__}. Pass the function itself, uncalled.")
-        job = cloudpickle.dumps((fn, args))
-        if not self._busy.acquire(blocking=False):
-            raise RuntimeError(
-                "These workers are busy with another call: wait for it, stop() it, or make a second pool."
-            )
+        call = _Call()
         try:
-            self._stopping = False
-            if not self._ranks or not all(rank.alive() for rank in self._ranks):
-                self._start()
-            for rank in self._ranks:
-                rank.begin()
-                rank.send(("job", job))
-            yield from self._messages("result")
-        except BaseException:
-            end_all(self._ranks)
-            raise
+            try:
+                self._begin(call)
+                job = pack(("job", call.number, pickled_job(fn, args, self.world_size)))
+                call.uses_ranks = True
+                if not self._ranks or not all(rank.alive() for rank in self._ranks):
+                    self._start(call)
+                with self._held(call):
+                    for rank in self._ranks:
+                        rank.begin(call.number)
+                        rank.pipe.send(job)
+                yield from self._answers(call, "result")
+                call.done = True
+            finally:
+                self._end(call)
         finally:
-            self._busy.release()
+            self._end(call)  # a second interrupt may come just before the first `_end`
 
-    def _start(self) -> None:
-        end_all(self._ranks)
-        agent = Agent(self.world_size)
-        self._ranks.extend(RankProcess(rank, agent) for rank in range(self.world_size))
-        for rank in self._ranks:
-            rank.send(
-                {
-                    "rank": rank.rank,
-                    "world_size": self.world_size,
-                    "backend": self.backend,
-                    "timeout_s": self.timeout_s,
-                    "folder": str(agent.folder),
-                    "path": sys.path,
-                }
-            )
-        for _ in self._messages("ready", START_S):
-            pass
+    def _begin(self, call: _Call) -> None:
+        with self._state:
+            if self._call is not None:
+                raise RuntimeError(
+                    "These workers are busy with another call: wait for it, stop() it, or make a second pool."
+                )
+            self._num_calls += 1
+            self._call, call.number = call, self._num_calls
 
-    def _messages(self, last: str, limit_s: float | None = None) -> Generator[Message, None, None]:
+    def _end(self, call: _Call) -> None:
+        """End the ranks unless all have answered; the next call may begin. Does nothing the second time."""
+        with interrupts_held(), self._pipes:
+            if self._call is call:
+                if call.uses_ranks and not call.done:
+                    end_all(self._ranks)
+                self._call = None
+
+    def _start(self, call: _Call) -> None:
+        """Start the ranks, a second time if they cannot form their group: another process may have disturbed them."""
+        for last_try in (False, True):
+            with interrupts_held(), self._held(call):
+                end_all(self._ranks)
+                self._ranks.extend(start_ranks(self.world_size, self.backend, self.timeout_s))
+            try:
+                list(self._answers(call, "ready", START_S))
+                return
+            except WorkersError as error:
+                if last_try or any(report["state"] == "died" for report in error.reports.values()):
+                    raise
+
+    @contextlib.contextmanager
+    def _held(self, call: _Call) -> Generator[None, None, None]:
+        """Keep other threads from ending the ranks; raise Stopped if one has done so."""
+        with self._pipes:
+            if call.stopped:
+                raise Stopped
+            yield
+
+    def _answers(self, call: _Call, last: str, limit_s: float = math.inf) -> Generator[Message, None, None]:
         """Print or yield what the ranks send until each has sent its `last`; raise WorkersError if one cannot."""
-        began = time.monotonic()
-        results: dict[int, Any] = {}
+        limit_s += time.monotonic()
+        num_joining, results = 0, dict[int, Any]()
         while len(results) < self.world_size:
             waiting = [rank for rank in self._ranks if rank.rank not in results]
             emit("waiting")  # a panel's listener raises Stopped here
-            for rank in _ready(waiting, PING_S / 4):
-                kind, value = rank.receive()
+            with self._held(call):
+                received = [(r.rank, *message) for r in wait(waiting, PING_S / 4) for message in r.receive()]
+            for rank, kind, value in received:
                 if kind == last:
-                    results[rank.rank] = cloudpickle.loads(value) if value is not None else None
-                elif kind == "print":
-                    print(f"[rank {rank.rank}] {value}")
+                    results[rank] = value
+                elif kind == "joining":
+                    num_joining += 1
+                    limit_s = time.monotonic() + JOIN_S if num_joining == self.world_size else limit_s
+                elif kind in ("print", "bar"):
+                    self._cell.show(rank, kind, value)
                 elif kind in ("item", "event"):
-                    yield kind, rank.rank, cloudpickle.loads(value) if kind == "item" else value
+                    yield kind, rank, value
                 elif kind in ("error", "died"):
-                    self._fail()
-            if limit_s is None:
-                late = any(rank.silent_s() > self.timeout_s for rank in waiting)
-            else:  # the ranks start: they import torch before they can answer
-                late = time.monotonic() - began > limit_s
-            if late:
-                self._fail()
+                    self._fail(call)
+            with self._held(call):  # while the ranks start they cannot answer: they import PyTorch
+                late = last == "result" and any(rank.given_up(self.timeout_s) for rank in waiting)
+            if late or time.monotonic() > limit_s:
+                self._fail(call)
         yield "results", None, [results[rank] for rank in range(self.world_size)]
 
-    def _fail(self) -> NoReturn:
+    def _fail(self, call: _Call) -> NoReturn:
         """Collect what each rank was doing, end all ranks, and raise one error."""
-        for rank in self._ranks:
-            rank.request_frames()
-        deadline = time.monotonic() + GRACE_S
-        while (left := deadline - time.monotonic()) > 0:
-            running = [rank for rank in self._ranks if rank.report["state"] == "running"]
-            if not running:
-                break
-            for rank in _ready(running, left):
-                rank.receive()
-        reports = {rank.rank: rank.final_report() for rank in self._ranks}
-        end_all(self._ranks)
-        if self._stopping:
-            raise Stopped
+        with self._held(call):
+            for rank in self._ranks:
+                rank.request_frames()
+            deadline = time.monotonic() + GRACE_S
+            while (left := deadline - time.monotonic()) > 0:
+                running = [rank for rank in self._ranks if rank.report["state"] == "running"]
+                if not running:
+                    break
+                for rank in wait(running, left):
+                    rank.receive()
+            reports = {rank.rank: rank.final_report() for rank in self._ranks}
+            if call.stopped:  # in the meantime
+                raise Stopped
         at_fault, message = describe_failure(reports, self.timeout_s)
         raise WorkersError(message, at_fault, reports)
-
-
-def _ready(ranks: list[RankProcess], limit_s: float) -> list[RankProcess]:
-    """Return those of `ranks` that have sent a message or ended; wait up to `limit_s` for the first."""
-    ready = wait([rank.connection for rank in ranks], limit_s)
-    return [rank for rank in ranks if rank.connection in ready]

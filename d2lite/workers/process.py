@@ -1,148 +1,124 @@
-"""The notebook's side of its ranks: their parent (`d2lite.workers.agent`), their pipes, and the state of each."""
+"""The notebook's side of its ranks: the pipe to each, and its state in the current call."""
 
 import contextlib
 import os
-import subprocess
-import sys
+import select
 import time
-from multiprocessing.connection import Connection
+from collections.abc import Sequence
 from pathlib import Path
-from socket import socketpair
 from typing import Any
 
-from d2lite import _memory as memory
-from d2lite.devices import num_gpus
 from d2lite.workers.failures import Report
-from d2lite.workers.tempdir import make_tempdir, remove_tempdir
+from d2lite.workers.launch import Agent, import_path
+from d2lite.workers.pipe import pack
 
-__all__ = ["Agent", "RankProcess", "end_all"]
+__all__ = ["RankProcess", "end_all", "start_ranks", "wait"]
 
-AGENT = Path(__file__).with_name("agent.py")
-START = "fork" if sys.platform == "linux" else "spawn"
 PING_S = 1.0  # a rank that has sent nothing for so long is asked for its frames
-END_S = 5.0  # bounds the wait for the end of a killed process, which takes milliseconds
-
-
-class Agent:
-    """The process that starts `world_size` ranks, reports how they ended, and ends them; with the pool's folder.
-
-    `connections` are the pipes to the ranks. Raises OSError if no process or folder can be made.
-    """
-
-    def __init__(self, world_size: int) -> None:
-        memory.give_back()  # the ranks need it
-        self.tempdir = self.folder, _ = make_tempdir()
-        self.exitcodes: dict[int, int] = {}
-        pairs = [socketpair() for _ in range(world_size + 1)]
-        theirs = [their.fileno() for _, their in pairs]
-        try:
-            with open(self.folder / "agent.txt", "wb") as output:
-                self.process = subprocess.Popen(
-                    [sys.executable, AGENT, START, str(num_gpus()), str(theirs[0]), self.folder, *map(str, theirs[1:])],
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=output,
-                    pass_fds=theirs,
-                    env=_environment(),
-                )
-        except OSError:
-            for mine, _ in pairs:
-                mine.close()
-            remove_tempdir(*self.tempdir)
-            raise
-        finally:
-            for _, their in pairs:
-                their.close()
-        self.control, *self.connections = [Connection(mine.detach()) for mine, _ in pairs]
-
-    def exitcode(self, rank: int, limit_s: float = 0.0) -> int | None:
-        """Return the exit code of a rank, or None if it has not ended within `limit_s`.
-
-        All ranks end when the agent ends.
-        """
-        deadline = time.monotonic() + limit_s
-        while rank not in self.exitcodes:
-            try:
-                if not self.control.poll(max(0.0, deadline - time.monotonic())):
-                    return None
-                self.exitcodes.update([self.control.recv()])
-            except (EOFError, OSError):
-                return self.process.wait(END_S)
-        return self.exitcodes[rank]
-
-    def kill(self) -> None:
-        """End all ranks immediately."""
-        self.process.terminate()
-
-    def end(self) -> None:
-        """End all ranks, wait for them, close the pipes and remove the folder."""
-        self.kill()
-        try:
-            self.process.wait(END_S)
-        except subprocess.TimeoutExpired:  # it is stopped, and does not react
-            self.process.kill()
-            self.process.wait()
-        for connection in (self.control, *self.connections):
-            connection.close()
-        remove_tempdir(*self.tempdir)
+EXITCODE_S = 2.0  # bounds the wait for the exit code of a rank whose pipe is closed
+WORKING = 0.01  # share of a core: a rank that uses less does not work
+PATIENCE = 10  # a rank that works and does not answer is given up after so many time-outs
+FRAMES = pack(("frames", 0, None))
 
 
 class RankProcess:
     """One rank, as the notebook sees it: its pipe, and a report of its state in the current call."""
 
     def __init__(self, rank: int, agent: Agent) -> None:
-        self.rank, self.agent, self.connection = rank, agent, agent.connections[rank]
-        self.begin()
+        self.rank, self.agent, self.pipe = rank, agent, agent.pipes[rank]
+        self.pid: int | None = None
+        self.begin(0)
 
-    def begin(self) -> None:
-        """Forget the last call."""
+    def begin(self, call: int) -> None:
+        """Forget the last call; from now on a message counts only if it has the number `call`."""
+        self.call = call
         self.report: Report = {"state": "running"}
-        self.last_message_s = self.last_request_s = time.monotonic()
+        self.last_message_s = self.last_request_s = self.window_s = time.monotonic()
+        self.window_cpu_s = 0.0  # what the process had used when the window began
 
     def alive(self) -> bool:
-        """Return whether the process has not ended yet."""
-        return self.agent.exitcode(self.rank) is None
-
-    def send(self, message: Any) -> None:
-        """Send a message; if the rank is dead, the next `receive` finds that out."""
-        with contextlib.suppress(OSError):
-            self.connection.send(message)
+        """Return whether the process has not ended, and nobody is ending it."""
+        return not self.agent.killed and self.agent.exitcode(self.rank) is None
 
     def request_frames(self) -> None:
         """Ask for the frames of the main thread; the rank's receiving thread answers even during a collective."""
-        self.last_request_s = time.monotonic()
-        self.send(("frames", None))
+        self.last_request_s = self.window_s = time.monotonic()
+        self.window_cpu_s = self._cpu_s()
+        self.pipe.send(FRAMES)
 
-    def receive(self) -> tuple[str, Any]:
-        """Receive one message, update the report, and return the message as (kind, value)."""
-        try:
-            kind, value = self.connection.recv()
-        except (EOFError, OSError):
-            exitcode = self.agent.exitcode(self.rank, END_S)
+    def flush(self) -> None:
+        """Send more of what the pipe could not take at once; a rank that takes it is alive."""
+        if self.pipe.flush():
+            self.last_message_s = time.monotonic()
+
+    def receive(self) -> list[tuple[str, Any]]:
+        """Receive what has come, update the report, and return (kind, value) of each message of this call.
+
+        The last is ("died", None) if the process has ended: its exit code says so, or the end of its pipe.
+        """
+        ended = self.rank in self.agent.exitcodes  # before its last messages are read
+        received: list[tuple[str, Any]] = []
+        while True:
+            before = self.pipe.n_received
+            messages = self.pipe.receive()
+            received += [self._reported(kind, value) for call, kind, value in messages if call == self.call]
+            if self.pipe.n_received > before:
+                self.last_message_s = time.monotonic()
+            if not ended or self.pipe.n_received == before:
+                break
+        if (ended or self.pipe.closed) and self.report["state"] == "running":
+            exitcode = self.agent.exitcode(self.rank, EXITCODE_S)
             self.report = {"state": "died", "exitcode": exitcode, "output": self.output()}
-            return "died", None
-        self.last_message_s = time.monotonic()
-        if kind == "error":
+            received.append(("died", None))
+        return received
+
+    def _reported(self, kind: str, value: Any) -> tuple[str, Any]:
+        """Update the report with a message."""
+        if kind == "ready":
+            self.pid = value
+        elif kind == "error":
             self.report = {"state": "error", **value}
         elif kind == "result":
             self.report = {"state": "done"}
-        elif kind == "frames":
+        elif kind == "frames" and self.report["state"] == "running":  # else it came after an error, which has its own
             self.report["frames"] = value
         return kind, value
 
-    def silent_s(self) -> float:
-        """Return the seconds since an unanswered request, 0.0 if there is none; send a request when one is due."""
+    def given_up(self, timeout_s: float) -> bool:
+        """Return whether the rank has not answered for `timeout_s`, in which it did not work either.
+
+        A rank that uses its core may be inside one long call of C code, which lets no other thread run: it is given up
+        after `PATIENCE` time-outs. Sends a request when one is due.
+        """
         now = time.monotonic()
-        if self.last_message_s < self.last_request_s:
-            return now - self.last_request_s
-        if now - self.last_message_s > PING_S:
-            self.request_frames()
-        return 0.0
+        if self.last_message_s >= self.last_request_s:
+            if now - self.last_message_s > PING_S:
+                self.request_frames()
+            return False
+        if now - self.window_s <= timeout_s:
+            return False
+        if not self.works() or now - self.last_request_s > PATIENCE * timeout_s:
+            return True
+        self.window_s, self.window_cpu_s = now, self._cpu_s()
+        return False
+
+    def works(self) -> bool:
+        """Return whether the process has used its core since the last request, or in the last time-out."""
+        seconds = time.monotonic() - self.window_s
+        return self._cpu_s() - self.window_cpu_s > WORKING * seconds
+
+    def _cpu_s(self) -> float:
+        """Return the CPU time of the process in seconds; 0.0 where the system does not say (macOS)."""
+        try:
+            fields = Path(f"/proc/{self.pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+            return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")  # user and system, see proc(5)
+        except (OSError, IndexError, ValueError):
+            return 0.0
 
     def final_report(self) -> Report:
         """Return the report after a last request; a running rank that did not answer it is silent."""
         if self.report["state"] == "running" and self.last_message_s < self.last_request_s:
-            return {"state": "silent"}
+            return {"state": "silent", "works": self.works()}
         return self.report
 
     def output(self) -> str:
@@ -154,17 +130,31 @@ class RankProcess:
         return ""
 
 
-def _environment() -> dict[str, str]:
-    """Return the ranks' environment: the notebook's modules can be imported, one thread, and only loopback is used."""
-    loopback = "lo0" if sys.platform == "darwin" else "lo"
-    return {
-        **os.environ,
-        **memory.tunables(),
-        "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
-        "OMP_NUM_THREADS": "1",
-        "GLOO_SOCKET_IFNAME": loopback,
-        "NCCL_SOCKET_IFNAME": loopback,
-    }
+def wait(ranks: Sequence[RankProcess], limit_s: float) -> list[RankProcess]:
+    """Send what is unsent, and return those of `ranks` that have sent something or ended; wait up to `limit_s`."""
+    if not ranks:
+        return []
+    agent, poll = ranks[0].agent, select.poll()
+    poll.register(agent.control, select.POLLIN)
+    for rank in ranks:
+        poll.register(rank.pipe, select.POLLIN | (select.POLLOUT if rank.pipe.unsent else 0))
+    events = dict(poll.poll(1000 * limit_s))
+    if agent.control.fileno() in events:
+        agent.read_exitcodes()
+    for rank in ranks:
+        if rank.pipe.unsent:
+            rank.flush()
+    return [r for r in ranks if events.get(r.pipe.fileno(), 0) & ~select.POLLOUT or r.rank in agent.exitcodes]
+
+
+def start_ranks(world_size: int, backend: str, timeout_s: float) -> list[RankProcess]:
+    """Start an agent and its ranks, and tell each what its group is; raise OSError if there is no room for them."""
+    agent = Agent(world_size)
+    ranks = [RankProcess(rank, agent) for rank in range(world_size)]
+    settings = {"world_size": world_size, "backend": backend, "timeout_s": timeout_s, "folder": str(agent.folder)}
+    for rank in ranks:
+        rank.pipe.send(pack({"rank": rank.rank, "path": import_path(), **settings}))
+    return ranks
 
 
 def end_all(ranks: list[RankProcess]) -> None:

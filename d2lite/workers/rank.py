@@ -4,32 +4,34 @@ The main thread computes. A second thread receives the parent's messages, so tha
 still report its frames, and ends immediately when its parent is gone. A rank reads nothing but its inherited pipe.
 """
 
-import contextlib
-import datetime
 import inspect
-import io
+import logging
 import os
 import queue
 import resource
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Generator, Iterable
-from multiprocessing.connection import Connection
 from typing import Any
 
 import cloudpickle
-import torch
-import torch.distributed as dist
 
+from d2lite._text import text_of
 from d2lite.events import listening
-from d2lite.workers.batch_mode import use_batch_mode
 from d2lite.workers.failures import Frame, Report
+from d2lite.workers.group import PoolGroup
+from d2lite.workers.output import Output
+from d2lite.workers.own_modules import OwnModules
+from d2lite.workers.pipe import RankEnd
 
-__all__ = ["main"]
+__all__ = ["error_report", "main"]
 
-Jobs = queue.SimpleQueue[bytes | None]
+FRAMES, CAUSES = 10_000, 10  # the most that a report contains
+Jobs = queue.SimpleQueue[tuple[int, bytes | None]]  # the number of the call, and what to run
+Answer = tuple[str, Any]  # kind, payload
 
 
 def main(pipe: int) -> None:
@@ -37,79 +39,58 @@ def main(pipe: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # only the notebook handles an interrupt of the notebook
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # an abort in C++ leaves no core file in the learner's folder
-    link = _Link(Connection(pipe))
-    settings = link.connection.recv()
-    sys.path[:] = settings["path"]
+    # torch.compile tells of a missing triton, which matters on GPUs alone; builds for CPUs lack it
+    logging.getLogger("torch.utils.flop_counter").setLevel(logging.ERROR)
+    link = _Link(pipe)
+    settings = link.pipe.receive()
+    link.rank = settings["rank"]
+    sys.path[:] = settings.pop("path")
     jobs: Jobs = queue.SimpleQueue()
     threading.Thread(target=_receive, args=(link, jobs), name="receiver", daemon=True).start()
+    link.send("joining")
     try:
-        _join_group(settings)
+        group = PoolGroup(**settings)
     except Exception as error:
         link.send("error", error_report(error))
         os._exit(1)
-    link.send("ready")
-    while (job := jobs.get()) is not None:
-        _run(job, link)
-    dist.destroy_process_group()
+    output = Output(link.send, open(os.path.join(group.folder, f"rank-{group.rank}.txt"), "rb"))
+    os.register_at_fork(after_in_child=output.leave_to_child)
+    modules, me = OwnModules(), os.getpid()
+    link.send("ready", me)
+    while (job := jobs.get())[1] is not None:
+        link.call, began_ns = job[0], time.time_ns()
+        output.begin()
+        modules.forget_changed()
+        answer = _run(job[1], link, group)
+        if os.getpid() != me:  # the function forked, and this is the child: it is no rank
+            os._exit(0)
+        output.end()
+        modules.note(began_ns)
+        group.end()
+        link.send(*answer)
+    group.leave()
     os._exit(0)  # no interpreter shutdown: threads of torch may still run
 
 
 class _Link:
-    """The pipe to the parent, for both threads of a rank."""
+    """The pipe to the parent, for all threads of a rank; `call` is the number that goes with each message."""
 
-    def __init__(self, connection: Connection) -> None:
-        self.connection, self.lock = connection, threading.Lock()
+    def __init__(self, pipe: int) -> None:
+        self.pipe, self.call, self.rank = RankEnd(pipe), 0, 0
 
     def send(self, kind: str, payload: Any = None) -> None:
-        with self.lock:
-            self.connection.send((kind, payload))
-
-
-class _Printer(io.TextIOBase):
-    """A stream that sends what the rank prints to the calling cell, line by line."""
-
-    def __init__(self, link: _Link) -> None:
-        self.link, self.rest = link, ""
-
-    def write(self, text: str) -> int:
-        lines = (self.rest + text).split("\n")
-        self.rest = lines.pop()
-        for line in lines:
-            self.link.send("print", line)
-        return len(text)
-
-    def end(self) -> None:
-        if self.rest:
-            self.write("\n")
-
-
-def _join_group(settings: dict[str, Any]) -> None:
-    torch.set_num_threads(1)  # one core per rank
-    device_id = None
-    if settings["backend"] == "nccl":
-        device_id = torch.device("cuda", settings["rank"])
-        torch.cuda.set_device(device_id)
-    else:
-        use_batch_mode()
-    dist.init_process_group(
-        settings["backend"],
-        init_method=f"file://{settings['folder']}/store",
-        rank=settings["rank"],
-        world_size=settings["world_size"],
-        timeout=datetime.timedelta(seconds=settings["timeout_s"]),
-        device_id=device_id,
-    )
+        self.pipe.send((self.call, kind, payload))
 
 
 def _receive(link: _Link, jobs: Jobs) -> None:
     """Pass jobs to the main thread, and answer requests for its frames; exit when the notebook is gone."""
     try:
         while True:
-            kind, payload = link.connection.recv()
+            kind, call, payload = link.pipe.receive()
             if kind == "frames":
                 link.send("frames", _main_thread_frames())
             else:
-                jobs.put(payload)
+                jobs.put((call, payload))
     except (EOFError, OSError):
         os._exit(1)
 
@@ -122,20 +103,18 @@ def _main_thread_frames() -> list[Frame]:
     return _as_tuples(stack[begin:])
 
 
-def _run(job: bytes, link: _Link) -> None:
-    printer = _Printer(link)
+def _run(job: bytes, link: _Link, group: PoolGroup) -> Answer:
+    """Run a job; return ("result", its pickled result) or ("error", the report)."""
     try:
-        with contextlib.redirect_stdout(printer), contextlib.redirect_stderr(printer):
-            fn, args = cloudpickle.loads(job)
-            with listening(lambda event, **facts: _forward_event(link, event, facts)):
-                result = fn(*args)
-                if inspect.isgenerator(result):
-                    result = _stream(result, link)
-            printer.end()
-            link.send("result", cloudpickle.dumps(result))
+        group.begin(link.call)
+        fn, args = cloudpickle.loads(job)
+        with listening(lambda event, **facts: _forward_event(link, event, facts)):
+            result = fn(*args)
+            if inspect.isgenerator(result):
+                result = _stream(result, link)
+        return "result", cloudpickle.dumps(result)
     except BaseException as error:
-        printer.end()
-        link.send("error", error_report(error))
+        return "error", error_report(error)
 
 
 def _forward_event(link: _Link, event: str, facts: dict[str, Any]) -> None:
@@ -144,8 +123,8 @@ def _forward_event(link: _Link, event: str, facts: dict[str, Any]) -> None:
     An event that was emitted with `each_rank=True` is sent by every rank, with its `rank`.
     """
     if facts.pop("each_rank", False):
-        facts["rank"] = dist.get_rank()
-    elif dist.get_rank() != 0 or event == "run":
+        facts["rank"] = link.rank
+    elif link.rank != 0 or event == "run":
         return
     link.send("event", (event, facts))
 
@@ -160,9 +139,28 @@ def _stream(items: Generator[Any, Any, Any], link: _Link) -> Any:
 
 
 def error_report(error: BaseException) -> Report:
-    """Return an error as plain data: the name of its type, its message, its frames."""
-    frames = _as_tuples(traceback.extract_tb(error.__traceback__))
-    return {"type": type(error).__name__, "message": str(error), "frames": frames}
+    """Return an error as plain data: the name of its type, its message, its frames, and the same of its causes.
+
+    "causes" begins with the nearest; its "direct" says whether it is a `__cause__` or a `__context__`. Nothing of the
+    error itself reaches the notebook, and what its class does when it is asked for a text cannot spoil the report.
+    """
+    report, seen = _one_report(error), {id(error)}
+    causes: list[Report] = []
+    while len(causes) < CAUSES:
+        direct = error.__cause__ is not None
+        above = error.__cause__ if direct or error.__suppress_context__ else error.__context__
+        if above is None or id(above) in seen:
+            break
+        seen.add(id(above))
+        causes.append({**_one_report(above), "direct": direct})
+        error = above
+    return {**report, "causes": causes}
+
+
+def _one_report(error: BaseException) -> Report:
+    message = "\n".join([text_of(error), *map(text_of, getattr(error, "__notes__", ()))])
+    frames = _as_tuples(traceback.extract_tb(error.__traceback__))[-FRAMES:]
+    return {"type": text_of(type(error).__name__), "message": message, "frames": frames}
 
 
 def _as_tuples(frames: Iterable[traceback.FrameSummary]) -> list[Frame]:

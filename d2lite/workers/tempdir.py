@@ -8,11 +8,13 @@ import contextlib
 import os
 import shutil
 import tempfile
+import time
 from pathlib import Path
 
 __all__ = ["make_tempdir", "remove_tempdir", "sweep_tempdirs"]
 
 PREFIX = "d2lite-workers-"
+HALF_MADE_S = 60  # a folder without an owner's file is that old: its maker was killed before the file had its name
 
 
 def make_tempdir() -> tuple[Path, int]:
@@ -35,6 +37,10 @@ def sweep_tempdirs() -> None:
     """Remove the folders of owners that were killed together with their ranks."""
     for path in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
         with contextlib.suppress(OSError):  # it has an owner, or is gone already
+            if not (path / "owner").exists():
+                if time.time() - path.lstat().st_mtime > HALF_MADE_S:
+                    shutil.rmtree(path, ignore_errors=True)
+                continue
             descriptor = os.open(path / "owner", os.O_RDWR)
             try:
                 _lock(descriptor)

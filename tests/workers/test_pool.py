@@ -20,8 +20,8 @@ from benchmarks.leaks import of_a_pool
 from d2lite.devices import num_gpus
 from d2lite.events import Stopped, emit
 from d2lite.widgets.panel import Panel
+from d2lite.workers import launch
 from d2lite.workers import pool as module
-from d2lite.workers import process as rank_process
 from d2lite.workers import rank as in_a_rank
 from d2lite.workers.failures import describe_failure
 from d2lite.workers.pool import Workers, WorkersError
@@ -286,9 +286,9 @@ def test_nothing_is_left_behind_after_close():
 def test_nothing_is_left_behind_when_the_parent_is_killed(state, start):
     code = f"""
         import os, signal, sys, time
-        from d2lite.workers import process as rank_process
+        from d2lite.workers import launch
         from d2lite.workers.pool import Workers
-        rank_process.START = {start!r}
+        launch.START = {start!r}
         pool = Workers(2)
         agent = pool.run(os.getpid) and pool._ranks[0].agent
         pids = [agent.process.pid, *pool.run(os.getpid)]
@@ -368,7 +368,7 @@ def test_forked_ranks_draw_numbers_of_their_own(pool):
 
 
 def test_ranks_that_are_not_forked_do_the_same(monkeypatch):
-    monkeypatch.setattr(rank_process, "START", "spawn")
+    monkeypatch.setattr(launch, "START", "spawn")
     before = ours()
     with Workers(2, timeout_s=5) as fresh:
         assert fresh.run(add_ranks, 10) == [(0, 13.0), (1, 13.0)]
@@ -394,7 +394,7 @@ def test_the_ranks_end_with_an_agent_that_is_killed(sent):
 
 
 def test_an_agent_that_is_stopped_is_not_waited_for(monkeypatch):
-    monkeypatch.setattr(rank_process, "END_S", 0.5)
+    monkeypatch.setattr(launch, "END_S", 0.5)
     before = ours()
     fresh = Workers(1)
     fresh.run(add_ranks, 0)
@@ -414,7 +414,7 @@ def test_a_machine_without_room_for_another_process_raises_and_leaves_nothing(mo
 
     fresh = Workers(1)
     with monkeypatch.context() as patch:
-        patch.setattr(rank_process.subprocess, "Popen", full)
+        patch.setattr(launch.subprocess, "Popen", full)
         with pytest.raises(BlockingIOError):
             fresh.run(add_ranks, 0)
     assert ours() == before

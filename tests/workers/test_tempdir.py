@@ -42,3 +42,7 @@ def test_folders_that_are_not_ours_are_left_alone(tmp_path):
     half_made.mkdir(), other.mkdir()  # the first: another pool is about to lock it
     tempdir.sweep_tempdirs()
     assert half_made.exists() and other.exists()
+    os.utime(half_made, (1, 1))  # nobody is about to lock it any more
+    os.utime(other, (1, 1))
+    tempdir.sweep_tempdirs()
+    assert not half_made.exists() and other.exists()

@@ -1,0 +1,146 @@
+"""The notebook's side of `d2lite.workers.agent`: it starts the agent, learns how the ranks ended, and ends them."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+import weakref
+from multiprocessing.connection import Connection
+from pathlib import Path
+from socket import socketpair
+
+from d2lite import _memory as memory
+from d2lite.devices import num_gpus
+from d2lite.workers.pipe import NotebookEnd
+from d2lite.workers.tempdir import make_tempdir, remove_tempdir
+
+__all__ = ["Agent", "import_path"]
+
+AGENT = Path(__file__).with_name("agent.py")
+START = "fork" if sys.platform == "linux" else "spawn"
+END_S = 5.0  # bounds the wait for the end of a killed process, which takes milliseconds
+EXITCODE_S = 2.0  # bounds the wait for the exit code of an agent whose pipe is closed
+
+
+class Agent:
+    """The process that starts `world_size` ranks, reports how they ended, and ends them; with the pool's folder.
+
+    `pipes` are the notebook's ends of the pipes to the ranks. A process that the notebook forks has no part in them: it
+    may end in any way. Raises OSError if no process or folder can be made.
+    """
+
+    def __init__(self, world_size: int) -> None:
+        memory.give_back()  # the ranks need it
+        self.owner, self.killed = os.getpid(), False
+        self.tempdir = self.folder, _ = make_tempdir()
+        self.exitcodes: dict[int, int] = {}
+        pairs = []
+        try:
+            for _ in range(world_size + 1):
+                pairs.append(socketpair())
+            theirs = [their.fileno() for _, their in pairs]
+            with open(self.folder / "agent.txt", "wb") as output:
+                self.process = subprocess.Popen(
+                    [sys.executable, AGENT, START, str(num_gpus()), str(theirs[0]), self.folder, *map(str, theirs[1:])],
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    pass_fds=theirs,
+                    env=_environment(),
+                    start_new_session=True,  # what ends or stops the notebook's process group leaves time to clean up
+                )
+        except BaseException:
+            for mine, _ in pairs:
+                mine.close()
+            remove_tempdir(*self.tempdir)
+            raise
+        finally:
+            for _, their in pairs:
+                their.close()
+        self.control = Connection(pairs[0][0].detach())
+        self.pipes = [NotebookEnd(mine) for mine, _ in pairs[1:]]
+        _agents.add(self)
+
+    def read_exitcodes(self, limit_s: float = 0.0) -> None:
+        """Receive the exit codes that have come; wait up to `limit_s` for the first.
+
+        All ranks end when the agent ends.
+        """
+        try:
+            while self.control.poll(limit_s):
+                self.exitcodes.update([self.control.recv()])
+                limit_s = 0.0
+        except (EOFError, OSError):
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                code = self.process.wait(EXITCODE_S) or -signal.SIGKILL  # 0: the notebook ignores SIGCHLD
+                self.exitcodes = {**dict.fromkeys(range(len(self.pipes)), code), **self.exitcodes}
+
+    def exitcode(self, rank: int, limit_s: float = 0.0) -> int | None:
+        """Return the exit code of a rank; None if it has not ended within `limit_s`, or the agent does not say."""
+        deadline = time.monotonic() + limit_s
+        while rank not in self.exitcodes:
+            self.read_exitcodes(max(0.0, deadline - time.monotonic()))
+            if time.monotonic() >= deadline:
+                break
+        return self.exitcodes.get(rank)
+
+    def kill(self) -> None:
+        """End all ranks immediately."""
+        self.killed = True
+        if self.owner == os.getpid():
+            self.process.terminate()
+            self.process.send_signal(signal.SIGCONT)  # if it is stopped
+
+    def end(self) -> None:
+        """End all ranks and what they have started, wait for them, close the pipes and remove the folder."""
+        if self.owner != os.getpid():
+            return
+        self.kill()
+        try:
+            self.process.wait(END_S)
+        except subprocess.TimeoutExpired:  # it does not react: it is stopped for good, or cannot be scheduled
+            self.process.kill()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(END_S)
+        self.close()
+        remove_tempdir(*self.tempdir)
+
+    def close(self) -> None:
+        """Close the pipes."""
+        self.control.close()
+        for pipe in self.pipes:
+            pipe.close()
+
+
+_agents: weakref.WeakSet[Agent] = weakref.WeakSet()
+
+
+def _leave_to_the_parent() -> None:
+    """Give up all agents, in a fork of the notebook: they end with the notebook, and not with its fork."""
+    for agent in list(_agents):
+        agent.close()
+        os.close(agent.tempdir[1])
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_leave_to_the_parent)
+
+
+def _environment() -> dict[str, str]:
+    """Return the ranks' environment: the notebook's modules can be imported, one thread, and only loopback is used."""
+    loopback = "lo0" if sys.platform == "darwin" else "lo"
+    return {
+        **os.environ,
+        **memory.tunables(),
+        "PYTHONPATH": os.pathsep.join(p for p in import_path() if p),
+        "OMP_NUM_THREADS": "1",
+        "GLOO_SOCKET_IFNAME": loopback,
+        "NCCL_SOCKET_IFNAME": loopback,
+    }
+
+
+def import_path() -> list[str]:
+    """Return what Python looks at of the notebook's `sys.path`: it skips what is no text, as a Path."""
+    return [p for p in sys.path if isinstance(p, str) and "\0" not in p]

@@ -1,0 +1,107 @@
+"""What a rank writes, line by line for the calling cell: by Python's streams, by C code and by child processes."""
+
+import codecs
+import io
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, BinaryIO
+
+__all__ = ["Cell", "Output"]
+
+POLL_S = 0.1  # between two looks at the file; also the shortest time between two states of a progress bar
+
+
+class Output(io.TextIOBase):
+    """A stream that passes complete lines to `send("print", line)`, and a progress bar's states to `send("bar", line)`.
+
+    `file` is what descriptors 1 and 2 of the process write to. During a call its growth is passed on too, in order with
+    what the stream was given before and after. What a carriage return overwrites is left out.
+    """
+
+    encoding = "utf-8"
+
+    def __init__(self, send: Callable[[str, str], None], file: BinaryIO) -> None:
+        self._send, self._file = send, file
+        self._rest: list[str] = []  # the parts of the line that has not ended
+        self._bar_s = 0.0  # when a bar's state was sent last
+        self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
+        self._lock, self._in_call, self._in_child = threading.RLock(), threading.Event(), False
+        self.buffer: Any = open(1, "wb", buffering=0, closefd=False)  # for sys.stdout.buffer.write
+        threading.Thread(target=self._watch, name="output", daemon=True).start()
+
+    def begin(self) -> None:
+        """Begin a call: become `sys.stdout` and `sys.stderr`."""
+        sys.stdout = sys.stderr = self
+        self._in_call.set()
+
+    def end(self) -> None:
+        """End a call: send all that is left."""
+        self._in_call.clear()
+        with self._lock:
+            self._read_file()
+            if _visible(self._rest).strip():
+                self._take("\n")
+            self._rest = []
+
+    def write(self, text: str) -> int:
+        if self._in_child:
+            self.buffer.write(text.encode(errors="backslashreplace"))
+            return len(text)
+        with self._lock:
+            self._read_file()
+            self._take(text)
+        return len(text)
+
+    def leave_to_child(self) -> None:
+        """In a process that the rank has forked: write to descriptor 1, as other child processes do."""
+        self._in_child = True
+
+    def writable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return 1  # subprocess.run(..., stdout=sys.stdout)
+
+    def _watch(self) -> None:
+        while self._in_call.wait():
+            with self._lock:
+                self._read_file()
+            time.sleep(POLL_S)
+
+    def _read_file(self) -> None:
+        if data := self._file.read():
+            self._take(self._decode(data))
+
+    def _take(self, text: str) -> None:
+        *lines, rest = text.split("\n")
+        for line in lines:
+            self._rest.append(line)
+            self._send("print", _visible(self._rest))
+            self._rest = []
+        self._rest.append(rest)
+        if "\r" in rest:
+            state = _visible(self._rest)
+            self._rest = [state, "\r"] if rest.endswith("\r") else [state]
+            if time.monotonic() - self._bar_s >= POLL_S:
+                self._send("bar", state)
+                self._bar_s = time.monotonic()
+
+
+def _visible(parts: list[str]) -> str:
+    """Return what a terminal shows of a line: what follows its last carriage return."""
+    return "".join(parts).rstrip("\r").rpartition("\r")[2]
+
+
+class Cell:
+    """How the calling cell shows what the ranks write: a line for each, and the bars of all ranks in one line."""
+
+    def __init__(self) -> None:
+        self._width = 0  # of the bar that the next line overwrites
+
+    def show(self, rank: int, kind: str, text: str) -> None:
+        """Print a line ("print") of a rank, or the state of its progress bar ("bar")."""
+        line = f"[rank {rank}] {text}"
+        print(line.ljust(self._width), end="\r" if kind == "bar" else "\n", flush=kind == "bar")
+        self._width = len(line) if kind == "bar" else 0

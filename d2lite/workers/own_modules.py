@@ -1,0 +1,60 @@
+"""Modules of the learner's own that were edited since a rank imported them: the rank imports them again."""
+
+import importlib
+import os
+import sys
+import sysconfig
+from pathlib import Path
+
+__all__ = ["OwnModules"]
+
+PACKAGE = str(Path(__file__).parents[1]) + os.sep
+STDLIB = os.path.join(sysconfig.get_path("stdlib"), "")
+INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+State = tuple[int, int]  # time of the last change in ns, size in bytes
+
+
+class OwnModules:
+    """The imported modules that are neither installed nor part of Python or of this package, and their files' states.
+
+    If one of the files has changed, all of these modules are imported again when they are used next: another one may
+    have taken something from it with `from module import name`. What they kept in their variables is lost.
+    """
+
+    def __init__(self) -> None:
+        self._looked_at: set[str] = set()
+        self._files: dict[str, tuple[str, State | None]] = {}  # of each own module
+        self.note(0)
+
+    def note(self, since_ns: int) -> None:
+        """Note the modules that were imported since `since_ns` (time.time_ns): between `forget_changed` and this call.
+
+        A file that was written after that counts as changed: which version was imported is not known.
+        """
+        for name in [name for name in list(sys.modules) if name not in self._looked_at]:
+            self._looked_at.add(name)
+            file = getattr(sys.modules[name], "__file__", None)
+            if name != "__main__" and isinstance(file, str) and _is_own(file):
+                state = _state(file)
+                self._files[name] = file, None if state and since_ns and state[0] > since_ns else state
+
+    def forget_changed(self) -> None:
+        """Forget all own modules if the file of one has changed."""
+        if any(_state(file) != state for file, state in self._files.values()):
+            for name in self._files:
+                sys.modules.pop(name, None)
+            self._looked_at -= self._files.keys()
+            self._files.clear()
+            importlib.invalidate_caches()
+
+
+def _is_own(file: str) -> bool:
+    return not file.startswith((PACKAGE, STDLIB)) and not any(part in file for part in INSTALLED)
+
+
+def _state(file: str) -> State | None:
+    try:
+        found = os.stat(file)
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size

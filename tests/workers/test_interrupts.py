@@ -1,0 +1,112 @@
+"""Interrupts at any moment: KeyboardInterrupt comes out, and nothing stays behind."""
+
+import os
+import random
+import signal
+import threading
+import time
+
+import pytest
+
+from benchmarks.leaks import count, interrupt_at_random
+from d2lite.workers import launch
+from d2lite.workers.interrupts import interrupts_held
+from d2lite.workers.pool import Workers
+
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="Workers needs Linux or macOS")
+KINDS = ("children", "sockets", "open files", "threads", "folders", "zombies")
+GONE_S = 5
+
+
+@pytest.fixture(autouse=True)
+def interrupts_raise():
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, handler)
+
+
+def left_over(before):
+    deadline = time.monotonic() + GONE_S
+    while (left := {k: (before[k], n) for k, n in count().items() if k in KINDS and n > before[k]}) and (
+        time.monotonic() < deadline
+    ):
+        time.sleep(0.1)
+    return left
+
+
+def test_an_interrupt_is_held_until_the_block_ends():
+    done = []
+    with pytest.raises(KeyboardInterrupt):
+        with interrupts_held():
+            for _ in range(3):
+                signal.raise_signal(signal.SIGINT)
+            done.append("the block")
+    assert done == ["the block"] and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_an_error_in_the_block_and_no_interrupt():
+    with pytest.raises(ZeroDivisionError):
+        with interrupts_held():
+            1 / 0  # noqa: B018
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_interrupts_that_are_ignored_and_other_threads_are_left_alone():
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with interrupts_held():
+        signal.raise_signal(signal.SIGINT)
+    seen = []
+
+    def hold():
+        with interrupts_held():
+            seen.append(signal.getsignal(signal.SIGINT))
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    thread.join()
+    assert seen == [signal.SIG_IGN]
+
+
+@pytest.mark.parametrize("step", ["make_tempdir", "socketpair", "_environment", "NotebookEnd"])
+def test_an_interrupt_at_each_step_of_a_start_leaves_nothing(monkeypatch, step):
+    Workers(1).close()
+    before = count()
+
+    def interrupted(*args):
+        signal.raise_signal(signal.SIGINT)
+        return original(*args)
+
+    original = getattr(launch, step)
+    workers = Workers(1)
+    with monkeypatch.context() as patch:
+        patch.setattr(launch, step, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            workers.run(time.sleep, 60)
+    assert left_over(before) == {}
+
+
+def test_a_second_interrupt_while_the_first_ends_the_ranks_leaves_nothing(monkeypatch):
+    workers = Workers(1)
+    before = count()
+    workers.run(len, "warm up")
+    kill = launch.Agent.kill
+
+    def interrupted(agent):
+        signal.raise_signal(signal.SIGINT)
+        kill(agent)
+
+    monkeypatch.setattr(launch.Agent, "kill", interrupted)
+    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        workers.run(time.sleep, 60)
+    assert left_over(before) == {}
+
+
+@pytest.mark.parametrize(("moment", "times"), [("first 30 ms", 20), ("call", 1), ("end", 1)])
+def test_interrupts_at_random_moments_leave_nothing(moment, times):
+    draw = random.Random(int(os.environ.get("D2LITE_SEED", "0")))
+    interrupt_at_random(draw, moment)  # the first one loads modules and opens what stays open
+    before = count()
+    for _ in range(int(os.environ.get("D2LITE_INTERRUPTS", times))):
+        assert interrupt_at_random(draw, moment) in (1, 2)
+    assert left_over(before) == {}
