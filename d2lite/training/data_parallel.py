@@ -7,12 +7,13 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
+from torch.nn.utils import parametrize
 
 from d2lite.parallel import check_devices, in_replica, one_intra_op_thread, parallel_apply
 from d2lite.training.isolated import Graph, isolate, leaves_of, no_saved_tensors_hooks
 from d2lite.training.nested import map_tensors, tensors_in
 from d2lite.training.replicas import Replica, keep_attributes, make_replica
-from d2lite.training.sharding import gather, scatter
+from d2lite.training.sharding import gather
 
 __all__ = ["DataParallel", "wrap"]
 
@@ -49,17 +50,20 @@ class DataParallel(nn.Module):
 
     As in nn.DataParallel, the parameters live on the first device, are copied to the others at every forward pass,
     and their gradients are summed on the first device. The replicas are made from the module as it is at that moment.
-    Gradients reach the parameters through autograd: hooks on parameters run once, with the sum.
+    Gradients reach the parameters through autograd: hooks on parameters run once, with the sum. A minibatch with fewer
+    examples than devices uses fewer devices.
 
-    Four things differ from the module alone:
+    These differ from the module alone:
 
-    - Batch normalisation uses the statistics of each shard, and keeps the running ones of the first.
+    - What mixes examples sees one shard only. Batch normalisation uses the statistics of each shard, and keeps the
+      running ones of the first.
     - Dropout draws from one generator, in the order in which the threads reach it. The masks differ from run to run.
+      `torch.utils.checkpoint` with dropout inside the module restores this generator while other replicas draw from
+      it, and gives wrong gradients; around DataParallel it is right, and saves no memory.
     - Hooks on modules run once per replica, with its shard.
-    - Of what a forward pass sets on its modules, the numbers, texts and tensors without a graph of the first replica
-      are kept.
-
-    A minibatch with fewer examples than devices uses fewer devices.
+    - What a forward pass sets on its modules, or writes into buffers and parameters, is that of the first replica.
+      Lists and other objects that it changes are shared by all replicas.
+    - Tensors are split along their first dimension. Other arguments, such as lists of numbers, go to each replica.
 
     Args:
         module: takes and returns tensors [b, ...], alone or in tuples, lists, dicts and dataclasses; it is moved to
@@ -70,7 +74,8 @@ class DataParallel(nn.Module):
         ValueError: if there are no devices; in a forward pass, if tensors differ in the number of examples, or if the
             module does not return one row per example.
         TypeError: if `module` is not an nn.Module, or is compiled by TorchScript, or `devices` is a single device.
-        RuntimeError: in a forward pass, if a replica fails, or a layer has not been initialised yet.
+        RuntimeError: in a forward pass, if a replica fails, or makes layers or parameters, or a layer is lazy still; in
+            a backward pass, if a loss depends on a tensor that left a replica in another way than as an output.
 
     Example:
         >>> from d2lite import try_gpus
@@ -106,6 +111,8 @@ class DataParallel(nn.Module):
         return [replica.module for replica in self._replicate(self.devices)]
 
     def _replicate(self, devices: Sequence[torch.device]) -> list[Replica]:
+        if parametrize._cache_enabled:  # its cache is kept by module, and replicas are new modules in every pass
+            raise RuntimeError("DataParallel: expected no parametrize.cached() around it, got one. Leave it out.")
         if any(map(is_lazy, [*self.module.parameters(), *self.module.buffers()])):
             raise RuntimeError(
                 "module: expected initialised layers, got lazy ones. Call the module once, before it is wrapped."
@@ -119,8 +126,8 @@ def _num_examples(call: Call) -> int | None:
     lengths = {len(tensor) for tensor in tensors_in(*call) if tensor.dim()}
     if len(lengths) > 1:
         raise ValueError(
-            f"arguments: expected tensors [b, ...] with one b, got {sorted(lengths)} examples. What all replicas use "
-            "together belongs to the module: register_buffer(name, tensor)."
+            f"arguments: expected tensors [b, ...] with one b, got {sorted(lengths)} examples. Put the examples first "
+            "(a recurrent state as [b, layers, h]); what all replicas use belongs to the module (register_buffer)."
         )
     return lengths.pop() if lengths else None
 
@@ -129,7 +136,7 @@ def _scatter(call: Call, devices: Sequence[torch.device]) -> list[Call]:
     """Return the arguments of each device's call: its slices of the tensors, and everything else as it is."""
 
     def slice_of(tensor: torch.Tensor, i: int) -> torch.Tensor:
-        return scatter(tensor, devices)[i] if tensor.dim() else tensor.to(devices[i])
+        return (tensor.tensor_split(len(devices))[i] if tensor.dim() else tensor).to(devices[i])
 
     return [map_tensors(lambda tensor, i=i: slice_of(tensor, i), call) for i in range(len(devices))]
 
@@ -161,14 +168,15 @@ def _apply_replicas(replicas: list[Replica], shards: list[Call], devices: Sequen
         return parallel_apply(_call, [(module, *shard) for module, shard in zip(modules, shards, strict=True)], devices)
     leaves = [map_tensors(_leaf, shard) for shard in shards]
     with no_saved_tensors_hooks() if in_replica() else nullcontext():  # other threads have none of the caller's hooks
-        outputs = parallel_apply(_call, [(module, *x) for module, x in zip(modules, leaves, strict=True)], devices)
+        jobs = [(module, *map_tensors(_writable, x)) for module, x in zip(modules, leaves, strict=True)]
+        outputs = parallel_apply(_call, jobs, devices)
     graphs = []
     for replica, shard, leaf, output in zip(replicas, shards, leaves, outputs, strict=True):
         inputs = {id(inner): (inner, outer) for outer, inner in replica.params}
         inputs |= {id(i): (i, o) for i, o in zip(tensors_in(*leaf), tensors_in(*shard), strict=True) if i.requires_grad}
         ends = [tensor for tensor in tensors_in(output) if tensor.requires_grad]
         others = [tensor for tensor in leaves_of(ends) if id(tensor) not in inputs]
-        if any(tensor._backward_hooks for tensor in others):
+        if any(tensor._backward_hooks for tensor in others):  # torch has no public question for it
             raise RuntimeError(
                 "module: expected parameters with hooks to be used through the module itself, got one that is reached "
                 "past it (a function that holds the module, or a tensor that is not registered). The hook would run "
@@ -191,6 +199,10 @@ def _is_transformed() -> bool:
 
 def _leaf(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().requires_grad_() if tensor.requires_grad else tensor
+
+
+def _writable(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.clone() if tensor.requires_grad else tensor  # a layer may write into its input, but not into a leaf
 
 
 def _call(net: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -7,16 +7,17 @@ graph, and the backward pass of that node runs each of them in the thread of a c
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
 from typing import Any
 
 import torch
-from torch.autograd.graph import saved_tensors_hooks
+from torch.autograd.graph import get_gradient_edge, saved_tensors_hooks
 
 from d2lite.parallel import parallel_apply
 
 __all__ = ["Graph", "isolate", "leaves_of", "no_saved_tensors_hooks"]
 
+_ACCUMULATE: Any = type(get_gradient_edge(torch.zeros((), requires_grad=True)).node)  # the last node before a leaf
 Grads = Sequence[torch.Tensor | None]
 
 
@@ -54,7 +55,7 @@ def leaves_of(ends: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         if node is None or node in seen:
             continue
         seen.add(node)
-        if hasattr(node, "variable"):  # the last node before a leaf
+        if isinstance(node, _ACCUMULATE):
             leaves[id(node.variable)] = node.variable
         nodes += [following for following, _ in node.next_functions]
     return list(leaves.values())
@@ -115,5 +116,5 @@ def _same(tensor: torch.Tensor) -> torch.Tensor:
 
 def _cut(values: Sequence[Any], lengths: Sequence[int]) -> list[Sequence[Any]]:
     """Return `values` as consecutive pieces of these lengths."""
-    starts = [sum(lengths[:i]) for i in range(len(lengths))]
-    return [values[start : start + length] for start, length in zip(starts, lengths, strict=True)]
+    rest = iter(values)
+    return [list(islice(rest, length)) for length in lengths]

@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import reprlib
 from collections.abc import Callable
 from typing import Any
 
@@ -13,10 +14,11 @@ __all__ = ["map_tensors", "tensors_in"]
 def map_tensors(fn: Callable[..., Any], value: Any, *others: Any) -> Any:
     """Return `value` with every tensor in it replaced by fn(tensor, tensors at the same place in `others`).
 
-    Tensors are found in tuples (named ones too), lists, dicts and dataclasses. Everything else stays as it is.
+    Tensors are found in tuples (named ones too), lists, dicts and dataclasses. Everything else stays as it is; together
+    with `others` only None, texts, True and False can, if they are equal.
 
     Raises:
-        ValueError: if `others` have another structure, or something else than a tensor differs between them.
+        ValueError: if `others` have another structure, or hold something else that cannot be joined.
 
     Example:
         >>> map_tensors(torch.add, {"a": torch.tensor(1)}, {"a": torch.tensor(2)})
@@ -39,14 +41,18 @@ def map_tensors(fn: Callable[..., Any], value: Any, *others: Any) -> Any:
         found = copy.copy(value)  # of the same type, a defaultdict too
         found.update({key: map_tensors(fn, *(v[key] for v in values)) for key in value})
         return found
-    if others:
-        _check_same("value", list(values))
+    if others and not (value is None or isinstance(value, (bool, str))):
+        raise ValueError(
+            f"module: expected tensors, tuples, lists, dicts and dataclasses as output, got {reprlib.repr(value)} "
+            f"({type(value).__name__}). Each replica has its own; return a tensor [b, ...]."
+        )
+    _check_same("value", list(values))
     return value
 
 
 def _check_same(what: str, found: list[Any]) -> None:
-    if any(item is not found[0] and not item == found[0] for item in found):
-        raise ValueError(f"module: expected the same {what} from each replica, got {found}.")
+    if any(item != found[0] for item in found):
+        raise ValueError(f"module: expected the same {what} from each replica, got {reprlib.repr(found)}.")
 
 
 def tensors_in(*values: Any) -> list[torch.Tensor]:

@@ -31,21 +31,20 @@ def make_replica(module: nn.Module, device: torch.device, copies: bool, isolated
     The replica shares the values of the attributes: numbers, hooks, a replaced `forward`. There are three exceptions,
     in lists and dicts too: parameters and buffers become those of the replica; modules become their replicas; methods
     of modules become methods of the replicas. Parameters and buffers have memory of their own with `copies`, else they
-    are those of the module. With `isolated`, the parameters are leaves of a graph of their own, else they are connected
-    with the module's by autograd.
+    have that of the module. With `isolated`, they are leaves of a graph of their own, else they are connected with the
+    module's by autograd.
     """
-    params = list(module.parameters())
-    new: dict[int, Any] = {id(p): _leaf(p, device, copies) if isolated else _copy(p, device, copies) for p in params}
-    new |= {id(b): _copy(b.detach(), device, copies) for b in module.buffers()}
+    originals = [*module.parameters(), *module.buffers()]
+    new: dict[int, Any] = {id(t): _leaf(t, device, copies) if isolated else _copy(t, device, copies) for t in originals}
     modules = list(module.modules())
-    new |= {id(m): m.__new__(type(m)) for m in modules}
+    new |= {id(m): object.__new__(type(m)) for m in modules}
     for original in modules:
         own = {name: _translate(value, new) for name, value in vars(original).items()}
         for table in _TABLES:
             if own[table] is vars(original)[table]:  # empty
                 own[table] = own[table].copy()
         vars(new[id(original)]).update(own)
-    return Replica(new[id(module)], [(p, new[id(p)]) for p in params if p.requires_grad], new)
+    return Replica(new[id(module)], [(t, new[id(t)]) for t in originals if t.requires_grad], new)
 
 
 def _copy(tensor: torch.Tensor, device: torch.device, copies: bool) -> torch.Tensor:
@@ -53,7 +52,21 @@ def _copy(tensor: torch.Tensor, device: torch.device, copies: bool) -> torch.Ten
 
 
 def _leaf(tensor: torch.Tensor, device: torch.device, copies: bool) -> torch.Tensor:
-    return _copy(tensor.detach(), device, copies).requires_grad_(tensor.requires_grad)
+    copy = _copy(tensor.detach(), device, copies)
+    if isinstance(tensor, nn.Parameter):
+        copy = nn.Parameter(copy, requires_grad=False)
+    if tensor.requires_grad:
+        copy.requires_grad_().register_post_accumulate_grad_hook(_refuse)
+    return copy
+
+
+def _refuse(leaf: torch.Tensor) -> None:
+    """Raise RuntimeError: `backward()` has reached a replica, and not by way of what its forward pass returned."""
+    raise RuntimeError(
+        "DataParallel: expected losses of what the module returns, got one of a tensor that left a replica in another "
+        "way (an attribute, a hook, a list, `backward()` in `forward`, an output of an unknown type). The gradients of "
+        "the other replicas would be missing. Return the tensor from `forward`."
+    )
 
 
 def _translate(value: Any, new: Mapping[int, Any]) -> Any:
@@ -71,17 +84,38 @@ def _translate(value: Any, new: Mapping[int, Any]) -> Any:
 
 
 def keep_attributes(module: nn.Module, replica: Replica) -> None:
-    """Give the modules what the forward pass has set on their replica: numbers, texts, tensors without a graph."""
+    """Give the modules the attributes and buffers that the forward pass has set on their replica.
+
+    Raises:
+        RuntimeError: if the forward pass has made parameters or layers, or has given a parameter other memory. They
+            would be lost.
+    """
     replaced = set(map(id, replica.new.values()))
     for original in module.modules():
         copy = replica.new[id(original)]
+        for table in ("_parameters", "_modules"):
+            for name, value in vars(copy)[table].items():
+                if value is not None and id(value) not in replaced:
+                    raise RuntimeError(
+                        f"DataParallel: expected layers and parameters from before the forward pass, got {name!r}, "
+                        f"made by the forward pass of {type(original).__name__}. Make it in __init__."
+                    )
         for now, before in ((vars(copy), vars(original)), (copy._buffers, original._buffers)):
             for name, value in now.items():
-                if value is not before.get(name, now) and _is_plain(value) and id(value) not in replaced:
+                if name not in _TABLES and value is not before.get(name, now) and not _holds(value, replaced):
                     before[name] = value
+    for tensor, copy in replica.params:
+        if copy is not tensor and copy.device == tensor.device and copy.data_ptr() != tensor.data_ptr():
+            raise RuntimeError(
+                "DataParallel: expected a forward pass that leaves `.data` of parameters where it is, got another "
+                "memory. Write into it: param.data.copy_(...), or change it between two steps."
+            )
 
 
-def _is_plain(value: Any) -> bool:
-    if isinstance(value, torch.Tensor):
-        return not value.requires_grad
-    return value is None or isinstance(value, (bool, int, float, str))
+def _holds(value: Any, replaced: set[int]) -> bool:
+    """Return whether `value` is, or holds, a module or tensor of the replica."""
+    if isinstance(value, MethodType):
+        return id(value.__self__) in replaced
+    if type(value) in (list, tuple, dict, OrderedDict) and len(value) <= _LONGEST:
+        return any(_holds(item, replaced) for item in (value.values() if isinstance(value, dict) else value))
+    return id(value) in replaced

@@ -4,7 +4,7 @@ import copy
 import pickle
 from collections import OrderedDict, defaultdict, namedtuple
 from dataclasses import dataclass
-from types import MethodType
+from types import MethodType, SimpleNamespace
 
 import pytest
 import torch
@@ -335,7 +335,9 @@ def test_a_module_without_tensors():
             r"expected outputs \[b, ...\] for shards of \[3, 2\] examples, got shapes \[\(\), \(\)\]",
         ),
         (lambda X: X.repeat(2, 1), 1, r"got shapes \[\(6, 4\), \(4, 4\)\]. Return one row per example"),
-        (lambda X: (X, X.sum().item()), 1, "expected the same value from each replica"),
+        (lambda X: (X, len(X)), 1, r"expected tensors, tuples, .* as output, got 3 .int.. Each replica has its own"),
+        (lambda X: [X, str(len(X))], 1, r"expected the same value from each replica, got \['3', '2'\]"),
+        (lambda X: SimpleNamespace(X=X), 1, r"expected tensors, .* got namespace.* .SimpleNamespace.. Each replica"),
         (lambda X: (X,) * len(X), 1, r"expected the same length from each replica, got \[3, 2\]"),
         (
             lambda X: X if len(X) == 3 else (X,),
@@ -343,7 +345,11 @@ def test_a_module_without_tensors():
             r"expected the same structure from each replica, got \['Tensor', 'tuple'\]",
         ),
         (lambda X: {str(len(X)): X}, 1, r"expected the same keys from each replica, got \[\['3'\], \['2'\]\]"),
-        (lambda X, Y: X, 2, r"arguments: expected tensors \[b, ...\] with one b, got \[4, 5\] examples. What all"),
+        (
+            lambda X, Y: X,
+            2,
+            r"arguments: expected tensors \[b, ...\] with one b, got \[4, 5\] examples. Put the examples",
+        ),
     ],
 )
 def test_what_would_be_wrong_is_an_error(forward, args, message):
@@ -358,6 +364,92 @@ def test_modules_that_cannot_be_replicated():
         DataParallel(nn.LazyLinear(2), [CPU])(torch.randn(2, 3))
     with pytest.warns(FutureWarning), pytest.raises(TypeError, match="expected a module in Python"):
         DataParallel(nn.Sequential(torch.jit.script(linear())), [CPU])
+
+
+class Leaky(nn.Module):
+    """A module that does in its forward pass what `way` says."""
+
+    def __init__(self, way):
+        super().__init__()
+        self.layer, self.way, self.aux, self.made = linear(), way, [], None
+
+    def forward(self, X):
+        h = self.layer(X)
+        if self.way == "list":
+            self.aux.append(h.square().mean())
+        elif self.way == "backward":
+            h.sum().backward()
+        elif self.way == "layer":
+            self.made = linear()
+        elif self.way == "parameter":
+            self.weight = nn.Parameter(torch.ones(WIDTH))
+        elif self.way == "data":
+            self.layer.weight.data = self.layer.weight.data / 2
+        return h
+
+
+@pytest.mark.parametrize("k", [1, 2])
+@pytest.mark.parametrize(
+    ("way", "message"),
+    [
+        ("list", "expected losses of what the module returns, got one of a tensor that left a replica"),
+        ("backward", "expected losses of what the module returns, got one of a tensor that left a replica"),
+        ("layer", "expected layers and parameters from before the forward pass, got 'made', made by .* Leaky"),
+        ("parameter", "expected layers and parameters from before the forward pass, got 'weight'"),
+        ("data", "expected a forward pass that leaves `.data` of parameters where it is"),
+    ],
+)
+def test_what_would_be_lost_is_an_error(way, message, k):
+    net = DataParallel(Leaky(way), [CPU] * k)
+    with pytest.raises(RuntimeError, match=message):
+        (net(torch.ones(4, WIDTH)).sum() + sum(net.module.aux)).backward()
+
+
+def test_a_cache_of_parametrizations_is_refused():
+    net = DataParallel(parametrizations.weight_norm(linear()), [CPU])
+    with torch.nn.utils.parametrize.cached(), pytest.raises(RuntimeError, match="expected no parametrize.cached"):
+        net(torch.ones(4, WIDTH))
+
+
+def test_writing_into_the_input_buffers_with_gradients_and_traced_modules():
+    found = []
+    for k in (0, 1, 2):
+        torch.manual_seed(0)
+        module = nn.Sequential(nn.ReLU(inplace=True), linear(), nn.Tanh()).double()
+        module.register_buffer("extra", torch.ones(WIDTH, dtype=torch.float64, requires_grad=True))
+        module.forward = MethodType(lambda self, X: self[2](self[1](self[0](X))) * self.extra, module)
+        net = DataParallel(module, [CPU] * k) if k else module
+        X = torch.linspace(-1, 1, 4 * WIDTH, dtype=torch.float64).view(4, WIDTH).requires_grad_()
+        output = net(X * 2)
+        output.sum().backward()
+        found.append((output.detach(), [X.grad, module.extra.grad, *(p.grad for p in module.parameters())], 0))
+    assert_equal(found[0], found[1])
+    assert_equal(found[0], found[2])
+    traced = torch.fx.symbolic_trace(linear())
+    torch.testing.assert_close(DataParallel(traced, [CPU] * 2)(X.float()), traced(X.float()))
+
+
+def test_replicas_have_parameters():
+    seen = []
+    net = DataParallel(linear(), [CPU] * 2)
+    net.module.register_forward_hook(lambda module, *_: seen.append(isinstance(module.weight, nn.Parameter)))
+    net(torch.ones(4, WIDTH))
+    assert seen == [True, True]
+
+
+def test_the_state_of_a_recurrent_layer_is_kept():
+    class Stateful(Residual):
+        def forward(self, X):
+            output, self.state = self.inner(X[:, None], getattr(self, "state", None))
+            self.state = tuple(s.detach() for s in self.state)
+            return output[:, 0]
+
+    torch.manual_seed(0)
+    one = Stateful(nn.LSTM(WIDTH, WIDTH, batch_first=True))
+    two = DataParallel(copy.deepcopy(one), [CPU])
+    X = torch.randn(3, WIDTH)
+    for _ in range(3):
+        torch.testing.assert_close(two(X), one(X))
 
 
 def test_an_adversary():
@@ -514,7 +606,8 @@ def test_what_a_forward_pass_sets_is_kept():
     for _ in range(3):
         net(X)
     assert net.module.steps == 3 and net.module.name == "done" and net.module.mean == X[:2].mean()
-    assert not hasattr(net.module, "graph")
+    with pytest.raises(RuntimeError, match="expected losses of what the module returns"):
+        (net(X).sum() + net.module.graph).backward()
 
 
 def test_dropout_differs_from_one_device_and_hooks_on_modules_run_once_per_replica():
