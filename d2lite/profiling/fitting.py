@@ -46,7 +46,7 @@ def time_all_reduces(sizes: Iterable[int] = SIZES, repeats: int = 15) -> list[tu
     all-reduce other data pass through the caches, as they do in training. Call it inside a rank:
     `Workers(2).run(time_all_reduces)[0]` is the input of `fit_link`.
     """
-    device = torch.device("cuda") if dist.get_backend() == "nccl" else torch.device("cpu")
+    device = torch.device("cuda") if "nccl" in dist.get_backend() else torch.device("cpu")
     measurements, other = [], torch.zeros(CACHE_N_BYTES // 4, device=device)
     for n_bytes in sizes:
         tensor = torch.zeros(max(1, n_bytes // 4), device=device)

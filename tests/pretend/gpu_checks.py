@@ -127,18 +127,26 @@ def test_k_devices_equal_one(k):
         torch.testing.assert_close(p.grad.cpu(), q.grad, rtol=0, atol=1e-9)
 
 
-def test_ranks_pretend_nccl():
+def test_ranks_of_a_pool_send_from_gpus_and_from_the_cpu():
     with d2lite.Workers(2) as workers:
-        for found in workers.run(in_a_rank):
-            assert found == ("nccl", f"cuda:{found[1][-1]}", 3.0, "No backend type associated with device type cpu")
+        assert workers.backend == "nccl"
+        for rank, found in enumerate(workers.run(in_a_rank)):
+            refused = "No backend type associated with device type cpu"
+            assert found == ("cpu:gloo,cuda:nccl", f"cuda:{rank}", 3.0, 3.0, refused, "Duplicate GPU detected")
 
 
 def in_a_rank():
     import torch.distributed as dist
 
-    total = torch.full((2,), 1.0 + dist.get_rank(), device="cuda")
-    dist.all_reduce(total)
-    try:
-        dist.all_reduce(torch.ones(1))
-    except RuntimeError as error:
-        return dist.get_backend(), str(total.device), total[0].item(), str(error)
+    sums = []
+    for device in ("cuda", "cpu"):
+        total = torch.full((2,), 1.0 + dist.get_rank(), device=device)
+        dist.all_reduce(total)
+        sums.append(total)
+    refused = []
+    for device in ("cpu", torch.device("cuda", 1 - dist.get_rank())):
+        try:
+            dist.all_reduce(torch.ones(1, device=device), group=dist.new_group(backend="nccl"))
+        except RuntimeError as error:
+            refused.append(str(error).split(":")[0])
+    return dist.get_backend(), str(sums[0].device), *(total[0].item() for total in sums), *refused

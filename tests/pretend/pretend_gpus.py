@@ -474,7 +474,7 @@ def _patch_distributed():
         return wrapper
 
     dist.init_process_group = dist.distributed_c10d.init_process_group = init_process_group
-    dist.get_backend = lambda group=None: "nccl" if kind(group).endswith("nccl") else get_backend(group)
+    dist.get_backend = lambda group=None: kind(group) if "nccl" in kind(group) else get_backend(group)
     dist.new_group = lambda ranks=None, timeout=None, backend=None, **kwargs: group_of(
         backend, ranks=ranks, timeout=timeout, **kwargs
     )
