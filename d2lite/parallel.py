@@ -5,7 +5,7 @@ import functools
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -97,14 +97,21 @@ def _run_on_cores(replica: Callable[[int], None], k: int) -> None:
     num_threads, modes = torch.get_num_threads(), _grad_and_autocast()
     cores = _cores(num_cores())
 
+    futures: list[Future[None]] = []
+    gate = threading.Lock()  # no replica starts before all are submitted: an interrupt would lose sight of it
+
     def run(i: int) -> None:
+        with gate:
+            if not futures:  # interrupted while submitting
+                return
         if torch.get_num_threads() > 1:  # an earlier replica changed the setting
             torch.set_num_threads(1)
         with modes():
             replica(i)
 
-    futures = [cores.submit(contextvars.copy_context().run, run, i) for i in range(k)]
     try:
+        with gate:
+            futures = [cores.submit(contextvars.copy_context().run, run, i) for i in range(k)]
         wait(futures, return_when=FIRST_EXCEPTION)
     finally:
         for future in futures:

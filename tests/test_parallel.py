@@ -90,6 +90,28 @@ def test_parallel_apply_waits_for_the_others_when_interrupted(monkeypatch):
     assert parallel_apply(int, [()] * 3, [CPU] * 3) == [0, 0, 0]  # the threads work again
 
 
+@pytest.mark.parametrize("raised", [KeyboardInterrupt, Stopped])
+def test_an_interrupt_while_replicas_are_submitted_leaves_none_running(monkeypatch, raised):
+    cores, done = parallel._cores(2), []
+
+    class Interrupted:
+        submitted = []
+
+        def submit(self, *args):
+            self.submitted.append(cores.submit(*args))
+            if len(self.submitted) == 2:
+                time.sleep(0.2)  # a replica that could start would
+                raise raised
+            return self.submitted[-1]
+
+    monkeypatch.setattr(parallel, "_cores", lambda n: Interrupted())
+    with pytest.raises(raised):
+        parallel_apply(done.append, [(0,), (1,), (2,)], [CPU] * 3)
+    for future in Interrupted.submitted:
+        future.result(20)
+    assert done == []
+
+
 @pytest.mark.parametrize("nested", [False, True], ids=["on threads", "nested"])
 @pytest.mark.parametrize("raised", [GeneratorExit, KeyboardInterrupt, Stopped, SystemExit])
 def test_what_is_no_exception_leaves_a_replica_as_it_is_and_later_replicas_never_start(monkeypatch, raised, nested):

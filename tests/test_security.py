@@ -57,7 +57,7 @@ def test_ranks_listen_on_loopback_alone_and_their_folder_is_the_owners():
 
 def test_importing_opens_no_socket():
     code = (
-        "import sys, psutil, d2lite, d2lite.costs, d2lite.figures; "
+        "import sys, psutil, d2lite, d2lite.costs, d2lite.figures, d2lite.data; "
         "print(len(psutil.Process().net_connections('all')), len(psutil.Process().children()))"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)

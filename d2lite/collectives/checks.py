@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -82,7 +83,7 @@ def _can_reduce(op: str, dtype: torch.dtype, device: str) -> bool:
         WRITE[op](own, received)
         if op == "mean":
             own.div_(2)
-    except RuntimeError:  # NotImplementedError is one
+    except NotImplementedError:  # any other error, a full GPU's for example, says nothing about the dtype
         return False
     return True
 
@@ -108,11 +109,11 @@ def check_memory(tensors: Sequence[torch.Tensor], names: Sequence[str]) -> None:
         spans.append((str(tensor.device), begin, begin + (last + 1) * tensor.element_size(), i))
     spans.sort()
     group: list[int] = []  # tensors whose spans overlap
-    there, end = "", 0
+    group_device, end = "", 0
     for device, begin, its_end, i in spans:
-        if device != there or begin >= end:
+        if device != group_device or begin >= end:
             _check_group(tensors, names, group)
-            group, there, end = [], device, its_end
+            group, group_device, end = [], device, its_end
         group.append(i)
         end = max(end, its_end)
     _check_group(tensors, names, group)
@@ -137,7 +138,7 @@ def _check_group(tensors: Sequence[torch.Tensor], names: Sequence[str], group: S
     if len(group) < 2:
         return
     begin = tensors[group[0]].data_ptr()
-    for i, j in zip(group, group[1:], strict=False):
+    for i, j in pairwise(group):
         if tensors[i].data_ptr() == tensors[j].data_ptr():
             raise ValueError(
                 f"{names[j]} shares its memory with {names[i]}: two replicas are one tensor. Copy with "

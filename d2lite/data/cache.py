@@ -56,8 +56,8 @@ def load_or_make(
         torch.save({"about": about, "tensors": made, "crc32": _crc32(made)}, part)
         if not _mapped(path, about, fits):  # else another rank was faster: one file for all
             os.replace(part, path)
-    except (OSError, RuntimeError):  # a full disk or a read-only home: it costs a second each time
-        return made
+    except (OSError, RuntimeError):  # a read-only home, or a full disk, for which torch.save raises RuntimeError
+        return made  # each process makes them anew then: Fashion-MNIST takes it a second
     finally:
         with contextlib.suppress(OSError):  # renamed, or never made
             part.unlink()

@@ -37,17 +37,18 @@ FILES = {
     "t10k-images-idx3-ubyte.gz": (4_422_102, "bef4ecab320f06d8554ea6380940ec79"),
     "t10k-labels-idx1-ubyte.gz": (5_148, "bb300cfdad3c16e7a12a480ee83cd310"),
 }
-ANSWER_S = 3.0  # seconds within which a mirror must answer the first time
+ANSWER_S = 3.0  # seconds within which a mirror must be connected, and then answer, the first time
 LATELY_S = 3600  # seconds after a failed download in which ranks do not try again
 _FAILED = ".not-downloaded"
+_BLOCK = 1 << 18  # bytes that are unpacked at a time
 
 
 def find_files() -> tuple[Path, tuple[str, ...]] | None:
     """Return (folder, names) of the first folder that holds all four files, or None.
 
     The places are $D2LITE_DATA, then the cache; in each `fashion-mnist/`, then torchvision's `FashionMNIST/raw/`, then
-    the place itself, with the files compressed (.gz) or not. MD5 sums are not checked here; `read_idx` checks what it
-    reads.
+    the place itself, with the files compressed (.gz) or not. The files are not opened here: `download` checks their MD5
+    sums, and `read_idx` checks the format of what it reads.
     """
     roots = []
     if given := os.environ.get("D2LITE_DATA"):
@@ -103,8 +104,10 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
             n_bytes = math.prod(shape)
             if n_bytes > 2**31:
                 raise broken_file(path, f"it claims to hold {n_bytes} bytes")
-            array = np.empty(shape, np.uint8)  # filled in place: no second copy in memory
-            got = file.readinto(array.data.cast("B")) if n_bytes else 0
+            array = np.empty(shape, np.uint8)
+            memory, got = array.reshape(-1).data, 0
+            while n := file.readinto(memory[got : got + _BLOCK]):  # gzip would unpack all of it into a second copy
+                got += n
             if got != n_bytes or file.read(1):
                 raise broken_file(
                     path, f"expected {n_bytes} bytes for shape {shape}, got {got if got != n_bytes else 'more'}"
@@ -115,20 +118,22 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
 
 
 def broken_file(path: Path, why: str) -> ValueError:
-    """Return the error for a damaged data file."""
-    return ValueError(f"broken data file {path}: {why}. Delete it; the next call fetches it again.")
+    """Return the error for a damaged data file, without what to do: that depends on whose file it is."""
+    return ValueError(f"broken data file {path}: {why}.")
 
 
 def download(folder: Path) -> None:
-    """Fetch the four files into `folder`, each checked by its size and MD5 sum, all or none.
+    """Fetch the four files into `folder`, each checked by its size and MD5 sum.
 
-    They are written to a temporary folder next to it and renamed when all are complete, so that an interrupt, a lost
-    connection or a full disk leaves nothing behind. A bar shows the progress of each file if tqdm is installed.
+    They are written to a temporary folder next to it, which gets the name `folder` when all are complete: an interrupt,
+    a lost connection or a full disk leaves nothing behind. Where `folder` exists already, the files are moved into it
+    one after another: a process that is killed there leaves some of them, each complete. A bar shows the progress of
+    each file if tqdm is installed.
 
     Raises:
-        OSError: with the reason for each mirror, or with errno ENOSPC if the disk is full. A mirror is given up if it
-            does not answer within 3 s, sends nothing for 30 s, falls 30 s behind 50 kB/s, or sends other bytes than
-            those of the file.
+        OSError: with the reason for each mirror, or with errno ENOSPC if the disk is full. A mirror is given up if none
+            of its addresses connects within 3 s each, if it does not answer within 3 s after that, sends nothing for
+            30 s, falls 30 s behind 50 kB/s, or sends other bytes than those of the file.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     sweep(folder.parent)

@@ -178,7 +178,9 @@ def _fashion_mnist() -> Tensors | None:
             return _read(*found)
         except (OSError, ValueError) as error:
             if not _is_downloaded(found[0]):
-                raise
+                if isinstance(error, OSError):
+                    raise
+                raise ValueError(f"{error} Replace it, or delete it: the next call downloads the set then.") from error
             if not isinstance(error, FileNotFoundError):  # else another process has set the folder aside
                 print(f"d2lite: {error} Fetching it again.", file=sys.stderr)
             try:
@@ -199,14 +201,17 @@ def _is_downloaded(folder: Path) -> bool:
 def _download() -> bool:
     """Download into the cache; return whether that worked. A failure is reported once, and this process does not retry.
 
+    D2LITE_OFFLINE=1 is reported once and is no failure: without it the next call downloads.
+
     Every pool starts new ranks: a rank does not try within an hour of a failed download, and reports nothing, since the
     process that tried has already reported the failure.
     """
+    if os.environ.get("D2LITE_OFFLINE") == "1":
+        _say_once(_drawn_instead("D2LITE_OFFLINE=1"))
+        return False
     if _given_up or (_rank() is not None and download.failed_lately()):
         return False
     try:
-        if os.environ.get("D2LITE_OFFLINE") == "1":
-            raise OSError("D2LITE_OFFLINE=1")
         download.download(cache_folder() / "fashion-mnist")
         return True
     except OSError as error:
@@ -215,13 +220,16 @@ def _download() -> bool:
 
 
 def _give_up(error: OSError) -> None:
-    """Say once that the drawn set is used, and why."""
+    """Mark the download as failed, and say that the drawn set is used, and why."""
     _given_up.append(error)
     download.note_failure()
-    print(
-        f"d2lite: {FASHION_MNIST} is not available ({error}). Using {SILHOUETTES} instead: the lesson is the same, "
-        "the accuracies are not. To use your own copy, set D2LITE_DATA to the folder that contains fashion-mnist/.",
-        file=sys.stderr,
+    print(f"d2lite: {_drawn_instead(error)}", file=sys.stderr)
+
+
+def _drawn_instead(why: object) -> str:
+    return (
+        f"{FASHION_MNIST} is not available ({why}). Using {SILHOUETTES} instead: the lesson is the same, "
+        "the accuracies are not. To use your own copy, set D2LITE_DATA to the folder that contains fashion-mnist/."
     )
 
 

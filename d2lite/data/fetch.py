@@ -1,5 +1,9 @@
-"""Fetch one file of a known size over HTTP: no server can make it last, or grow, without end."""
+"""Fetch one file of a known size over HTTP, in a bounded time and of a bounded size, whatever the server sends.
 
+The look-up of the server's name is not part of that: the operating system bounds it.
+"""
+
+import errno
 import hashlib
 import http.client
 import socket
@@ -31,26 +35,27 @@ def fetch(url: str, path: Path, n_bytes: int, md5: str, answer_s: float) -> None
         path: The new file.
         n_bytes: The size that the file must have.
         md5: The MD5 sum that it must have, in hexadecimal digits.
-        answer_s: Seconds within which the server must answer.
+        answer_s: Seconds for a connection to each address of the server, and then for the head of its reply, redirects
+            included.
 
     Raises:
         OSError: If the server does not answer in time, sends nothing for STALL_S, is STALL_S behind the pace SLOWEST,
             or sends other bytes than expected.
-        Exception: If it does not speak HTTP, for example.
+        Exception: If the reply is not HTTP, for example.
     """
-    got, digest, begin = 0, hashlib.md5(usedforsecurity=False), time.monotonic()
+    got, digest, answered = 0, hashlib.md5(usedforsecurity=False), False
 
-    def late() -> bool:
-        return time.monotonic() - begin > STALL_S + got / SLOWEST
+    def most_s() -> float:
+        return STALL_S + got / SLOWEST if answered else answer_s
 
-    with _shut_when(late) as sockets:
+    with _shut_after(most_s) as sockets:
         try:
             response = _opener(sockets).open(url, timeout=answer_s)
         except urllib.error.HTTPError as error:
             error.close()
             raise OSError(f"HTTP status {error.code}") from None
+        answered = True
         with response, open(path, "wb") as file, _bar(path.name, n_bytes) as advance:
-            sockets[-1].settimeout(STALL_S)
             if response.length not in (None, n_bytes):
                 raise OSError(f"{path.name}: expected {n_bytes} bytes, got a Content-Length of {response.length}")
             while got <= n_bytes and (block := response.read1(1 << 16)):
@@ -65,52 +70,64 @@ def fetch(url: str, path: Path, n_bytes: int, md5: str, answer_s: float) -> None
 
 
 @contextmanager
-def _shut_when(late: Callable[[], bool]) -> Iterator[list[socket.socket]]:
-    """Yield a list for sockets, which are shut while late() returns True; an error is a TimeoutError then.
+def _shut_after(most_s: Callable[[], float]) -> Iterator[list[socket.socket]]:
+    """Yield a list for sockets. All are shut most_s() seconds after the first; what fails then is a TimeoutError.
 
     A socket's own time-out is not enough: it begins again with each byte.
     """
     sockets: list[socket.socket] = []
-    done = threading.Event()
+    done, late = threading.Event(), threading.Event()
 
     def watch() -> None:
+        begin = None
         while not done.wait(0.1):
-            for connected in sockets if late() else ():
-                with suppress(OSError):  # closed already
-                    connected.shutdown(socket.SHUT_RDWR)
+            if sockets and begin is None:
+                begin = time.monotonic()
+            if begin is not None and time.monotonic() - begin > most_s():
+                late.set()
+                for connected in list(sockets):
+                    with suppress(OSError):  # closed by the server
+                        connected.shutdown(socket.SHUT_RDWR)
 
     watching = threading.Thread(target=watch, name="d2lite-download", daemon=True)
     watching.start()
     try:
         yield sockets
     except Exception as error:
-        if late():
-            raise TimeoutError(f"timed out: {STALL_S:g} s behind {SLOWEST} bytes/s") from error
+        if late.is_set() and getattr(error, "errno", None) != errno.ENOSPC:  # a full disk is not the server's fault
+            raise TimeoutError(f"timed out: no answer, or {STALL_S:g} s behind {SLOWEST} bytes/s") from error
         raise
     finally:
         done.set()
         watching.join()
+        for connected in sockets:
+            connected.close()
 
 
 def _opener(sockets: list[socket.socket]) -> urllib.request.OpenerDirector:
     """Return an opener for http and https, with proxies and redirects, that adds its sockets to `sockets`."""
 
-    class Plain(http.client.HTTPConnection):
-        def connect(self) -> None:
-            super().connect()
-            sockets.append(self.sock)
+    def connect(*address_timeout_source: Any) -> socket.socket:
+        connected = socket.create_connection(*address_timeout_source)
+        sockets.append(connected.dup())  # http.client closes or wraps its own
+        connected.settimeout(STALL_S)
+        return connected
 
-    class Secure(http.client.HTTPSConnection):
-        def connect(self) -> None:
-            super().connect()
-            sockets.append(self.sock)
+    def watched(kind: type[http.client.HTTPConnection]) -> Callable[..., http.client.HTTPConnection]:
+        def make(host: str, **options: Any) -> http.client.HTTPConnection:
+            connection = kind(host, **options)
+            # private, but connect() also waits for a proxy and for TLS, and gives the socket too late
+            connection._create_connection = connect  # type: ignore[attr-defined]
+            return connection
+
+        return make
 
     class Open(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
         def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-            return self.do_open(Plain, req)
+            return self.do_open(watched(http.client.HTTPConnection), req)
 
         def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-            return self.do_open(Secure, req)
+            return self.do_open(watched(http.client.HTTPSConnection), req)
 
     class Redirect(urllib.request.HTTPRedirectHandler):
         def http_error_302(

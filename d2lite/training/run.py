@@ -19,12 +19,14 @@ from typing import Any
 import torch
 
 from d2lite._checks import positive_int, positive_number
+from d2lite._text import text_of
 from d2lite.devices import describe
 from d2lite.events import Diverged, emit
 
 __all__ = ["SCHEMA", "Run", "as_json", "format_setting", "legends", "save"]
 
 SCHEMA = "d2lite-runs/1"
+_MOST_CHARS = 40  # of one setting in a legend
 _READ_EVERY = 32  # losses kept on a GPU before they are read; reading waits for the GPU
 
 
@@ -144,8 +146,9 @@ class Run:
 
 
 def format_setting(value: Any) -> str:
-    """Return a setting as text; floats that differ only by rounding give the same text."""
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    """Return a setting as a text of at most 40 characters; floats that differ only by rounding give the same text."""
+    text = f"{value:g}" if isinstance(value, float) else text_of(value)
+    return text if len(text) <= _MOST_CHARS else f"{text[: _MOST_CHARS - 3]}..."
 
 
 def legends(runs: Sequence[Run]) -> list[str]:

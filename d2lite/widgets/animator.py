@@ -19,7 +19,7 @@ from d2lite.figures import runs as figures
 from d2lite.figures import svg
 from d2lite.figures.palette import style
 from d2lite.widgets.live import Live, kernel, static_bundle
-from d2lite.widgets.plot_input import is_list, limits_of, names_of, number, pixels_of, text_or_none
+from d2lite.widgets.plot_input import as_number, is_list, limits_of, names_of, pixels_of, text_or_none
 
 __all__ = ["PUSH_EVERY_S", "Animator"]
 
@@ -123,7 +123,7 @@ class Animator:
         if len(xs) != len(ys):
             raise ValueError(f"add: expected as many x as y, got {len(xs)} and {len(ys)}.")
         both = [(i, a, b) for i, (a, b) in enumerate(zip(xs, ys, strict=True)) if a is not None and b is not None]
-        points = [(i, number(a), number(b)) for i, a, b in both]
+        points = [(i, as_number(a), as_number(b)) for i, a, b in both]
         for _, a, _ in points:
             if isinstance(a, float) and not math.isfinite(a):
                 raise ValueError(f"add: expected a finite x, got {a}.")

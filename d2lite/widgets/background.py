@@ -16,12 +16,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from d2lite._text import text_of
 from d2lite.events import Diverged, Stopped, listening
 from d2lite.figures.runs import is_accuracy
 from d2lite.training.run import Run
 from d2lite.widgets.animator import Animator
-from d2lite.widgets.explain import cut, kind_of, message_of
-from d2lite.widgets.generators import refuse_unrun
+from d2lite.widgets.explain import cut, kind_of
+from d2lite.widgets.generators import check_result
 from d2lite.widgets.interrupt import Interruptible
 from d2lite.widgets.printing import Lines, printing_to
 
@@ -184,7 +185,7 @@ class Training:
                 with listening(self._on_event), printing_to(self.lines):
                     animator = {"animator": Animator("epoch", "test accuracy")} if self.animated else {}
                     result = self._interruptible.call(self.function, **self.arguments, **animator)
-                    refuse_unrun(result)
+                    check_result(result)
                 if isinstance(result, Run):
                     self._adopt(result)
                 self.read_points()
@@ -196,7 +197,7 @@ class Training:
             except Diverged as diverged:
                 if isinstance(diverged.run, Run):
                     self._adopt(diverged.run)
-                status, words = diverged.status, cut(message_of(diverged))
+                status, words = diverged.status, cut(text_of(diverged))
             self.read_points()
         except BaseException as other:  # whatever it is, the notebook shows it
             error, status, words = other, f"failed: {kind_of(other)}", "failed"

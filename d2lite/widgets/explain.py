@@ -1,32 +1,46 @@
 """An exception in plain words, of a length that fits the page, whatever its message is."""
 
-import linecache
+import os
 import traceback
+from pathlib import Path
 
-__all__ = ["cut", "explain", "kind_of", "message_of"]
+from d2lite._text import text_of
 
+__all__ = ["cut", "explain", "kind_of"]
+
+_LIBRARIES = (Path(os.__file__).parent, Path(__file__).parents[1])  # Python's own, and the kit
 _MOST_CAUSES = 5  # of an exception that are shown
 
 
 def explain(error: BaseException) -> str:
     """Return an exception in plain words: its kind, its message, its causes, and the learner's line that raised it.
 
-    At most 4096 characters and 40 lines. An exception whose `__str__` raises is shown without its message.
+    The learner's line is the innermost one in a cell or in a file that is no library's; without one, the innermost of
+    all. At most 4096 characters and 40 lines. An exception whose `__str__` raises is shown without its message.
     """
-    text = f"{kind_of(error)}: {message_of(error)}"
+    text = f"{kind_of(error)}: {text_of(error)}"
     cause, seen = error.__cause__, {id(error)}
     while cause is not None and id(cause) not in seen and len(seen) <= _MOST_CAUSES:
-        text += f"\ncaused by {kind_of(cause)}: {message_of(cause)}"
+        text += f"\ncaused by {kind_of(cause)}: {text_of(cause)}"
         seen.add(id(cause))
         cause = cause.__cause__
     frames = traceback.extract_tb(error.__traceback__)
-    mine = [f for f in frames if "ipykernel" in f.filename or f.filename.startswith("<")]
-    if not (mine or frames):
+    mine = [frame for frame in frames if _is_learners(frame.filename)]
+    if not frames:
         return cut(text)
     frame = (mine or frames)[-1]
-    line = frame.line or linecache.getline(frame.filename, frame.lineno or 0).strip()
-    place = f"in {frame.name}, line {frame.lineno}: {line}"[:300]
-    return f"{cut(text, 4096 - 300, 39)}\n{place}"
+    place = f"in {frame.name}, line {frame.lineno}: {frame.line}"[:300]
+    return f"{cut(text, 4096 - 301, 39)}\n{place}"
+
+
+def _is_learners(filename: str) -> bool:
+    """Return whether code is a learner's: of a cell or a file, neither a library's nor generated ("<string>")."""
+    if filename.startswith("<"):
+        return filename.startswith(("<ipython-input", "<stdin>"))
+    path = Path(filename)
+    if "site-packages" in path.parts or "dist-packages" in path.parts:
+        return False
+    return not any(path.is_relative_to(folder) for folder in _LIBRARIES)
 
 
 def cut(text: str, most: int = 4096, lines: int = 40) -> str:
@@ -41,11 +55,3 @@ def cut(text: str, most: int = 4096, lines: int = 40) -> str:
 def kind_of(error: BaseException) -> str:
     """Return the name of the class of an exception, at most 100 characters of it."""
     return str(type.__dict__["__name__"].__get__(type(error)))[:100]  # whatever a metaclass says
-
-
-def message_of(error: BaseException) -> str:
-    """Return the message of an exception; making it may run a learner's `__str__`, which may fail."""
-    try:
-        return str(error)
-    except Exception as other:
-        return f"(no message: its __str__ raised {kind_of(other)})"

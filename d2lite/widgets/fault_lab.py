@@ -8,8 +8,9 @@ from typing import Any
 
 import ipywidgets as widgets
 
+from d2lite._text import text_of
 from d2lite.events import Stopped
-from d2lite.widgets.explain import cut, kind_of, message_of
+from d2lite.widgets.explain import cut, kind_of
 from d2lite.widgets.live import close_all
 from d2lite.widgets.style import CLASS, fixed, sheet
 from d2lite.workers.faults import FAULTS, diagnose, five_steps
@@ -95,7 +96,7 @@ class FaultLab:
         except Stopped:
             pass
         except BaseException as error:  # whatever it is, it is shown
-            message = f"{kind_of(error)}: {message_of(error)}"
+            message = f"{kind_of(error)}: {text_of(error)}"
         message = cut(message)
         seconds = time.perf_counter() - began
         self.results.append((fault, timeout_s, seconds, message))

@@ -1,6 +1,6 @@
 """An exception raised in the thread of a function that runs, by another thread.
 
-Python raises it between two bytecodes of the function. That ends pure Python. It does not end one long call (a sleep, a
+CPython raises it at a call or at a loop's jump back. That ends pure Python. It does not end one long call (a sleep, a
 wait for a lock, C code) before the call returns, nor a function that catches every exception.
 """
 
@@ -14,7 +14,7 @@ from d2lite.events import Stopped
 
 __all__ = ["Interruptible"]
 
-_EVERY_S = 0.5  # between two interrupts: the function may be in its `finally`, and then so may we
+_EVERY_S = 0.5  # between two interrupts: the function may be cleaning up after the first, in its `finally`
 
 
 class Interruptible:
@@ -42,7 +42,7 @@ class Interruptible:
             raise
 
     def interrupt(self) -> None:
-        """Raise Stopped at the next line of Python of the function, if it runs; at most twice per second."""
+        """Raise Stopped at the function's next call or jump back in a loop, if it runs; at most twice per second."""
         with self._lock:
             now = time.monotonic()
             if self._thread_id is not None and (self.at is None or now >= self.at + _EVERY_S):

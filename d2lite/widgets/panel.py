@@ -18,7 +18,7 @@ from d2lite.widgets import controls
 from d2lite.widgets.animator import PUSH_EVERY_S
 from d2lite.widgets.background import Training
 from d2lite.widgets.explain import explain
-from d2lite.widgets.generators import refuse_generators
+from d2lite.widgets.generators import check_function
 from d2lite.widgets.live import refresh
 from d2lite.widgets.panel_view import View
 
@@ -66,7 +66,7 @@ class Panel:
     ) -> None:
         if not callable(function):
             raise TypeError(f"Panel: expected a training function, got {function!r}. Write Panel(train), not train().")
-        refuse_generators(function)
+        check_function(function)
         self.function, self.fixed = function, dict(fixed or {})
         self.runs: list[Run] = []
         self.controls = controls.make(function, given, self.fixed)

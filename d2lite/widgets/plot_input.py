@@ -5,13 +5,13 @@ from typing import Any
 
 from d2lite._checks import finite_number
 
-__all__ = ["is_list", "limits_of", "names_of", "number", "pixels_of", "text_or_none"]
+__all__ = ["as_number", "is_list", "limits_of", "names_of", "pixels_of", "text_or_none"]
 
 
 def text_or_none(name: str, value: Any) -> str | None:
     """Return a title, a text or None. Raises TypeError for anything else."""
     if value is not None and not isinstance(value, str):
-        raise TypeError(f"{name}: expected a text, got {value!r} ({type(value).__name__}).")
+        raise TypeError(f"{name}: expected a text, got {reprlib.repr(value)} ({type(value).__name__}).")
     return value
 
 
@@ -40,7 +40,10 @@ def limits_of(name: str, limits: Any, scale: str) -> list[float] | None:
 
 
 def pixels_of(figsize: Any) -> tuple[int, int]:
-    """Return (width, height) in pixels, 100 to an inch. Raises ValueError for a size not from 1 to 100 inches."""
+    """Return (width, height) in pixels, 100 to an inch.
+
+    Raises ValueError for a size not from 1 to 100 inches, TypeError for what is no number.
+    """
     if not is_list(figsize) or len(figsize) != 2:
         raise ValueError(f"figsize: expected (width, height) in inches, got {reprlib.repr(figsize)}.")
     width, height = (finite_number("figsize", inches) for inches in figsize)
@@ -50,11 +53,12 @@ def pixels_of(figsize: Any) -> tuple[int, int]:
 
 
 def is_list(value: Any) -> bool:
-    """Return whether a value is several values: a list or an array, and no text."""
-    return hasattr(value, "__len__") and getattr(value, "ndim", 1) > 0 and not isinstance(value, (str, bytes))
+    """Return whether a value is several values in order: a list or an array, no text and no set."""
+    one = isinstance(value, (str, bytes, set, frozenset)) or getattr(value, "ndim", 1) == 0
+    return hasattr(value, "__len__") and not one
 
 
-def number(value: Any) -> Any:
+def as_number(value: Any) -> Any:
     """Return a value as a float, or a copy of it if it is a tensor that is not on the CPU.
 
     Raises TypeError for what is not a number: a text, a tensor without a value (device "meta") or with several.

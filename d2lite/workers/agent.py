@@ -110,7 +110,7 @@ def _prctl(option: int, value: int) -> None:
 
 def _output_file(folder: str, rank: int) -> BinaryIO:
     """Open the file for what a rank writes to descriptors 1 and 2, past Python's own streams."""
-    return open(os.path.join(folder, f"rank-{rank}.txt"), "wb")
+    return open(os.path.join(folder, f"rank-{rank}.txt"), "ab")  # append: a rank may empty it
 
 
 if __name__ == "__main__":

@@ -11,13 +11,15 @@ from typing import Any, BinaryIO
 __all__ = ["Cell", "Output"]
 
 POLL_S = 0.1  # between two looks at the file; also the shortest time between two states of a progress bar
+MOST_BYTES = 10_000_000  # of the file that are kept after a call
 
 
 class Output(io.TextIOBase):
     """A stream that passes complete lines to `send("print", line)`, and a progress bar's states to `send("bar", line)`.
 
-    `file` is what descriptors 1 and 2 of the process write to. During a call its growth is passed on too, in order with
-    what the stream was given before and after. What a carriage return overwrites is left out.
+    `file` is what descriptors 1 and 2 of the process append to. During a call its growth is passed on too, in order
+    with what the stream was given before and after. After a call it is emptied if it is past 10 MB. What a carriage
+    return overwrites is left out.
     """
 
     encoding = "utf-8"
@@ -44,6 +46,9 @@ class Output(io.TextIOBase):
             if _visible(self._rest).strip():
                 self._take("\n")
             self._rest = []
+            if self._file.tell() > MOST_BYTES:  # all of it is read
+                self._file.truncate(0)
+                self._file.seek(0)
 
     def write(self, text: str) -> int:
         if self._in_child:

@@ -125,8 +125,10 @@ class RankProcess:
         """Return the end of what the process wrote past Python's streams: C++ aborts, the interpreter's last lines."""
         for name in (f"rank-{self.rank}.txt", "agent.txt"):  # the agent's, if there never was a rank
             with contextlib.suppress(OSError):
-                if text := (self.agent.folder / name).read_text(errors="replace"):
-                    return text[-4000:]
+                with open(self.agent.folder / name, "rb") as file:
+                    file.seek(max(0, os.fstat(file.fileno()).st_size - 16_000))  # 4000 characters have at most 16 kB
+                    if text := file.read().decode(errors="replace"):
+                        return text[-4000:]
         return ""
 
 

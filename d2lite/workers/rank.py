@@ -53,7 +53,7 @@ def main(pipe: int) -> None:
     except Exception as error:
         link.send("error", error_report(error))
         os._exit(1)
-    output = Output(link.send, open(os.path.join(group.folder, f"rank-{group.rank}.txt"), "rb"))
+    output = Output(link.send, open(os.path.join(group.folder, f"rank-{group.rank}.txt"), "rb+"))
     os.register_at_fork(after_in_child=output.leave_to_child)
     modules, me = OwnModules(), os.getpid()
     link.send("ready", me)

@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from d2lite.collectives import checks
 from d2lite.collectives.checks import check_memory
 from d2lite.collectives.execute import execute
 from d2lite.collectives.on_devices import (
@@ -102,6 +103,18 @@ def test_what_pytorch_cannot_reduce_is_refused_and_not_left_half_done(dtype):
             except ValueError as error:
                 assert re.match(f'op="{op}": expected ', str(error))
                 assert all(tensor.float().tolist() == [1, 1, 1] for tensor in tensors if not dtype.is_complex)
+
+
+def test_a_full_gpu_is_not_taken_for_a_dtype_that_cannot_be_reduced(monkeypatch):
+    def full(own, received):
+        raise torch.OutOfMemoryError("out of memory")
+
+    checks._can_reduce.cache_clear()
+    with monkeypatch.context() as patched:
+        patched.setitem(checks.WRITE, "max", full)
+        with pytest.raises(torch.OutOfMemoryError):
+            all_reduce([torch.ones(2), torch.ones(2)], "max")
+    all_reduce([torch.ones(2), torch.ones(2)], "max")  # it can, now that there is memory
 
 
 def test_empty_tensors_are_checked_too():

@@ -2,6 +2,7 @@ import gzip
 import os
 import re
 import time
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -51,11 +52,24 @@ def test_without_network_the_set_is_drawn_and_one_message_explains_it(no_copy, c
     assert (train_iter.dataset, train_iter.num_examples, test_iter.num_examples) == (SILHOUETTES, 600, 100)
     message = capsys.readouterr().err
     assert message.count("Fashion-MNIST is not available") == 1 and "set D2LITE_DATA" in message
-    mark, *cached = sorted(p.name for p in cache_folder().iterdir())
-    assert mark == ".not-downloaded" and len(cached) == 2 and all(name.startswith("silhouettes-") for name in cached)
+    cached = [p.name for p in cache_folder().iterdir()]
+    assert len(cached) == 2 and all(name.startswith("silhouettes-") for name in cached)
+
+
+def test_offline_is_no_failed_download(no_copy, monkeypatch, capsys):
+    load_data_fashion_mnist(100, num_examples=600)
+    assert "(D2LITE_OFFLINE=1). Using" in capsys.readouterr().err and not download.failed_lately()
+    monkeypatch.setattr(download, "download", write_fashion_mnist)
+    monkeypatch.setenv("D2LITE_OFFLINE", "0")  # in the same process
+    assert load_data_fashion_mnist(4)[0].dataset == FASHION_MNIST
 
 
 def test_ranks_do_not_try_within_an_hour_of_a_failure_and_other_processes_do(no_copy, monkeypatch, capsys):
+    def fail(folder):
+        raise OSError("no network")
+
+    monkeypatch.setattr(download, "download", fail)
+    monkeypatch.setenv("D2LITE_OFFLINE", "0")
     load_data_fashion_mnist(100, num_examples=600)
     for in_a_rank, age_s, n_messages in ((True, 0, 0), (True, 4000, 1), (False, 0, 1)):
         forget()
@@ -141,9 +155,23 @@ def test_a_damaged_file_is_named(no_copy, monkeypatch, tmp_path, damage, message
     path = tmp_path / "fashion-mnist" / "train-images-idx3-ubyte.gz"
     path.write_bytes(damage(path.read_bytes()))
     monkeypatch.setenv("D2LITE_DATA", str(tmp_path))
-    with pytest.raises(ValueError, match=rf"broken data file .*{path.name}: .*{message}.*Delete it"):
+    with pytest.raises(ValueError, match=rf"broken data file .*{path.name}: .*{message}.*[.] Replace it, or delete"):
         load_data_fashion_mnist(5)
     assert path.exists()  # a learner's own file is never removed
+
+
+@pytest.mark.parametrize(("pack", "suffix"), [(gzip.compress, ".gz"), (bytes, "")])
+def test_a_file_is_unpacked_without_a_second_copy_in_memory(tmp_path, pack, suffix):
+    path = tmp_path / f"images{suffix}"
+    path.write_bytes(
+        pack(b"\x00\x00\x08\x03" + b"".join(n.to_bytes(4, "big") for n in (8_000, 28, 28)) + bytes(6272_000))
+    )
+    tracemalloc.start()
+    try:
+        array = download.read_idx(path)
+        assert tracemalloc.get_traced_memory()[1] < 1.5 * array.nbytes and array.shape == (8_000, 28, 28)
+    finally:
+        tracemalloc.stop()
 
 
 def test_labels_that_do_not_fit_are_named(no_copy, monkeypatch, tmp_path):

@@ -1,6 +1,7 @@
 """One file from servers on loopback that speak HTTP, or something else: right bytes, or an error within the bounds."""
 
 import contextlib
+import errno
 import gzip
 import hashlib
 import http.client
@@ -189,6 +190,46 @@ def test_a_server_that_drips_or_stalls_is_given_up(serve, tmp_path, monkeypatch,
     with pytest.raises(TimeoutError, match="timed out"):
         try_to_fetch(serve(blocks, **options).url, tmp_path, answer_s=0.4)
     assert time.monotonic() - begin < 10
+
+
+def slow_tls():
+    yield b"HTTP/1.1 200 OK\r\n\r\n"
+    time.sleep(0.3)
+    yield from drip(b"\x16\x03\x03\x10\x00")()  # the head of a TLS record of 4096 bytes
+
+
+@pytest.mark.parametrize("blocks", [drip(b"HTTP/1.1 200 "), slow_tls], ids=["proxy", "TLS"])
+def test_a_proxy_or_a_tls_handshake_that_drips_is_given_up(serve, tmp_path, monkeypatch, blocks):
+    monkeypatch.setenv("https_proxy", serve(blocks, pause_s=0.05).url)
+    monkeypatch.setenv("no_proxy", "")
+    begin = time.monotonic()
+    with pytest.raises(TimeoutError, match="timed out"):
+        try_to_fetch("https://mirror.invalid/file.gz", tmp_path, answer_s=0.6)
+    assert time.monotonic() - begin < 10
+
+
+def test_a_head_that_drips_is_given_up_when_the_answer_is_due(serve, tmp_path):
+    begin = time.monotonic()
+    with pytest.raises(TimeoutError, match="timed out"):
+        try_to_fetch(serve(drip(OK, b"X: y\r\n"), pause_s=0.05).url, tmp_path, answer_s=0.4)
+    assert time.monotonic() - begin < 4  # 100 heads take 5 s
+
+
+def test_a_full_disk_is_not_called_a_slow_server(serve, tmp_path, monkeypatch):
+    monkeypatch.setattr(fetching, "STALL_S", 0.1)
+
+    @contextlib.contextmanager
+    def full(*args):
+        def advance(n):
+            time.sleep(0.5)
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        yield advance
+
+    monkeypatch.setattr(fetching, "_bar", full)
+    with pytest.raises(OSError, match="No space left") as caught:
+        try_to_fetch(serve(OK + LENGTH + BODY).url, tmp_path)
+    assert caught.value.errno == errno.ENOSPC
 
 
 def test_a_server_that_is_slow_and_fast_enough_is_waited_for(serve, tmp_path, monkeypatch):

@@ -74,6 +74,15 @@ def test_modules_gradients_and_optimizers():
     assert nn.Parameter(torch.ones(1, device=CUDA[0])).device == CUDA[0]
 
 
+def test_an_optimizer_of_parameters_on_two_gpus():
+    params = [nn.Parameter(torch.ones(3, device=device)) for device in CUDA]
+    optimizer = torch.optim.Adam(params, foreach=True)
+    sum(p.sum().cpu() for p in params).backward()
+    nn.utils.clip_grad_norm_(params, 1.0)
+    optimizer.step()
+    assert [p.device for p in params] == CUDA and torch.equal(params[0].cpu(), params[1].cpu())
+
+
 def test_a_custom_function_follows_the_device_backwards():
     class Double(torch.autograd.Function):
         @staticmethod

@@ -10,6 +10,7 @@ What is not pretended: memory of its own, streams that run side by side, kernels
 
 import contextlib
 import functools
+import importlib
 import threading
 import time
 from types import SimpleNamespace
@@ -387,6 +388,23 @@ def _patch_functions():
     torch.autograd.function.BackwardCFunction.apply = backward_in_the_mode
 
 
+def _patch_optimizers():
+    """Group tensors by their pretend GPU; the C++ of foreach functions would take all for one group."""
+
+    def grouped(tensorlistlist, with_indices=False):
+        groups = {}
+        for i, first in enumerate(tensorlistlist[0]):
+            lists, indices = groups.setdefault((tag_of(first), first.dtype), ([[] for _ in tensorlistlist], []))
+            indices.append(i)
+            for mine, given in zip(lists, tensorlistlist, strict=True):
+                if given:
+                    mine.append(given[i])
+        return groups
+
+    for name in ("torch.utils._foreach_utils", "torch.optim.optimizer", "torch.nn.utils.clip_grad"):
+        importlib.import_module(name)._group_tensors_by_device_and_dtype = grouped
+
+
 def _patch_load():
     load = torch.load
 
@@ -526,6 +544,7 @@ def install(n):
     _patch_threads()
     _patch_parameters()
     _patch_functions()
+    _patch_optimizers()
     _patch_load()
     _patch_comm()
     if dist.is_available():

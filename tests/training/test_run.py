@@ -11,7 +11,7 @@ import torch
 from d2lite.data.fashion_mnist import BatchIterator
 from d2lite.devices import describe
 from d2lite.events import Diverged
-from d2lite.training.run import Run, as_json, save
+from d2lite.training.run import Run, as_json, format_setting, legends, save
 
 CPU = torch.device("cpu")
 
@@ -62,6 +62,13 @@ def test_a_run_that_diverges_says_where_and_keeps_its_curve(loss):
 def test_begin_refuses_before_anything_is_computed(settings, error, message):
     with pytest.raises(error, match=message):
         begin(**settings)
+
+
+def test_a_setting_of_any_length_is_cut_in_a_legend():
+    runs = [Run({"num_gpus": 2, "note": note}, "", "", 1) for note in ("a" * 10**6, "b" * 10**6, "b" * 10**6)]
+    names = legends(runs)
+    assert names[0] == f"k=2 · note {'a' * 37}..." and names[2].endswith("b... (2)")
+    assert len(Run({"lr": "x" * 10**6}, "", "", 1).legend) < 50 and format_setting(0.1 + 0.2) == "0.3"
 
 
 def saved_runs(path):

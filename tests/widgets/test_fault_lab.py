@@ -31,7 +31,7 @@ class Pool:
 @pytest.mark.parametrize(
     ("error", "words"),
     [
-        (Mute(), "Mute: (no message"),
+        (Mute(), "Mute: (its __str__ raises RuntimeError)"),
         (ValueError("<b>" + "x" * 10**6), "ValueError: &lt;b&gt;x"),
         (KeyboardInterrupt(), "KeyboardInterrupt: "),
         (SystemExit(), "SystemExit: "),

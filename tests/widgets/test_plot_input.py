@@ -12,6 +12,10 @@ from d2lite import Animator
     [
         ({"xlabel": 1}, TypeError, r"xlabel: expected a text, got 1 \(int\)"),
         ({"ylabel": b"loss"}, TypeError, "ylabel: expected a text"),
+        ({"xlabel": list(range(10**5))}, TypeError, "xlabel: expected a text, got .{,90}list"),
+        ({"legend": {"a", "b"}}, TypeError, "legend: expected a text, or a list of texts"),
+        ({"xlim": {1, 10}}, ValueError, r"xlim: expected two numbers \(low, high\), got {1, 10}"),
+        ({"figsize": ("7", 4)}, TypeError, "figsize: expected a finite number, got '7'"),
         ({"legend": 3}, TypeError, "legend: expected a text, or a list of texts with one per curve, got 3"),
         ({"legend": [1, 2]}, TypeError, r"legend: expected a text, .* got \[1, 2\]"),
         ({"xlim": [0, 1e400]}, ValueError, "xlim: expected a finite number, got inf"),
@@ -42,6 +46,7 @@ def test_options_that_no_plot_can_have(options, error, message):
         ("1", 0.5, TypeError, "add: expected a number, or one per curve, got '1'"),
         (1, b"12", TypeError, "add: expected a number"),
         (1, {"loss": 0.5}, TypeError, "add: expected a number, or one per curve, got 'loss'"),
+        (1, {0.5, 0.6}, TypeError, "add: expected a number, or one per curve, got {0.5, 0.6}"),
         (1, 10**400, TypeError, "add: expected a number"),
         (1, 1j, TypeError, "add: expected a number"),
         (1, torch.tensor(1j), TypeError, "add: expected a number"),

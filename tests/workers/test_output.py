@@ -29,7 +29,7 @@ def written(tmp_path):
     """Return (output, messages, path): what is written to `path` counts as written past Python's streams."""
     path, messages = tmp_path / "rank-0.txt", []
     path.touch()
-    with open(path, "rb") as file:
+    with open(path, "rb+") as file:
         yield Output(lambda *message: messages.append(message), file), messages, path
 
 
@@ -71,6 +71,30 @@ def test_the_file_is_read_in_order_with_the_stream_and_in_whole_characters(writt
         output.write("")
     output.write("from Python\n")
     assert lines(messages) == ["from a child", "é", "\ufffd", "from Python"]
+
+
+def test_the_file_is_emptied_after_a_call_that_wrote_much(written, monkeypatch):
+    output, messages, path = written
+    monkeypatch.setattr("d2lite.workers.output.MOST_BYTES", 100)
+    for call, size in enumerate((0, 50, 0)):
+        with open(path, "ab") as child:
+            child.write(b"x" * (150 if call == 0 else 49) + b"\n")
+            if call == 2:
+                child.write(b"x" * 49 + b"\n")
+        output.end()
+        assert path.stat().st_size == size
+    assert [len(line) for line in lines(messages)] == [150, 49, 49, 49]
+
+
+def test_a_rank_s_file_is_emptied_and_written_again(pool):
+    def fn(n):
+        os.system(f"head -c {n} /dev/zero | tr '\\0' x; echo; echo end")
+
+    size = by_value(lambda: os.fstat(1).st_size)
+    pool.run(by_value(fn), 11_000_000)
+    assert pool.run(size) == [0, 0]
+    pool.run(by_value(fn), 10)
+    assert pool.run(size) == [15, 15]
 
 
 @pytest.mark.parametrize(
