@@ -17,8 +17,8 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from d2lite import LeNet, load_data_fashion_mnist
-from d2lite.training import exit_rank, my_shard, train_ddp
+from d2lite import LeNet, load_data_fashion_mnist, synchronize
+from d2lite.training import exit_rank, my_device, my_shard, train_ddp
 
 __all__ = ["NETS", "mlp"]
 
@@ -38,7 +38,7 @@ NETS = {"LeNet": (LeNet, 8), "MLP": (mlp, 4)}  # and the minibatches of an epoch
 
 def alone(make_net, batch_size, num_examples):
     """Return (seconds a step without any communication: the slowest rank's, bytes of the gradients, buckets)."""
-    net = DistributedDataParallel(make_net())
+    net = DistributedDataParallel(make_net().to(my_device()))
     optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
     train_iter, _ = load_data_fashion_mnist(batch_size, num_examples)
     for synchronised in (True, True, True, False, False):  # the first steps settle the buckets, then a warm-up
@@ -51,6 +51,7 @@ def alone(make_net, batch_size, num_examples):
                 optimizer.zero_grad()
                 F.cross_entropy(net(X_shard), y_shard).backward()
                 optimizer.step()
+                synchronize([my_device()])
                 times.append(time.perf_counter() - start)
                 start = time.perf_counter()
                 if synchronised:

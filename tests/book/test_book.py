@@ -12,7 +12,8 @@ import d2lite
 BOOK = Path(__file__).parents[2] / "book"
 CHAPTERS = sorted(BOOK.glob("[0-9]*.ipynb"))
 SOLUTIONS = sorted((BOOK / "solutions").glob("*.ipynb"))
-ALL = pytest.mark.parametrize("path", CHAPTERS + SOLUTIONS, ids=lambda p: str(p.relative_to(BOOK)))
+APPENDIX = sorted((BOOK / "appendix").glob("*.ipynb"))
+ALL = pytest.mark.parametrize("path", CHAPTERS + SOLUTIONS + APPENDIX, ids=lambda p: str(p.relative_to(BOOK)))
 EACH_CHAPTER = pytest.mark.parametrize("path", CHAPTERS, ids=lambda p: p.stem)
 
 
@@ -112,6 +113,15 @@ def test_a_chapter_has_its_parts(path):
     assert len(checks) >= 2
     for cell in checks:
         assert "not done yet. Hint:" in cell.source and "assert " in cell.source
+
+
+@pytest.mark.parametrize("path", APPENDIX, ids=lambda p: p.stem)
+def test_an_appendix_says_to_which_chapter_it_belongs(path):
+    (chapter,) = [other for other in CHAPTERS if other.name[:2] == path.name[:2]]
+    title, text = read(path).cells[0].source.split("\n\n", 1)
+    assert title.startswith(f"# Appendix to chapter {int(chapter.name[:2])}: ")
+    assert text.startswith(f"This notebook belongs to [chapter {int(chapter.name[:2])}](../{chapter.name})")
+    assert f"(appendix/{path.name})" in "".join(cell.source for cell in read(chapter).cells)
 
 
 @EACH_CHAPTER

@@ -498,6 +498,8 @@ def _patch_distributed():
     )
     for name in _COLLECTIVES:
         setattr(dist, name, checked(getattr(dist, name)))
+    for name in ("isend", "irecv"):  # P2POp compares its function with these
+        setattr(dist.distributed_c10d, name, getattr(dist, name))
     ddp = nn.parallel.DistributedDataParallel
     make, hook = ddp.__init__, ddp.register_comm_hook
 
