@@ -22,16 +22,20 @@ from d2lite.training.evaluation import (
     replicas_of,
 )
 from d2lite.training.from_scratch import forward_backward, sgd, train, train_batch
+from d2lite.training.model_parallel import ModelParallel, check_stages, describe_stages, train_model_parallel
 from d2lite.training.run import Run, as_json, legends, save
 from d2lite.training.sharding import check_batch, gather, replicate, scatter, split_batch
 
 __all__ = [
     "DataParallel",
+    "ModelParallel",
     "Run",
     "accuracy",
     "as_json",
     "check_batch",
+    "check_stages",
     "ddp_step",
+    "describe_stages",
     "evaluate_accuracy",
     "evaluate_accuracy_gpus",
     "evaluate_accuracy_ranks",
@@ -57,5 +61,6 @@ __all__ = [
     "train_batch",
     "train_concise",
     "train_ddp",
+    "train_model_parallel",
     "wrap",
 ]
