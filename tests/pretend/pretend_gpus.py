@@ -11,6 +11,7 @@ What is not pretended: memory of its own, streams that run side by side, kernels
 import contextlib
 import functools
 import importlib
+import os
 import threading
 import time
 from types import SimpleNamespace
@@ -537,7 +538,12 @@ def _patch_distributed():
 
 
 def install(n):
-    """Give this process `n` pretend GPUs, from now on to its end."""
+    """Give this process `n` pretend GPUs, from now on to its end; fewer if CUDA_VISIBLE_DEVICES names fewer."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        n = min(n, len([name for name in visible.split(",") if name.strip()]))
+    if n == 0:
+        return
     import torch._dynamo  # noqa: F401  # optimizers import it, and it examines the functions of torch.cuda
 
     torch.set_num_threads(1)  # real GPUs leave the cores alone
