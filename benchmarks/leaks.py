@@ -60,16 +60,17 @@ def interrupt_at_random(draw, moment=None):
         workers.run(len, "warm up")
     again_s = draw.uniform(*AGAIN_S) if draw.random() < 0.5 else None
     interrupts = threading.Thread(target=_interrupts, args=(draw.uniform(*MOMENTS[moment]), again_s))
-    try:
-        interrupts.start()
-        workers.close() if moment == "end" else workers.run(time.sleep, 60)
-    except KeyboardInterrupt:
-        came += 1
-    while interrupts.is_alive():
-        try:  # the second one; or the first, if the end took less time
-            interrupts.join()
+    interrupts.start()
+    for wait in (lambda: workers.close() if moment == "end" else workers.run(time.sleep, 60), interrupts.join):
+        try:
+            wait()
         except KeyboardInterrupt:
             came += 1
+    try:  # the second one; or the first, if the end took less time
+        interrupts.join()
+    except KeyboardInterrupt:
+        came += 1
+    interrupts.join()
     return came
 
 

@@ -94,7 +94,7 @@ def script(code, **environment):
         [sys.executable, "-c", textwrap.dedent(code)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         env=os.environ | environment,
     )
     assert done.returncode == 0, done.stderr
