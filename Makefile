@@ -2,6 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 ARGS ?=
+GPUS ?= 2
 ROOT_FLAG := $(if $(filter 0,$(shell id -u)),--allow-root)
 # glibc: all threads share the one heap that can keep what is freed (d2lite/_memory.py)
 export MALLOC_ARENA_MAX ?= 1
@@ -10,7 +11,7 @@ NBVAL := $(BIN)/python -m pytest book --nbval-lax -W default
 JOBS ?= 2
 PARALLEL := -n $(JOBS) --dist loadfile
 
-.PHONY: setup data lab test test-full bench horovod frameworks cluster rings lint clean
+.PHONY: setup data lab test pretend test-full bench horovod frameworks cluster rings lint clean
 
 setup: ## .venv, made or brought up to date; TORCH=cpu or TORCH=cuda decides by hand
 	@$(PYTHON) tools/setup_env.py
@@ -24,6 +25,10 @@ lab: data ## JupyterLab on the book; make lab ARGS=--no-browser passes arguments
 test: data ## everything, with few examples and epochs
 	D2LITE_QUICK=1 $(BIN)/python -m pytest tests $(PARALLEL) $(ARGS)
 	D2LITE_QUICK=1 $(NBVAL) $(PARALLEL) --nbval-cell-timeout=120
+
+pretend: data ## every chapter on GPUS=2 GPUs: real ones where there are some, else pretend GPUs (tests/pretend)
+	D2LITE_QUICK=1 D2LITE_PRETEND_GPUS=$(GPUS) PYTHONPATH=$(CURDIR)/tests/pretend \
+		$(NBVAL) $(PARALLEL) --nbval-cell-timeout=240
 
 test-full: data ## the same as a learner runs it
 	$(BIN)/python -m pytest tests $(ARGS)

@@ -61,16 +61,19 @@ def interrupt_at_random(draw, moment=None):
     again_s = draw.uniform(*AGAIN_S) if draw.random() < 0.5 else None
     interrupts = threading.Thread(target=_interrupts, args=(draw.uniform(*MOMENTS[moment]), again_s))
     interrupts.start()
-    for wait in (lambda: workers.close() if moment == "end" else workers.run(time.sleep, 60), interrupts.join):
+
+    def end():
+        workers.close() if moment == "end" else workers.run(time.sleep, 60)
+
+    def settle():
+        interrupts.join()
+        time.sleep(0.05)  # Python handles a signal a moment after it was sent
+
+    for step in (end, settle, settle):
         try:
-            wait()
+            step()
         except KeyboardInterrupt:
             came += 1
-    try:  # the second one; or the first, if the end took less time
-        interrupts.join()
-    except KeyboardInterrupt:
-        came += 1
-    interrupts.join()
     return came
 
 
