@@ -162,8 +162,9 @@ def test_averaging_the_parameter_is_silent_and_wrong(cells, pool, alone):
 
 
 def test_another_order_gives_wrong_sums(cells, pool):
-    there = defined_in("other-order", cells, "print(")
-    assert pool.run(there.in_another_order) == [{"a": 21.0, "b": 12.0}, {"a": 12.0, "b": 21.0}]
+    there = defined_in("other-order", cells, "for fix in")
+    assert pool.run(there.two_sums, False) == [{"a": 21.0, "b": 12.0}, {"a": 12.0, "b": 21.0}]
+    assert pool.run(there.two_sums, True) == [{"a": 3.0, "b": 30.0}] * 2
 
 
 def test_all_reduces_start_from_the_last_layer_on_and_before_backward_returns(cells, pool):
