@@ -15,6 +15,7 @@ from d2lite.workers.failures import describe_failure, ended_by, short_message
 from d2lite.workers.pool import Workers, WorkersError
 from d2lite.workers.process import RankProcess
 from d2lite.workers.rank import error_report
+from tests.by_value import by_value
 
 needs_ranks = pytest.mark.skipif(os.name == "nt" or bool(num_gpus()), reason="needs ranks that compute on CPUs")
 
@@ -23,12 +24,6 @@ needs_ranks = pytest.mark.skipif(os.name == "nt" or bool(num_gpus()), reason="ne
 def pool():
     with Workers(2, timeout_s=2) as pool:
         yield pool
-
-
-def by_value(fn):
-    """Make cloudpickle send a function by value, as it sends one from a notebook's cell."""
-    fn.__module__ = "__main__"
-    return fn
 
 
 def report_of(fn, *args):

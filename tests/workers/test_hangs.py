@@ -18,6 +18,7 @@ from d2lite.events import Stopped
 from d2lite.workers import pool as module
 from d2lite.workers import process
 from d2lite.workers.pool import Workers, WorkersError
+from tests.by_value import by_value
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="Workers needs Linux or macOS")
 HANG_S = 20  # a call that takes longer hangs
@@ -27,12 +28,6 @@ HANG_S = 20  # a call that takes longer hangs
 def pool():
     with Workers(2, timeout_s=2) as pool:
         yield pool
-
-
-def by_value(fn):
-    """Make cloudpickle send a function by value, as it sends one from a notebook's cell."""
-    fn.__module__ = "__main__"
-    return fn
 
 
 @by_value

@@ -8,6 +8,7 @@ import pytest
 
 from d2lite.workers.output import Cell, Output
 from d2lite.workers.pool import Workers
+from tests.by_value import by_value
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="Workers needs Linux or macOS")
 
@@ -16,12 +17,6 @@ pytestmark = pytest.mark.skipif(os.name == "nt", reason="Workers needs Linux or 
 def pool():
     with Workers(2, timeout_s=20) as pool:
         yield pool
-
-
-def by_value(fn):
-    """Make cloudpickle send a function by value, as it sends one from a notebook's cell."""
-    fn.__module__ = "__main__"
-    return fn
 
 
 @pytest.fixture

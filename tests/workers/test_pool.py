@@ -25,6 +25,7 @@ from d2lite.workers import pool as module
 from d2lite.workers import rank as in_a_rank
 from d2lite.workers.failures import describe_failure
 from d2lite.workers.pool import Workers, WorkersError
+from tests.by_value import by_value
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="Workers needs Linux or macOS")
 
@@ -40,12 +41,6 @@ def ours():
 def pool():
     with Workers(2, timeout_s=2) as pool:
         yield pool
-
-
-def by_value(fn):
-    """Make cloudpickle send a function by value, as it sends one from a notebook's cell."""
-    fn.__module__ = "__main__"
-    return fn
 
 
 @by_value

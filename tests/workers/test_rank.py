@@ -8,6 +8,7 @@ import torch.distributed as dist
 
 from d2lite.devices import num_gpus
 from d2lite.workers.pool import Workers
+from tests.by_value import by_value
 
 pytestmark = [
     pytest.mark.skipif(os.name == "nt", reason="Workers needs Linux or macOS"),
@@ -19,12 +20,6 @@ pytestmark = [
 def pool():
     with Workers(2, timeout_s=20) as pool:
         yield pool
-
-
-def by_value(fn):
-    """Make cloudpickle send a function by value, as it sends one from a notebook's cell."""
-    fn.__module__ = "__main__"
-    return fn
 
 
 def step(rank, wrap):
