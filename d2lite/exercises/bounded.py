@@ -1,0 +1,129 @@
+"""An answer that runs in processes of bounded time, memory and output, which have ended afterwards."""
+
+import contextlib
+import io
+import os
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import Any, TextIO
+
+from d2lite._text import text_of
+from d2lite.devices import num_gpus
+from d2lite.events import Stopped
+from d2lite.exercises.exercise import Exercise, Outcome, outcomes
+from d2lite.workers import Workers, WorkersError
+
+__all__ = ["run_bounded"]
+
+MEMORY_BYTES = 2 * 2**30  # that an answer may add to its process; LeNet takes some megabytes
+FILE_BYTES = 2**27  # of a file that it may write
+OUTPUT_LINES, OUTPUT_CHARS = 20, 4_000  # of what it prints
+REASON_CHARS = 300
+
+
+def run_bounded(exercise: Exercise, answer: Callable[..., Any]) -> tuple[list[tuple[int, Outcome]], str]:
+    """Return the outcomes of all ranks as (rank, outcome), and why some are missing or ""; the processes have ended.
+
+    Raises:
+        OSError: On Windows, for an exercise on several ranks.
+    """
+    if os.name == "nt" and exercise.world_size == 1:  # no pools: without a bound, and in this process
+        return [(0, outcome) for outcome in outcomes(exercise, answer)], ""
+    seen: list[tuple[int, Outcome]] = []
+    with _pool(exercise.world_size) as workers, _few_lines(exercise.world_size):
+        workers.run(_imported, exercise)  # the start is not part of the limit
+        late = threading.Event()
+
+        def end() -> None:
+            late.set()
+            workers.stop()
+
+        limit = threading.Timer(exercise.limit_s, end)
+        limit.start()
+        try:
+            for rank, outcome in workers.stream(_with_limits, exercise, answer):
+                seen.append((rank, outcome))
+        except Stopped:
+            if not late.is_set():
+                raise
+            return seen, f"it took longer than {exercise.limit_s:g} s."
+        except WorkersError as error:
+            reason = str(error).splitlines()[0][:REASON_CHARS]
+            return seen, f"its process ended: {reason}"
+        except TypeError as error:  # it cannot be pickled
+            return seen, f"it cannot run in a process of its own: {text_of(error)[:REASON_CHARS]}"
+        finally:
+            limit.cancel()
+    return seen, ""
+
+
+def _pool(world_size: int) -> Workers:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that ranks share cores does not matter here
+        workers = Workers(world_size)
+    workers.backend = "gloo"  # the cases are on the CPU, with GPUs or without
+    return workers
+
+
+def _imported(exercise: Exercise) -> None:
+    """Run in a rank: import what the exercise needs, by receiving it."""
+
+
+def _with_limits(exercise: Exercise, answer: Callable[..., Any]) -> Generator[Outcome, None, None]:
+    """Run in a rank: yield the outcomes under limits of the operating system."""
+    import resource
+
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_BYTES, FILE_BYTES))
+        if not num_gpus():  # drivers reserve more than they use
+            most = _data_bytes() + MEMORY_BYTES
+            resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+    yield from outcomes(exercise, answer)
+
+
+def _data_bytes() -> int:
+    """Return what Linux counts against RLIMIT_DATA; raise OSError elsewhere."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmData:"):
+            return 1024 * int(line.split()[1])
+    raise OSError("no VmData")
+
+
+@contextlib.contextmanager
+def _few_lines(world_size: int) -> Generator[None, None, None]:
+    """Show at most some lines of what is printed inside the block."""
+    few = _FewLines(sys.stdout, "[rank 0] " if world_size == 1 else "")
+    try:
+        with contextlib.redirect_stdout(few):
+            yield
+    finally:
+        few.end()
+
+
+class _FewLines(io.TextIOBase):
+    """A stream that passes the first lines to another one, without a prefix."""
+
+    def __init__(self, to: TextIO, prefix: str) -> None:
+        self._to, self._prefix = to, prefix
+        self._lines, self._chars, self._is_cut = OUTPUT_LINES, OUTPUT_CHARS, False
+
+    def write(self, text: str) -> int:
+        text = text.removeprefix(self._prefix)
+        passed = text[: self._chars] if self._lines > 0 else ""
+        if passed:
+            self._to.write(passed)
+            self._lines -= passed.count("\n") + passed.count("\r")
+            self._chars -= len(passed)
+        self._is_cut = self._is_cut or len(passed) < len(text)
+        return len(text)
+
+    def flush(self) -> None:
+        self._to.flush()
+
+    def end(self) -> None:
+        """Say that something was left out."""
+        if self._is_cut:
+            self._to.write("\n... (the rest of what it prints is left out)\n")

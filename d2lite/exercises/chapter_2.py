@@ -1,0 +1,209 @@
+"""The exercises of chapter 2: an all-reduce for the mean, the accuracy on several devices, batches of k*b and lr."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from d2lite.exercises.accuracy_on_devices import ACCURACY
+from d2lite.exercises.exercise import Exercise, Mistake
+
+__all__ = ["EXERCISES"]
+
+Tensors = list[torch.Tensor]
+
+
+def _observe_in_place(answer: Callable[..., Any], shape: Sequence[int], k: int) -> dict[str, Any]:
+    """Call an answer with k tensors, and return what is in them afterwards, in their own memory."""
+    generator = torch.Generator().manual_seed(k)
+    tensors = [torch.randint(-50, 50, tuple(shape), generator=generator).double().T for _ in range(k)]
+    places = [tensor.data_ptr() for tensor in tensors]
+    answer(list(tensors))  # what it returns does not matter: in place is asked
+    return {
+        "numbers": [tensor.detach().clone() for tensor in tensors],
+        "in their own memory": [tensor.data_ptr() for tensor in tensors] == places,
+    }
+
+
+def _all_reduce_mean(tensors: Tensors) -> None:
+    mean = torch.stack(list(tensors)).mean(0)
+    for tensor in tensors:
+        tensor.copy_(mean)
+
+
+def _nothing_in_place(tensors: Tensors) -> Tensors:
+    mean = torch.stack(list(tensors)).mean(0)
+    return [mean.clone() for _ in tensors]
+
+
+def _sum_in_place(tensors: Tensors) -> None:
+    total = torch.stack(list(tensors)).sum(0)
+    for tensor in tensors:
+        tensor.copy_(total)
+
+
+def _reduce_only(tensors: Tensors) -> None:
+    tensors[0].copy_(torch.stack(list(tensors)).mean(0))
+
+
+def _first_not_divided(tensors: Tensors) -> None:
+    total = torch.stack(list(tensors)).sum(0)
+    for tensor in tensors[1:]:
+        tensor.copy_(total / len(tensors))
+    tensors[0].copy_(total)
+
+
+def _divided_late(tensors: Tensors) -> None:
+    _sum_in_place(tensors)
+    tensors[0].div_(len(tensors))
+
+
+def _read_after_write(tensors: Tensors) -> None:
+    for tensor in tensors:
+        tensor.copy_(torch.stack(list(tensors)).mean(0))
+
+
+def _running_mean(tensors: Tensors) -> None:
+    mean = tensors[0].clone()
+    for tensor in tensors[1:]:
+        mean = (mean + tensor) / 2
+    for tensor in tensors:
+        tensor.copy_(mean)
+
+
+def _one_memory(tensors: Tensors) -> None:
+    mean = torch.stack(list(tensors)).mean(0)
+    for tensor in tensors:
+        tensor.data = mean
+
+
+MEAN = Exercise(
+    name="2.1",
+    title="An all-reduce for the mean, in place",
+    solution=_all_reduce_mean,
+    cases=lambda: {
+        f"{k} tensor{'s' if k > 1 else ''} of shape {list(shape)}": (shape, k)
+        for shape, k in (((2, 1), 3), ((3, 2), 2), ((1, 1), 1), ((2, 3), 5), ((0, 4), 2))
+    },
+    observe=_observe_in_place,
+    mistakes=(
+        Mistake(
+            _nothing_in_place,
+            "the tensors that it was given still hold their old numbers: new ones were made.",
+            "copy_ and += write into a tensor that exists. What does tensors[i] = ... change?",
+        ),
+        Mistake(
+            _sum_in_place,
+            "the tensors hold the sum, and the mean is asked for.",
+            "By which number is a sum divided to give the mean?",
+        ),
+        Mistake(
+            _reduce_only,
+            "only the first tensor has the mean: that is a reduce.",
+            "An all-reduce has a second half. What must still be sent, and where to?",
+        ),
+        Mistake(
+            _divided_late,
+            "only the first tensor has the mean, the others have the sum.",
+            "Look at the order: what is copied to the others, and when is it divided?",
+        ),
+        Mistake(
+            _first_not_divided,
+            "the first tensor has the sum, the others have the mean.",
+            "Which tensors are divided, and which are written?",
+        ),
+        Mistake(
+            _read_after_write,
+            "tensors that were already written are read again: each next mean is another one.",
+            "Read everything before you write anything, or add in a tensor that nobody else reads.",
+        ),
+        Mistake(
+            _running_mean,
+            "the mean of a mean and the next tensor does not count all tensors the same.",
+            "Add all of them first. How often is divided then?",
+        ),
+        Mistake(
+            _one_memory,
+            "the tensors have another memory afterwards: an update of one may change the others.",
+            "copy_ writes numbers into a tensor's own memory. What does tensor.data = ... do?",
+        ),
+    ),
+    think="Add everything in one place, divide once, and write the result into each of the others.",
+)
+
+
+_DISTANCE = (
+    "With a batch k times as large an epoch has fewer steps. If the gradient hardly changes, how long "
+    "must each step be for an epoch to go equally far?"
+)
+
+
+def _first(pair: Sequence[Any]) -> Any:
+    return pair[0]
+
+
+def _second(pair: Sequence[Any]) -> Any:
+    return pair[1]
+
+
+SETTINGS = Exercise(
+    name="2.3",
+    title="Batch size and learning rate for k devices",
+    solution=lambda k, batch_size, lr: (k * batch_size, k * lr),
+    cases=lambda: {
+        f"{k} device{'s' if k > 1 else ''}; one had batches of {b} and lr {lr}": (k, b, lr)
+        for k, b, lr in ((1, 256, 0.2), (2, 256, 0.2), (4, 128, 0.1), (8, 32, 0.05), (3, 100, 0.3))
+    },
+    mistakes=(
+        Mistake(
+            lambda k, b, lr: (k * lr, k * b),
+            "the two numbers are in the wrong order.",
+            "The first is the batch size of all devices together, the second the learning rate.",
+        ),
+        Mistake(
+            lambda k, b, lr: (b, None),
+            "the minibatch of all devices together is that of one device: each device then has less work per step.",
+            "How many examples does each of k devices get from a minibatch?",
+            part=_first,
+        ),
+        Mistake(
+            lambda k, b, lr: (b // k, None),
+            "the minibatch is smaller than that of one device: it is cut once more among the devices.",
+            "How many examples does each of k devices get from a minibatch?",
+            part=_first,
+        ),
+        Mistake(
+            lambda k, b, lr: (None, lr),
+            "the learning rate is that of one device: an epoch has fewer steps, and they are as short as before.",
+            _DISTANCE,
+            part=_second,
+        ),
+        Mistake(
+            lambda k, b, lr: (None, lr * k**0.5),
+            "the learning rate grows with the square root of k. That keeps the noise of a step, not the distance.",
+            _DISTANCE,
+            part=_second,
+        ),
+        Mistake(
+            lambda k, b, lr: (None, lr / k),
+            "the learning rate falls with k: an epoch has fewer steps, and they are shorter, too.",
+            _DISTANCE,
+            part=_second,
+        ),
+        Mistake(
+            lambda k, b, lr: (None, lr * k * k),
+            "the learning rate grows with the square of k: the mean over the larger batch is counted again.",
+            _DISTANCE,
+            part=_second,
+        ),
+        Mistake(
+            lambda k, b, lr: (None, 2 * lr),
+            "the learning rate is doubled for every k.",
+            _DISTANCE,
+            part=_second,
+        ),
+    ),
+    think=_DISTANCE,
+)
+
+EXERCISES = {exercise.name: exercise for exercise in (MEAN, ACCURACY, SETTINGS)}

@@ -1,0 +1,289 @@
+"""The exercises of chapter 6: a loss for uneven shards, an optimizer's state from the root, gradients sent together."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+
+from d2lite.exercises.every_nth import EVERY_NTH
+from d2lite.exercises.exercise import Exercise, Mistake, Unfit
+from d2lite.exercises.lockstep import LIMIT_S, NEVER_ENDS, WORLD_SIZE, Lockstep
+from d2lite.exercises.sent_together import SENT_TOGETHER
+
+__all__ = ["EXERCISES"]
+
+
+def _shard_loss(logits: torch.Tensor, y_shard: torch.Tensor, batch_size: int, size: int) -> torch.Tensor:
+    return F.cross_entropy(logits, y_shard, reduction="sum") / batch_size * size
+
+
+def _observe_loss(answer: Callable[..., Any], batch_size: int) -> tuple[float, float] | None:
+    """Return the mean of the ranks' losses, and the length of the gradient of this rank's logits."""
+    rank, ranks = dist.get_rank(), Lockstep()
+    logits = torch.linspace(-1, 1, 4 * batch_size, dtype=torch.float64).mul(20).sin().view(batch_size, 4)
+    mine = logits.tensor_split(WORLD_SIZE)[rank].clone().requires_grad_()
+    y = (torch.arange(batch_size) % 4).tensor_split(WORLD_SIZE)[rank]
+    loss = ranks.call(answer, mine, y, batch_size, WORLD_SIZE)
+    if ranks.num_collectives:
+        raise Unfit(
+            "the loss of a shard calls a collective.",
+            "The average over the ranks comes later, and the backward pass needs this rank's own loss.",
+        )
+    is_number = isinstance(loss, torch.Tensor) and loss.numel() == 1
+    total = loss.detach().double().clone().view(()) if is_number else torch.tensor(0.0, dtype=torch.float64)
+    dist.all_reduce(total)
+    if loss is None:
+        return None
+    if not is_number or not loss.requires_grad:
+        raise Unfit(
+            "no gradient can be computed from the result: backward() needs a tensor of one number with its graph.",
+            "backward() follows the operations back. Which operation ends that, or gives several numbers?",
+        )
+    loss.backward()
+    return total.item() / WORLD_SIZE, 0.0 if mine.grad is None else mine.grad.norm().item()
+
+
+_FACTOR = "Write down what the average over the ranks does to the losses, for shards of 3 examples and of 1."
+LOSS = Exercise(
+    name="6.1",
+    title="A loss for uneven shards",
+    solution=_shard_loss,
+    cases=lambda: {
+        "50 examples, shards of 17, 17 and 16": (50,),
+        "6 examples, shards of 2": (6,),
+        "4 examples, shards of 2, 1 and 1": (4,),
+        "2 examples, an empty shard on rank 2": (2,),
+    },
+    mistakes=(
+        Mistake(
+            lambda logits, y, batch_size, size: F.cross_entropy(logits, y),
+            "it is the mean over the shard: an example of a short shard counts more than one of a long shard.",
+            _FACTOR,
+        ),
+        Mistake(
+            lambda logits, y, batch_size, size: _shard_loss(logits, y, batch_size, 1),
+            "it is too small: the average over the ranks divides once more.",
+            _FACTOR,
+        ),
+        Mistake(
+            lambda logits, y, batch_size, size: _shard_loss(logits, y, 1, 1),
+            "it is the sum over the shard, and a sum grows with the minibatch.",
+            _FACTOR,
+        ),
+        Mistake(
+            lambda logits, y, batch_size, size: _shard_loss(logits, y, batch_size, 1) / size,
+            "it is divided by the number of ranks, and the average divides once more.",
+            _FACTOR,
+        ),
+        Mistake(
+            lambda logits, y, batch_size, size: _shard_loss(logits, y, batch_size, 2),
+            "it is right for two ranks only, and this check runs on three.",
+            "The number of ranks is one of the arguments.",
+        ),
+        Mistake(
+            lambda logits, y, batch_size, size: _shard_loss(logits, y, 1, size),
+            "the sum is multiplied by the number of ranks and divided by nothing.",
+            _FACTOR,
+        ),
+        Mistake(
+            lambda logits, y, batch_size, size: F.cross_entropy(logits, y) * len(y) / batch_size * size,
+            "it is not a number where a shard is empty.",
+            "What is the mean of no numbers, and what is their sum?",
+        ),
+        NEVER_ENDS,
+    ),
+    think=_FACTOR,
+    observe=_observe_loss,
+    world_size=WORLD_SIZE,
+    limit_s=LIMIT_S,
+)
+
+
+def _broadcast_state(optimizer: torch.optim.Optimizer, root_rank: int = 0) -> None:
+    for _, state in _tensors_of(optimizer):
+        dist.broadcast(state, src=root_rank)
+
+
+def _tensors_of(optimizer: torch.optim.Optimizer) -> list[tuple[str, torch.Tensor]]:
+    """Return (name, tensor) of the state, in the order that is the same on all ranks."""
+    return [
+        (name, value)
+        for group in optimizer.param_groups
+        for param in group["params"]
+        for name, value in sorted(optimizer.state[param].items())
+        if isinstance(value, torch.Tensor)
+    ]
+
+
+def _optimizer(kind: str, sizes: Sequence[int]) -> torch.optim.Optimizer:
+    """Return an optimizer after one step, whose state differs from rank to rank; the last group has one parameter."""
+    params = [torch.full((n,), 1.0 + dist.get_rank(), requires_grad=True) for n in sizes]
+    groups = [{"params": params[:-1]}, {"params": params[-1:]}] if len(params) > 2 else [{"params": params}]
+    optimizer: torch.optim.Optimizer
+    if kind == "Adam":
+        optimizer = torch.optim.Adam(groups, lr=0.1)
+    else:
+        optimizer = torch.optim.SGD(groups, lr=0.1, momentum=0.9 if kind == "momentum" else 0.0)
+    for _ in range(1 + dist.get_rank()):  # Adam counts its steps
+        for i, param in enumerate(params):
+            param.grad = torch.full_like(param, 10.0 * dist.get_rank() + i + 1)
+        optimizer.step()
+    return optimizer
+
+
+def _observe_state(answer: Callable[..., Any], kind: str, sizes: Sequence[int], root_rank: int | None) -> list[Any]:
+    """Return the state afterwards; refuse changed parameters, and tensors that are other ones."""
+    optimizer = _optimizer(kind, sizes)
+    before = _tensors_of(optimizer)
+    weights = [param.detach().clone() for group in optimizer.param_groups for param in group["params"]]
+    Lockstep().call(answer, optimizer, *([] if root_rank is None else [root_rank]))
+    now = [param.detach() for group in optimizer.param_groups for param in group["params"]]
+    if any((a != b).any() for a, b in zip(weights, now, strict=True)):
+        raise Unfit(
+            "it changes the parameters, and the optimizer's state is asked for.",
+            "The parameters are the keys of optimizer.state. Where is the momentum?",
+        )
+    after = _tensors_of(optimizer)
+    if len(after) != len(before) or any(a is not b for (_, a), (_, b) in zip(before, after, strict=True)):
+        raise Unfit(
+            "the state has other tensors now, and the values are asked for in place.",
+            "Which tensor does dist.broadcast write into?",
+        )
+    return [tensor.tolist() for _, tensor in after]
+
+
+def _named_momentum(optimizer: torch.optim.Optimizer, root_rank: int = 0) -> None:
+    for name, value in _tensors_of(optimizer):
+        if name == "momentum_buffer":
+            dist.broadcast(value, src=root_rank)
+
+
+def _averaged(optimizer: torch.optim.Optimizer, root_rank: int = 0) -> None:
+    for _, value in _tensors_of(optimizer):
+        dist.all_reduce(value)
+        value /= dist.get_world_size()
+
+
+def _summed(optimizer: torch.optim.Optimizer, root_rank: int = 0) -> None:
+    for _, value in _tensors_of(optimizer):
+        dist.all_reduce(value)
+
+
+def _copies(optimizer: torch.optim.Optimizer, root_rank: int = 0) -> None:
+    for _, value in _tensors_of(optimizer):
+        dist.broadcast(value.clone(), src=root_rank)
+
+
+def _first_group(optimizer: torch.optim.Optimizer, root_rank: int = 0) -> None:
+    for param in optimizer.param_groups[0]["params"]:
+        for _, value in sorted(optimizer.state[param].items()):
+            if isinstance(value, torch.Tensor):
+                dist.broadcast(value, src=root_rank)
+
+
+def _first_parameter(optimizer: torch.optim.Optimizer, root_rank: int = 0) -> None:
+    first = optimizer.state[optimizer.param_groups[0]["params"][0]]
+    for _, value in sorted(first.items()):
+        if isinstance(value, torch.Tensor):
+            dist.broadcast(value, src=root_rank)
+
+
+_WHICH = "Print optimizer.state and optimizer.param_groups on each rank, before and after."
+STATE = Exercise(
+    name="6.2",
+    title="The optimizer's state from the root",
+    solution=_broadcast_state,
+    cases=lambda: {
+        "momentum, the root by default": ("momentum", [2, 1], None),
+        "momentum, root 2": ("momentum", [1, 2], 2),
+        "two groups of parameters, root 1": ("momentum", [1, 2, 1], 1),
+        "Adam, root 0": ("Adam", [2, 1], 0),
+        "SGD without momentum, which has no state": ("plain", [2], 0),
+    },
+    mistakes=(
+        Mistake(
+            lambda optimizer, root_rank=0: _broadcast_state(optimizer),
+            "the state comes from rank 0 where another rank is the root.",
+            "Which argument has not been used?",
+        ),
+        Mistake(_averaged, "the state is averaged over the ranks, and the root's is asked for.", _WHICH),
+        Mistake(_summed, "the state is summed over the ranks, and the root's is asked for.", _WHICH),
+        Mistake(
+            _named_momentum,
+            "only momentum_buffer is sent: other optimizers have other tensors in their state.",
+            "The state of a parameter is a dictionary: what does it have for Adam?",
+        ),
+        Mistake(_first_group, "only the first group of parameters is sent.", "How long is optimizer.param_groups?"),
+        Mistake(
+            _first_parameter,
+            "only the first parameter's state is sent.",
+            "What does return do inside a loop?",
+        ),
+        Mistake(
+            _copies,
+            "the state is what it was before.",
+            "Into which tensor does the collective write, and is it the one in the state?",
+        ),
+        NEVER_ENDS,
+    ),
+    think=_WHICH,
+    observe=_observe_state,
+    world_size=WORLD_SIZE,
+    limit_s=LIMIT_S,
+)
+
+
+def _warm_lr(step: int, base_lr: float, k: int, warmup_steps: int) -> float:
+    return base_lr * (1 + (k - 1) * min(1.0, step / warmup_steps))
+
+
+_LINE = "Draw it: the learning rate at step 0, at half of the warm-up, at its end, and long after."
+WARM_UP = Exercise(
+    name="6.5",
+    title="The linear scaling rule with a warm-up",
+    solution=_warm_lr,
+    cases=lambda: {
+        f"step {step}, lr {lr}, {k} ranks, {n} steps of warm-up": (step, lr, k, n)
+        for step, lr, k, n in (
+            (0, 0.02, 8, 12),
+            (6, 0.02, 8, 12),
+            (3, 0.1, 4, 12),
+            (12, 0.02, 8, 12),
+            (100, 0.1, 4, 50),
+            (7, 0.1, 1, 20),
+        )
+    },  # fmt: skip
+    mistakes=(
+        Mistake(
+            lambda step, lr, k, n: lr * k,
+            "there is no warm-up: the first step has the large rate already.",
+            _LINE,
+        ),
+        Mistake(
+            lambda step, lr, k, n: lr * k * min(1.0, step / n),
+            "the warm-up begins at 0, and it is to begin with base_lr.",
+            _LINE,
+        ),
+        Mistake(
+            lambda step, lr, k, n: lr * (1 + (k - 1) * step / n),
+            "the learning rate goes on growing after the warm-up.",
+            _LINE,
+        ),
+        Mistake(
+            lambda step, lr, k, n: lr if step < n else lr * k,
+            "the learning rate jumps at the end of the warm-up, and it is to grow by as much in every step.",
+            _LINE,
+        ),
+        Mistake(
+            lambda step, lr, k, n: lr * k ** min(1.0, step / n),
+            "the learning rate is multiplied by the same factor in every step, and it is to grow by the same amount.",
+            _LINE,
+        ),
+        Mistake(lambda step, lr, k, n: lr, "the learning rate does not depend on the number of ranks.", _LINE),
+    ),
+    think=_LINE,
+)
+
+EXERCISES = {exercise.name: exercise for exercise in (LOSS, STATE, EVERY_NTH, SENT_TOGETHER, WARM_UP)}

@@ -1,0 +1,147 @@
+"""Whether two results are equal, and how they are shown; what an answer returns may be anything, also hostile."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from numbers import Integral, Number, Real
+from typing import Any
+
+import torch
+
+from d2lite._text import text_of
+
+__all__ = ["kind_of", "ratio_of", "same", "shown", "shown_apart"]
+
+SHOWN_CHARS = 160  # of an expected or a given value in a message
+SHOWN_ITEMS = 20  # of a list or a tensor
+HARMFUL = (Exception, SystemExit, GeneratorExit)  # what the class of a value may raise when it is asked
+RELATIVE, ABSOLUTE = 1e-5, 1e-7  # 32-bit numbers that were added in another order
+
+
+def same(expected: Any, got: Any) -> bool:
+    """Return whether two results are equal: numbers up to rounding, tuples as lists, tensors element by element.
+
+    Whole numbers are equal only if they are the same. What raises an error while it is compared is not equal.
+    """
+    try:
+        return _same(_plain(expected), _plain(got))
+    except HARMFUL:
+        return False
+
+
+def _plain(value: Any) -> Any:
+    """Return a number in place of a tensor, or of a number of NumPy, that holds one."""
+    if isinstance(value, torch.Tensor):
+        return value.item() if not value.dim() else value
+    return value.item() if type(value).__module__ == "numpy" and getattr(value, "ndim", 1) == 0 else value
+
+
+def _same(expected: Any, got: Any) -> bool:
+    if isinstance(expected, torch.Tensor) and isinstance(got, torch.Tensor):
+        if expected.shape != got.shape:
+            return False
+        kind = torch.complex128 if expected.is_complex() or got.is_complex() else torch.float64
+        a, b = (t.detach().to("cpu", kind) for t in (expected, got))
+        return torch.allclose(a, b, RELATIVE, ABSOLUTE, equal_nan=True)
+    if isinstance(expected, (bool, str, bytes)) or expected is None or isinstance(got, (bool, str, bytes)):
+        return type(expected) is type(got) and bool(expected == got)
+    if isinstance(expected, Number) and isinstance(got, Number):
+        return _same_number(expected, got)
+    if isinstance(expected, Mapping) and isinstance(got, Mapping):
+        return expected.keys() == got.keys() and all(same(expected[key], got[key]) for key in expected)
+    if is_dataclass(expected) and type(expected) is type(got):
+        return all(same(getattr(expected, f.name), getattr(got, f.name)) for f in fields(expected))
+    if isinstance(expected, Sequence) and isinstance(got, Sequence):
+        return len(expected) == len(got) and all(same(a, b) for a, b in zip(expected, got, strict=True))
+    return type(expected) is type(got) and bool(expected == got)
+
+
+def _same_number(expected: Any, got: Any) -> bool:
+    if isinstance(expected, Integral) and isinstance(got, Integral):
+        return int(expected) == int(got)
+    if not (isinstance(expected, Real) and isinstance(got, Real)):
+        return bool(expected == got)
+    a, b = float(expected), float(got)
+    if math.isnan(a) or math.isnan(b):
+        return math.isnan(a) and math.isnan(b)
+    return math.isclose(a, b, rel_tol=1e-9 if isinstance(expected, Integral) else RELATIVE, abs_tol=1e-9)
+
+
+def ratio_of(expected: Any, got: Any) -> float | None:
+    """Return got / expected if both are finite numbers and neither is 0, else None."""
+    try:
+        a, b = _plain(expected), _plain(got)
+        if any(isinstance(x, bool) or not isinstance(x, Real) or not math.isfinite(x) or x == 0 for x in (a, b)):
+            return None
+        return float(b) / float(a)
+    except HARMFUL:
+        return None
+
+
+def kind_of(value: Any) -> str:
+    """Return in words what a value is: "a number", "a list", "a tensor", ... or its type."""
+    if value is None:
+        return "nothing"
+    try:
+        return _kind_of(value)
+    except HARMFUL:
+        return "of an odd type"
+
+
+def _kind_of(value: Any) -> str:
+    for kinds, name in (
+        (torch.Tensor, "a tensor"),
+        (bool, "True or False"),
+        (str, "a text"),
+        (Number, "a number"),
+        (Mapping, "a dictionary"),
+        (Sequence, "a list"),
+    ):
+        if isinstance(value, kinds):
+            return name
+    return f"of the type {text_of(type(value).__name__)}"[:SHOWN_CHARS]
+
+
+def shown(value: Any) -> str:
+    """Return a value as one short line, whatever its class makes of it."""
+    return _line(value, 7)
+
+
+def shown_apart(expected: Any, got: Any) -> tuple[str, str]:
+    """Return two values as short lines, with as many digits as it takes to see a difference, and with their kinds."""
+    texts = shown(expected), shown(got)
+    if texts[0] == texts[1]:
+        texts = _line(expected, 17), _line(got, 17)
+    if kind_of(expected) != kind_of(got):  # [1.0] may be a list or a tensor
+        texts = f"{texts[0]} ({kind_of(expected)})", f"{texts[1]} ({kind_of(got)})"
+    return texts
+
+
+def _line(value: Any, digits: int) -> str:
+    try:
+        line = " ".join(_text(value, digits, depth=4).split())
+    except HARMFUL:
+        line = "something that cannot be shown"
+    return line if len(line) <= SHOWN_CHARS else line[: SHOWN_CHARS - 4] + " ..."
+
+
+def _text(value: Any, digits: int, depth: int) -> str:
+    if isinstance(value, torch.Tensor):
+        value = value.tolist() if value.numel() <= SHOWN_ITEMS else f"a tensor {list(value.shape)}"
+        return value if isinstance(value, str) else _text(value, digits, depth)
+    kind = type(value)
+    if kind is float:
+        return f"{value:.{digits}g}"
+    if kind is str:
+        return repr(text_of(value[: 2 * SHOWN_CHARS]))
+    if kind is dict and depth:
+        items = list(value.items())[: SHOWN_ITEMS + 1]
+        return "{" + _listed([f"{_text(k, digits, 0)}: {_text(v, digits, depth - 1)}" for k, v in items]) + "}"
+    if kind in (list, tuple) and depth:
+        inside = _listed([_text(item, digits, depth - 1) for item in value[: SHOWN_ITEMS + 1]])
+        return f"[{inside}]" if kind is list else f"({inside}{',' if len(value) == 1 else ''})"
+    return text_of(value)
+
+
+def _listed(texts: list[str]) -> str:
+    return ", ".join(texts[:SHOWN_ITEMS] + (["..."] if len(texts) > SHOWN_ITEMS else []))

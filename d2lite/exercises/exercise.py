@@ -1,0 +1,214 @@
+"""An exercise: its cases, its solution, and the mistakes that answers show; teachers write their own the same way."""
+
+import functools
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from d2lite._text import text_of
+from d2lite.events import Stopped
+from d2lite.exercises.compare import ratio_of, same, shown, shown_apart
+
+__all__ = ["Exercise", "Mistake", "Outcome", "Raised", "Unfit", "call", "outcomes", "same"]
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A mistake, as an answer that makes it: a learner's answer that gives the same in every case has made it, too.
+
+    `wrong` says what is wrong. `think` says how to think about it, without the answer; it is shown from the second try
+    on. An `answer` of None stands for one that never comes back: a rank that waits for another one, an endless loop.
+    With `part`, only part(result) is compared: an answer may be wrong in the first of two numbers that it returns.
+    """
+
+    answer: Callable[..., Any] | None
+    wrong: str
+    think: str
+    part: Callable[[Any], Any] | None = None
+
+
+@dataclass(frozen=True)
+class Exercise:
+    """A question with everything that is needed to judge an answer.
+
+    Args:
+        name: "chapter.number", for example "4.2".
+        title: A few words.
+        solution: A right answer; on each case it gives what is expected.
+        cases: Returns {label: arguments} afresh, because an answer may change its arguments; odd cases included. The
+            label is shown: it says what the case is.
+        mistakes: The typical ones; the first that fits is shown.
+        think: How to think, for a wrong answer that none of the mistakes fits.
+        observe: Calls an answer with the arguments of a case, and returns what counts: by default what the answer
+            returns; where an answer works in place, its arguments afterwards. It may raise `Unfit`.
+        world_size: Number of ranks on which cases run; each rank then has to give what the solution gives there.
+        limit_s: Seconds that all cases may take together.
+    """
+
+    name: str
+    title: str
+    solution: Callable[..., Any]
+    cases: Callable[[], Mapping[str, Sequence[Any]]]
+    mistakes: Sequence[Mistake]
+    think: str
+    observe: Callable[..., Any] | None = None
+    world_size: int = 1
+    limit_s: float = 5.0
+
+
+class Unfit(Exception):
+    """Raised by `observe` for a result that is wrong in a way that it can name: `wrong` is shown, `think` later."""
+
+    def __init__(self, wrong: str, think: str = "") -> None:
+        super().__init__(wrong)
+        self.wrong, self.think = wrong, think
+
+
+@dataclass(frozen=True)
+class Raised:
+    """What stands for the result of an answer that has raised an error."""
+
+    kind: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.message}" if self.message else self.kind
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One case: whether the answer was right, what was expected and given, and which mistakes give the same.
+
+    `unfit` and `think` are those of an Unfit result. `nothing` is whether the answer returned None where something was
+    expected, and `ratio` what it gave over what was expected, if both are numbers.
+    """
+
+    case: str
+    right: bool
+    expected: str
+    got: str
+    raised: bool
+    alike: tuple[int, ...]
+    unfit: str = ""
+    think: str = ""
+    nothing: bool = False
+    ratio: float | None = None
+
+
+@dataclass(frozen=True)
+class _Unusable:
+    """What stands for a result that `observe` cannot read; `value` is the result."""
+
+    value: Any
+
+
+def call(answer: Callable[..., Any], *args: Any) -> Any:
+    """Return `answer(*args)`."""
+    return answer(*args)
+
+
+def outcomes(exercise: Exercise, answer: Callable[..., Any]) -> Generator[Outcome, None, None]:
+    """Yield the outcome of each case, in order. On several ranks every rank calls this.
+
+    On a single rank the mistakes are made afterwards, and only if a case is wrong: then all outcomes come once more,
+    with the mistakes that fit. On several ranks all must do the same, so that their collectives match.
+    """
+    observe, late = exercise.observe or call, exercise.world_size == 1
+    results: dict[str, Any] = {}
+    is_right = True
+    for label in exercise.cases():
+        got = _observed(observe, answer, exercise.cases()[label])
+        expected = _observed(observe, exercise.solution, exercise.cases()[label])
+        outcome = _outcome(label, expected, got, () if late else _mistakes_in(exercise, label, got))
+        is_right = is_right and outcome.right
+        yield outcome
+        if late:
+            results[label] = (outcome, got)
+    if late and not is_right:
+        for label, (outcome, got) in results.items():
+            yield replace(outcome, alike=_mistakes_in(exercise, label, got))
+
+
+def _mistakes_in(exercise: Exercise, label: str, got: Any) -> tuple[int, ...]:
+    """Return the numbers of the mistakes that give the same in a case."""
+    observe, alike = exercise.observe or call, []
+    for i, mistake in enumerate(exercise.mistakes):
+        if mistake.answer is not None:
+            rival = _observed(observe, mistake.answer, exercise.cases()[label])
+            if _alike(rival, got, mistake.part):
+                alike.append(i)
+    return tuple(alike)
+
+
+def _outcome(label: str, expected: Any, got: Any, alike: tuple[int, ...]) -> Outcome:
+    kind = type(got)  # isinstance would ask the class of a value, which may be hostile
+    if issubclass(kind, Unfit):
+        return Outcome(label, False, shown(expected), "", False, alike, text_of(got.wrong), text_of(got.think))
+    if kind is Raised:
+        return Outcome(label, False, shown(expected), shown(got), True, alike)
+    right, given = _equal(expected, got), got.value if kind is _Unusable else got
+    if right:
+        return Outcome(label, True, shown(expected), shown(given), False, alike)
+    nothing = given is None and expected is not None
+    texts = shown_apart(expected, given)
+    return Outcome(label, False, *texts, False, alike, nothing=nothing, ratio=ratio_of(expected, given))
+
+
+def _observed(observe: Callable[..., Any], answer: Callable[..., Any], args: Sequence[Any]) -> Any:
+    """Return what `observe` returns, or what stands for it: a Raised, an Unfit, or an _Unusable result."""
+    failed: list[BaseException] = []
+    results: list[Any] = []
+
+    @functools.wraps(answer, updated=())
+    def watched(*given: Any, **named: Any) -> Any:
+        try:
+            results.append(answer(*given, **named))
+        except BaseException as error:
+            failed.append(error)
+            raise
+        return results[-1]
+
+    try:
+        return observe(watched, *args)
+    except (KeyboardInterrupt, Stopped):
+        raise
+    except BaseException as error:  # sys.exit() included
+        if unfit := _unfit_in(error):
+            return unfit
+        if failed or not results:
+            cause = failed[0] if failed else error
+            return Raised(text_of(type(cause).__name__), text_of(cause))
+        return _Unusable(results[-1])
+
+
+def _unfit_in(error: BaseException | None) -> Unfit | None:
+    """Return the Unfit that an error is, or that caused it in a replica of parallel_apply."""
+    for _ in range(10):
+        if error is None or isinstance(error, Unfit):
+            return error
+        error = error.__cause__
+    return None
+
+
+def _alike(rival: Any, got: Any, part: Callable[[Any], Any] | None) -> bool:
+    if part is None or _is_mark(got) or _is_mark(rival):
+        return _equal(rival, got)
+    try:
+        return same(part(rival), part(got))
+    except (Exception, SystemExit):  # it has no such part
+        return False
+
+
+def _equal(expected: Any, got: Any) -> bool:
+    """Return whether two observed results are equal; errors are if they are of one kind."""
+    if not (_is_mark(expected) or _is_mark(got)):
+        return same(expected, got)
+    if type(expected) is not type(got):
+        return False
+    if type(expected) is Raised:
+        return bool(expected.kind == got.kind)
+    return bool(expected.wrong == got.wrong) if issubclass(type(got), Unfit) else same(expected.value, got.value)
+
+
+def _is_mark(result: Any) -> bool:
+    return issubclass(type(result), (Raised, Unfit, _Unusable))

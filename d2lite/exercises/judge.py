@@ -1,0 +1,103 @@
+"""The score of an answer, and in words what is wrong with it, from the outcomes of its cases."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from d2lite.exercises.exercise import Exercise, Mistake, Outcome
+
+__all__ = ["Score", "judge"]
+
+ENDLESS = "Is there a loop that never ends, or a call that waits for something that never comes?"
+NO_MEMORY = ("MemoryError", "can't allocate memory")
+
+
+@dataclass(frozen=True)
+class Score:
+    """The result of a check: `right` of `total` cases, and in words what is wrong; `total` is 0 for no attempt."""
+
+    name: str
+    right: int
+    total: int
+    wrong: str = ""
+    think: str = ""
+
+    @property
+    def solved(self) -> bool:
+        """Whether every case is right."""
+        return self.total > 0 and self.right == self.total
+
+    def __str__(self) -> str:
+        if not self.total:
+            return f"Exercise {self.name}: not attempted. Fill in the function, run its cell, then run this one again."
+        if self.solved:
+            return f"Exercise {self.name}: right in all {self.total} cases."
+        lines = [f"Exercise {self.name}: right in {self.right} of {self.total} cases.", f"What is wrong: {self.wrong}"]
+        return "\n".join(lines + ([f"How to think: {self.think}"] if self.think else []))
+
+    def _ipython_display_(self) -> None:
+        """Show nothing: `check` has printed it."""
+
+
+def judge(exercise: Exercise, seen: Iterable[tuple[int, Outcome]], hung: str = "", thinks: bool = True) -> Score:
+    """Return the score of the outcomes of all ranks, as (rank, outcome).
+
+    Args:
+        exercise: The exercise.
+        seen: All outcomes that came.
+        hung: Why the others did not come, or "" if they all did.
+        thinks: Whether the score says how to think.
+    """
+    latest = {(rank, outcome.case): outcome for rank, outcome in seen}  # an outcome may come again, with its mistakes
+    seen = [(rank, outcome) for (rank, _), outcome in latest.items()]
+    labels = list(exercise.cases())
+    if len(seen) == len(labels) * exercise.world_size:
+        hung = ""  # the answer was not what took long
+    right = sum(
+        sum(o.right for _, o in seen if o.case == label) == exercise.world_size for label in labels
+    )  # a case is right if it is right on all ranks
+    if right == len(labels):
+        return Score(exercise.name, right, len(labels))
+    wrong, think = _explain(exercise, seen, hung)
+    return Score(exercise.name, right, len(labels), wrong, think if thinks else "")
+
+
+def _explain(exercise: Exercise, seen: list[tuple[int, Outcome]], hung: str) -> tuple[str, str]:
+    """Return (what is wrong, how to think)."""
+    fits = set.intersection(*(set(o.alike) for _, o in seen)) if seen else set()
+    if fits and not hung:
+        mistake = exercise.mistakes[min(fits)]
+        return mistake.wrong, mistake.think
+    for rank, o in seen:
+        place = _place(exercise, rank, o)
+        if o.unfit:
+            return f"{o.unfit} ({place})", o.think or exercise.think
+        if o.raised:
+            if any(words in o.got for words in NO_MEMORY):
+                return f"it needs too much memory ({place}).", exercise.think
+            return f"it raised {o.got} ({place}).", exercise.think
+    if hung:
+        waits: Mistake | None = next((m for m in exercise.mistakes if m.answer is None), None)
+        if waits:
+            return f"{hung} {waits.wrong}", waits.think
+        return hung, ENDLESS if "longer" in hung else exercise.think
+    if alike := _in_all_cases([o for _, o in seen]):
+        return alike, exercise.think
+    rank, first = next((rank, o) for rank, o in seen if not o.right)
+    return f"expected {first.expected}, got {first.got} ({_place(exercise, rank, first)}).", exercise.think
+
+
+def _in_all_cases(seen: list[Outcome]) -> str:
+    """Return in words what is the same in all outcomes, or ""."""
+    if all(o.nothing for o in seen):
+        return "it returns nothing: is there a return with the result?"
+    expected = {o.expected for o in seen}
+    if len(expected) > 1 and len({o.got for o in seen}) == 1:
+        return f"it gives {seen[0].got} in every case, whatever its arguments are."
+    ratios = [o.ratio for o in seen if o.ratio is not None]
+    if len(expected) > 1 and len(ratios) == len(seen) and max(ratios) - min(ratios) < 1e-6 * abs(ratios[0]):
+        return f"in every case it gives {ratios[0]:.4g} times what is expected."
+    return ""
+
+
+def _place(exercise: Exercise, rank: int, outcome: Outcome) -> str:
+    return f"case: {outcome.case}" + (f", rank {rank}" if exercise.world_size > 1 else "")

@@ -1,0 +1,190 @@
+"""Call an answer on all ranks and watch its collectives: how many it calls, and that no rank waits for another in vain.
+
+Before a collective begins, the ranks exchange which one each is about to call. If a rank has returned, or calls another
+one, the answer ends with `Unfit` on all ranks, instead of waiting for the time-out of the group.
+"""
+
+import functools
+import inspect
+import types
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from d2lite._text import text_of
+from d2lite.exercises.exercise import Mistake, Unfit
+
+__all__ = ["LIMIT_S", "NEVER_ENDS", "WORLD_SIZE", "Lockstep"]
+
+WORLD_SIZE = 3  # of exercises: one more than the ranks of the chapters, so that a 2 in place of their number is seen
+LIMIT_S = 20.0
+
+COLLECTIVES = (
+    "all_gather", "all_gather_into_tensor", "all_gather_object", "all_gather_single", "all_reduce",
+    "all_reduce_coalesced", "all_to_all", "all_to_all_single", "barrier", "broadcast", "broadcast_object_list",
+    "gather", "gather_into_tensor", "gather_object", "gather_single", "monitored_barrier", "reduce", "reduce_scatter",
+    "reduce_scatter_single", "reduce_scatter_tensor", "scatter", "scatter_object_list",
+)  # fmt: skip
+IN_PLACE = ("all_reduce", "broadcast", "reduce")  # they write into their first argument
+RETURNED = "returns"
+STATE_BYTES = 400
+WAITS = "A collective ends when all ranks have called it. Follow the function line by line, once as each of the ranks."
+
+NEVER_ENDS = Mistake(None, "A loop does not end, or a rank waits for a message that no other rank sends.", WAITS)
+
+
+class Lockstep:
+    """One call of an answer on all ranks of the process group; `num_collectives` counts those that this rank called."""
+
+    def __init__(self) -> None:
+        self.num_collectives = 0
+        self._inside = False  # a collective, which may call others
+        self._exchange = dist.all_gather  # before it is replaced
+        self._unmatched = ""
+
+    def call(self, answer: Callable[..., Any], *args: Any) -> Any:
+        """Return `answer(*args)`. All ranks call this.
+
+        Raises:
+            Unfit: On all ranks, if one of them calls a collective that another one does not call. On the other ranks,
+                if the answer raises an error on one.
+        """
+        failed: BaseException | None = None
+        functions = [inspect.unwrap(fn) for fn in (answer, *args) if callable(fn)]
+        undo = self._replace([vars(dist), vars(dist.distributed_c10d), *(_names_of(fn) for fn in functions)])
+        try:
+            result = answer(*args)
+        except BaseException as error:  # sys.exit() included
+            failed = error
+        finally:
+            for names, name, original in undo:
+                names[name] = original
+        own = "" if failed is None or isinstance(failed, Unfit) else _described(failed)
+        states = self._states(RETURNED, own)
+        while any(doing != RETURNED for doing, _ in states):
+            self._note(states)  # the collectives of the others end by this
+            states = self._states(RETURNED, own)
+        if failed is not None and not isinstance(failed, Unfit):
+            raise failed
+        for rank, (_, message) in enumerate(states):
+            if message:
+                raise Unfit(f"on rank {rank} it raised {message}.")
+        if self._unmatched:
+            raise Unfit(self._unmatched, WAITS)
+        if failed is not None:
+            raise failed
+        return result
+
+    def _replace(self, places: list[dict[str, Any]]) -> list[tuple[dict[str, Any], str, Any]]:
+        """Replace the collectives in all places, also under other names, by watched ones; return what was there."""
+        undo, watched = [], {}
+        for name in COLLECTIVES:
+            if hasattr(dist, name):
+                watched[getattr(dist, name)] = self._watched(name, getattr(dist, name))
+        for names in places:
+            for name, value in list(names.items()):
+                if type(value) is types.FunctionType and value in watched:
+                    undo.append((names, name, value))
+                    names[name] = watched[value]
+        return undo
+
+    def _watched(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        signature = _signature(original)
+
+        @functools.wraps(original)
+        def collective(*args: Any, **named: Any) -> Any:
+            given = signature.bind(*args, **named).arguments
+            if self._inside:
+                return original(*args, **named)
+            if given.get("group") in (None, dist.group.WORLD):  # other groups have other ranks
+                self._meet(name, given)
+            self.num_collectives += 1
+            self._inside = True
+            try:
+                if given.get("async_op") and name in IN_PLACE:
+                    return _started(original, given)
+                return original(*args, **named)
+            finally:
+                self._inside = False
+
+        return collective
+
+    def _states(self, doing: str, error: str = "") -> list[tuple[str, str]]:
+        """Return what each rank is about to do, and the error that has ended its answer or ""."""
+        text = f"{doing}\n{error}".encode()[:STATE_BYTES].ljust(STATE_BYTES, b"\0")
+        mine = torch.frombuffer(bytearray(text), dtype=torch.uint8)
+        states = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
+        self._inside = True
+        try:
+            self._exchange(states, mine)
+        finally:
+            self._inside = False
+        texts = [bytes(state.tolist()).rstrip(b"\0").decode(errors="ignore") for state in states]
+        return [(text.partition("\n")[0], text.partition("\n")[2]) for text in texts]
+
+    def _meet(self, name: str, given: dict[str, Any]) -> None:
+        states = self._states(f"calls {name}{_size(given)}{_root(given)}")
+        if len({doing for doing, _ in states}) > 1:
+            self._note(states)
+            raise Unfit(self._unmatched, WAITS)
+
+    def _note(self, states: list[tuple[str, str]]) -> None:
+        doing = [f"rank {rank} {doing}" for rank, (doing, _) in enumerate(states)]
+        self._unmatched = self._unmatched or f"the ranks do not call the same collectives: {', '.join(doing)}."
+
+
+class _Handle:
+    """What `async_op=True` returns: the tensor gets its new numbers when `wait` is called, and not before."""
+
+    def __init__(self, tensor: torch.Tensor, result: torch.Tensor) -> None:
+        self.tensor, self.result, self.waited = tensor, result, False
+
+    def wait(self, timeout: Any = None) -> bool:
+        if not self.waited:
+            self.tensor.detach().copy_(self.result)
+            self.waited = True
+        return True
+
+    def is_completed(self) -> bool:
+        return self.waited
+
+    def get_future(self) -> Any:
+        self.wait()
+        future: torch.futures.Future[list[torch.Tensor]] = torch.futures.Future()
+        future.set_result([self.tensor])
+        return future
+
+
+_signature = functools.cache(inspect.signature)
+
+
+def _names_of(function: Any) -> dict[str, Any]:
+    names: dict[str, Any] = getattr(function, "__globals__", {})  # functions of C code have none
+    return names
+
+
+def _size(given: dict[str, Any]) -> str:
+    tensor = next((value for value in given.values() if isinstance(value, torch.Tensor)), None)
+    if tensor is None:
+        return ""
+    kind = "" if tensor.dtype == torch.float32 else f" ({str(tensor.dtype).removeprefix('torch.')})"
+    return f" of {tensor.numel()} number{'' if tensor.numel() == 1 else 's'}{kind}"
+
+
+def _root(given: dict[str, Any]) -> str:
+    ends = {"src": "from", "dst": "to"}
+    return next((f" {word} rank {given[end]}" for end, word in ends.items() if given.get(end) is not None), "")
+
+
+def _started(original: Callable[..., Any], given: dict[str, Any]) -> _Handle:
+    name = next(iter(given))
+    tensor = given[name]
+    result = tensor.detach().clone()
+    original(**{**given, name: result, "async_op": False})
+    return _Handle(tensor, result)
+
+
+def _described(error: BaseException) -> str:
+    return f"{text_of(type(error).__name__)}: {text_of(error)[:200]}"

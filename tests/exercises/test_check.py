@@ -1,0 +1,204 @@
+"""`check`: processes of bounded time, memory and output, the ledger, and what is refused."""
+
+import dataclasses
+import json
+import os
+import threading
+
+import psutil
+import pytest
+import torch
+
+import d2lite
+from d2lite.exercises import Exercise, all_exercises, check
+from d2lite.exercises import check as same_check
+from d2lite.exercises.chapter_1 import FEWER_BYTES
+from d2lite.exercises.check import _tries, find_exercise
+from tests.by_value import by_value
+
+pools = pytest.mark.skipif(os.name == "nt", reason="Workers needs Linux or macOS")
+
+
+@pytest.fixture(autouse=True)
+def ledger(tmp_path, monkeypatch):
+    monkeypatch.setenv("D2LITE_LEDGER", str(tmp_path / "ledger.json"))
+    _tries.clear()
+    return tmp_path / "ledger.json"
+
+
+@pytest.fixture
+def nothing_left():
+    before = {child.pid for child in psutil.Process().children(recursive=True)}
+    yield
+    assert {child.pid for child in psutil.Process().children(recursive=True)} <= before
+
+
+def entry(ledger, name="1.2"):
+    return json.loads(ledger.read_text())["exercises"][name]
+
+
+@by_value
+def right(params_n_bytes, cut_n_bytes_per_example):
+    print("I divide", params_n_bytes)
+    return params_n_bytes // cut_n_bytes_per_example + 1
+
+
+@by_value
+def endless(params_n_bytes, cut_n_bytes_per_example):
+    while cut_n_bytes_per_example != 7:
+        pass
+    return 1
+
+
+def test_the_room_and_the_package_offer_it():
+    assert d2lite.check is check is same_check and "check" in dir(d2lite) and "check" in d2lite.__all__
+
+
+@pools
+def test_a_right_answer_its_output_and_the_ledger(ledger, capsys, nothing_left):
+    score = check("1.2", right)
+    assert score.solved
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0] == "I divide 516272" and printed[-1] == "Exercise 1.2: right in all 5 cases."
+    found = entry(ledger)
+    assert (found["solved"], found["right"], found["total"], found["tries"]) == (True, 5, 5, 1)
+
+
+@pools
+def test_an_endless_loop_takes_too_long_and_its_process_is_gone(ledger, capsys, nothing_left):
+    score = check(dataclasses.replace(FEWER_BYTES, limit_s=1.0), endless)
+    assert score.wrong == "it took longer than 1 s." and score.right == 0 and not score.think
+    assert entry(ledger)["solved"] is False
+    assert not [thread for thread in threading.enumerate() if isinstance(thread, threading.Timer)]
+
+
+@by_value
+def ends_the_process(params_n_bytes, cut_n_bytes_per_example):
+    if cut_n_bytes_per_example == 7:
+        os._exit(3)
+    return params_n_bytes // cut_n_bytes_per_example + 1
+
+
+@pools
+def test_an_answer_that_ends_its_process(nothing_left):
+    score = check("1.2", ends_the_process)
+    assert score.right == 2 and score.wrong.startswith("its process ended: rank 0 died (exit code 3)")
+
+
+@by_value
+def takes_all_memory(params_n_bytes, cut_n_bytes_per_example):
+    if cut_n_bytes_per_example == 7:
+        taken = []
+        while len(taken) < 400:  # 40 GB
+            taken.append(b"x" * 10**8)
+    if cut_n_bytes_per_example == 6_400:
+        torch.ones(10**10)
+    return params_n_bytes // cut_n_bytes_per_example + 1
+
+
+@pools
+def test_an_answer_that_takes_all_memory_and_goes_on_with_the_next_case(nothing_left):
+    score = check(dataclasses.replace(FEWER_BYTES, limit_s=60.0), takes_all_memory)
+    assert (
+        score.right == 3
+        and score.wrong == "it needs too much memory (case: parameters 7 bytes, cut 7 bytes per example)."
+    )
+
+
+@by_value
+def floods(params_n_bytes, cut_n_bytes_per_example):
+    for i in range(20_000):
+        print("flood", i)
+    print("x" * 10**6)
+    os.write(1, b"y\n" * 10_000)
+    return params_n_bytes // cut_n_bytes_per_example + 1
+
+
+@pools
+def test_a_flood_of_output_is_cut(capsys, nothing_left):
+    assert check(dataclasses.replace(FEWER_BYTES, limit_s=60.0), floods).solved
+    printed = capsys.readouterr().out
+    assert len(printed) < 5_000 and printed.startswith("flood 0\n")
+    assert "the rest of what it prints is left out" in printed and printed.endswith("right in all 5 cases.\n")
+
+
+@pools
+def test_an_answer_that_cannot_be_sent_to_a_process(nothing_left):
+    lock = threading.Lock()
+    score = check("1.2", by_value(lambda p, c: p // c + 1 if lock else 0))
+    assert score.wrong.startswith("it cannot run in a process of its own: ") and "lock" in score.wrong
+
+
+def test_a_stub_is_not_attempted_and_starts_no_process(ledger, capsys, monkeypatch):
+    monkeypatch.setitem(check.__globals__, "run_bounded", None)
+    assert check("1.2", lambda p, c: None) == d2lite.exercises.Score("1.2", 0, 0)
+    assert "not attempted" in capsys.readouterr().out and not ledger.exists()
+
+
+@pytest.fixture
+def in_process(monkeypatch):
+    """Run answers in this process: these tests are about what `check` makes of the outcomes."""
+    from d2lite.exercises.exercise import outcomes
+
+    def run(exercise, answer):
+        return [(0, outcome) for outcome in outcomes(exercise, answer)], ""
+
+    monkeypatch.setitem(check.__globals__, "run_bounded", run)
+
+
+def test_the_first_wrong_try_says_what_is_wrong_and_the_second_how_to_think(in_process, ledger, capsys):
+    for think in (False, True, True):
+        score = check("1.2", lambda p, c: p // c)
+        assert score.wrong.startswith("at this batch size") and bool(score.think) is think
+        assert ("How to think" in capsys.readouterr().out) is think
+    assert check("1.1", lambda n, b: (n // b, b)).think == ""  # another exercise
+    assert entry(ledger)["tries"] == 3
+
+
+def test_what_was_solved_once_stays_solved(in_process, ledger):
+    check("1.2", lambda p, c: p // c + 1)
+    check("1.2", lambda p, c: 0)
+    assert {key: entry(ledger)[key] for key in ("solved", "right", "total", "tries")} == {
+        "solved": True, "right": 5, "total": 5, "tries": 2
+    }  # fmt: skip
+
+
+def test_an_odd_or_damaged_ledger_does_not_stop_a_check(in_process, ledger):
+    ledger.write_text(json.dumps({"exercises": {"1.2": {"tries": "many", "solved": "yes"}}}))
+    assert check("1.2", lambda p, c: p // c + 1).solved and entry(ledger)["tries"] == 1
+    ledger.write_text("{")
+    with pytest.warns(UserWarning, match="a new ledger begins"):
+        assert check("1.2", lambda p, c: p // c + 1).solved
+
+
+def test_other_parameters_than_asked_for_are_explained_without_a_run(monkeypatch):
+    monkeypatch.setitem(check.__globals__, "run_bounded", None)
+    said = "it takes 1 argument (p), and it is called with 2 arguments (params_n_bytes, cut_n_bytes_per_example)."
+    score = check("1.2", lambda p: p)
+    assert (score.right, score.total, score.wrong) == (0, 5, said)
+
+
+def test_what_is_no_function_or_no_exercise_is_refused():
+    with pytest.raises(TypeError, match="answer: expected a function, got int. Pass the function itself, uncalled"):
+        check("1.2", 162)
+    with pytest.raises(ValueError, match=r"exercise: expected one of 1.1, 1.2, 1.3, 2.1, .*, got '1.9'"):
+        check("1.9", right)
+    for name in ("", "x", "9.1", "12.1", "1", "¹.1"):
+        with pytest.raises(ValueError, match="exercise: expected one of"):
+            find_exercise(name)
+    with pytest.raises(TypeError, match=r"exercise: expected str, got 1.2 \(float\). Write the name as a text"):
+        check(1.2, right)
+
+
+def test_all_exercises_are_named_after_their_chapter_and_place():
+    found = all_exercises()
+    assert list(found) == sorted(found) and {"1.2", "2.3", "3.4", "3.5", "4.3"} <= set(found)
+    for name, exercise in found.items():
+        assert isinstance(exercise, Exercise) and exercise.name == name and exercise.title and exercise.think
+        assert len(exercise.cases()) >= 3 and 0 < exercise.limit_s <= 60, name
+        assert list(exercise.cases()) == list(exercise.cases())
+
+
+def test_an_exercise_of_ones_own(in_process):
+    own = Exercise("mine.1", "Twice", lambda x: 2 * x, lambda: {"3": (3,), "4": (4,)}, (), "Add.")
+    assert check(own, lambda x: x + x).solved

@@ -1,0 +1,92 @@
+"""The watch over collectives on a group of one rank; the tests of chapters 5 and 6 have three ranks that disagree."""
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.distributed import broadcast as sent
+
+from d2lite.exercises.exercise import Unfit
+from d2lite.exercises.lockstep import Lockstep
+
+
+@pytest.fixture(scope="module", autouse=True)
+def group():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+def count(answer, *args):
+    ranks = Lockstep()
+    ranks.call(answer, *args)
+    return ranks.num_collectives
+
+
+def test_a_collective_that_calls_others_counts_once():
+    assert count(lambda: dist.all_gather_object([None], "a")) == 1
+    assert count(lambda: (dist.barrier(), dist.all_reduce(torch.ones(2)))) == 2
+
+
+def test_a_collective_counts_under_any_name_and_inside_a_function_of_the_arguments():
+    def helper():
+        sent(torch.ones(1), src=0)
+
+    assert count(lambda fn: fn(), helper) == 1
+    assert count(lambda: sent(torch.ones(1), src=0)) == 1
+    assert count(lambda: dist.distributed_c10d.all_reduce(torch.ones(1))) == 1
+
+
+def test_what_is_no_collective_does_not_count():
+    assert count(lambda: (dist.get_rank(), dist.get_world_size(), dist.is_initialized())) == 0
+
+
+def test_a_collective_of_another_group_counts_without_an_exchange():
+    others = dist.new_group([0])
+    assert count(lambda: dist.all_reduce(torch.ones(1), group=others)) == 1
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_functions_are_what_they_were_afterwards(fails):
+    before = dist.all_reduce, dist.distributed_c10d.all_reduce, sent
+
+    def answer():
+        assert dist.all_reduce is not before[0] and sent is not before[2]
+        if fails:
+            raise ZeroDivisionError
+
+    if fails:
+        with pytest.raises(ZeroDivisionError):
+            Lockstep().call(answer)
+    else:
+        Lockstep().call(answer)
+    assert (dist.all_reduce, dist.distributed_c10d.all_reduce, sent) == before
+
+
+def test_the_result_of_an_async_collective_arrives_when_it_is_waited_for():
+    def answer(ways):
+        tensor = torch.ones(1)
+        handle = dist.all_reduce(tensor, async_op=True)
+        tensor += 5  # overwritten by what arrives
+        done = handle.is_completed()
+        if ways == "wait":
+            handle.wait()
+        elif ways == "future":
+            assert handle.get_future().value() == [tensor]
+        return done, tensor.item()
+
+    assert Lockstep().call(answer, "wait") == (False, 1.0)
+    assert Lockstep().call(answer, "future") == (False, 1.0)
+    assert Lockstep().call(answer, "neither") == (False, 6.0)
+
+
+def test_arguments_that_a_collective_does_not_take_are_an_error_of_the_answer():
+    with pytest.raises(TypeError, match="missing a required argument: 'tensor'"):
+        Lockstep().call(lambda: dist.all_reduce())
+
+
+def test_an_unfit_answer_stays_unfit():
+    def answer():
+        raise Unfit("it is no answer.")
+
+    with pytest.raises(Unfit, match=r"it is no answer\."):
+        Lockstep().call(answer)
