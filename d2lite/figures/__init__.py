@@ -1,27 +1,63 @@
-"""Pictures, pure: every number in them comes from the runs, traces and predictions that they are given."""
+"""Pictures, pure: every number in them comes from the runs, traces and predictions that they are given.
 
-from d2lite.figures.collectives import collective_figure, least_n_bytes
-from d2lite.figures.palette import GREY, PALETTE, style
-from d2lite.figures.partitioning import partition_figure, traffic_bars
-from d2lite.figures.runs import curves, layout, seconds_per_epoch
-from d2lite.figures.scaling import efficiency_figure, predicted_and_measured, step_figure
-from d2lite.figures.table import runs_table
-from d2lite.figures.timeline import timeline_figure
+Each is loaded when it is used first: texts and tables need no plotting package.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from d2lite.figures.collectives import collective_figure, least_n_bytes
+    from d2lite.figures.ledger import bias, exercises_html, ledger_html, predictions_html, predictions_of, summary
+    from d2lite.figures.palette import GREY, PALETTE, style
+    from d2lite.figures.partitioning import partition_figure, traffic_bars
+    from d2lite.figures.runs import curves, layout, seconds_per_epoch
+    from d2lite.figures.scaling import efficiency_figure, predicted_and_measured, step_figure
+    from d2lite.figures.table import runs_table
+    from d2lite.figures.timeline import timeline_figure
 
 __all__ = [
     "GREY",
     "PALETTE",
+    "bias",
     "collective_figure",
     "curves",
     "efficiency_figure",
+    "exercises_html",
     "layout",
     "least_n_bytes",
+    "ledger_html",
     "partition_figure",
     "predicted_and_measured",
+    "predictions_html",
+    "predictions_of",
     "runs_table",
     "seconds_per_epoch",
     "step_figure",
     "style",
+    "summary",
     "timeline_figure",
     "traffic_bars",
 ]
+
+_ROOM = {
+    "collectives": ("collective_figure", "least_n_bytes"),
+    "ledger": ("bias", "exercises_html", "ledger_html", "predictions_html", "predictions_of", "summary"),
+    "palette": ("GREY", "PALETTE", "style"),
+    "partitioning": ("partition_figure", "traffic_bars"),
+    "runs": ("curves", "layout", "seconds_per_epoch"),
+    "scaling": ("efficiency_figure", "predicted_and_measured", "step_figure"),
+    "table": ("runs_table",),
+    "timeline": ("timeline_figure",),
+}
+_WHERE = {name: module for module, names in _ROOM.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _WHERE:
+        return getattr(importlib.import_module(f"d2lite.figures.{_WHERE[name]}"), name)
+    raise AttributeError(f"module 'd2lite.figures' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_WHERE})

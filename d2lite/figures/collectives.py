@@ -10,9 +10,10 @@ import plotly.graph_objects as go
 
 from d2lite._format import format_bytes
 from d2lite.costs.alpha_beta import lower_bound_n_bytes
+from d2lite.figures.figure import Figure
 from d2lite.figures.labels import plain
 from d2lite.figures.palette import GREY, PALETTE, TRANSPARENT
-from d2lite.figures.runs import layout
+from d2lite.figures.runs import below, layout
 from d2lite.trace import Send, Trace
 
 __all__ = ["MOST", "collective_figure", "least_n_bytes"]
@@ -45,7 +46,7 @@ def least_n_bytes(trace: Trace) -> float | None:
     return None
 
 
-def collective_figure(trace: Trace, step: int) -> go.Figure:
+def collective_figure(trace: Trace, step: int) -> Figure:
     """Return a plotly figure of a Trace after `step` of its steps, with the messages of the last of them as arrows.
 
     On the left each row is a device and each column a chunk; the number and the colour of a cell show how many
@@ -62,14 +63,16 @@ def collective_figure(trace: Trace, step: int) -> go.Figure:
         raise ValueError(f"trace: expected at most {MOST} devices, got {k}. More rows cannot be read.")
     if step not in range(num_steps + 1):
         raise ValueError(f"step: expected a whole number from 0 to {num_steps}, got {step!r}.")
-    figure = go.Figure([_cells(trace, step), *_arrows(trace, step), *_bars(trace, step)], layout(height=_HEIGHT))
+    figure = Figure([_cells(trace, step), *_arrows(trace, step), *_bars(trace, step)], layout(height=_HEIGHT))
     title = {
         "text": _title(trace, step),
         "xref": "container",
         "x": 0,
         "pad": {"l": 8},
     }  # has the full width
-    figure.update_layout(_axes(trace, step), title=title, bargap=0.45, margin={"b": 90, "t": 46})
+    figure.update_layout(
+        _axes(trace, step), title=title, bargap=0.45, margin={"b": 90, "t": 46}, legend=below(_HEIGHT, 90)
+    )
     return figure
 
 

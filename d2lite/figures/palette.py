@@ -1,8 +1,9 @@
 """The colours, dashes and markers of all figures: legible on a light page, on a dark one, and for the colour-blind."""
 
-__all__ = ["DASHES", "GREY", "MARKERS", "PALETTE", "PALE_GREY", "TRANSPARENT", "style"]
+__all__ = ["DASHES", "GREY", "INK", "MARKERS", "PALETTE", "PALE_GREY", "TRANSPARENT", "style"]
 
 GREY = "#797979"  # 4.35:1 on white and on JupyterLab's dark #111111: no grey does better on both
+INK = "#444444"  # of text on white: 9.7:1
 PALE_GREY = "rgba(121,121,121,0.35)"  # grid lines
 TRANSPARENT = "rgba(0,0,0,0)"
 # Of Okabe and Ito's colours those with 3:1 on white and on #111111; their black is grey here.

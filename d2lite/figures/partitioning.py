@@ -8,11 +8,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import plotly.graph_objects as go
-
 from d2lite._checks import positive_int
 from d2lite._format import format_bytes
 from d2lite.costs.partitioning import WAYS, Layer, Message, Traffic, bytes_sent, messages, stages
+from d2lite.figures.figure import Figure
 from d2lite.figures.labels import plain
 from d2lite.figures.palette import GREY, PALE_GREY, PALETTE, TRANSPARENT
 
@@ -36,7 +35,7 @@ _LOWEST, _HIGHEST = 4, 12  # bars go from 10 KB to 1 TB
 _Row = tuple[str, dict[int, str] | list[Message]]
 
 
-def partition_figure(way: str, layers: Sequence[Layer], k: int) -> go.Figure:
+def partition_figure(way: str, layers: Sequence[Layer], k: int) -> Figure:
     """Return a plotly figure of one iteration over k devices, split in one way: time goes down, devices side by side.
 
     A box is a layer and the layers without weights that follow it, with the bytes of its parameters or the channels
@@ -67,7 +66,7 @@ def partition_figure(way: str, layers: Sequence[Layer], k: int) -> go.Figure:
     layout["annotations"] += notes
     layout["xaxis"] = dict(range=[-0.5, k - 0.5], visible=False)
     layout["yaxis"] = dict(range=[len(rows) + 0.6, -0.7], visible=False)
-    return go.Figure(traces, layout | dict(shapes=shapes))
+    return Figure(traces, layout | dict(shapes=shapes))
 
 
 def _data_rows(layers: Sequence[Layer], units: list[list[Layer]], sent: list[Message], k: int) -> list[_Row]:
@@ -147,14 +146,14 @@ def _arrow(notes: list[dict[str, Any]], y: int, sent: list[Message], k: int) -> 
 
 def traffic_bars(
     traffics: Mapping[str, Traffic | None], title: str = "", subtitle: str = "computed from shapes"
-) -> go.Figure:
+) -> Figure:
     """Return a plotly figure with one bar per way: bytes sent in one iteration, on a logarithmic axis of fixed range.
 
     `traffics` is what all_ways(layers, k) returned. A way that is not possible, or that sends 0 bytes, has words in
     place of a bar.
     """
     sizes = [traffic.n_bytes if traffic else 0 for traffic in traffics.values()]
-    figure = go.Figure(layout=_layout(None, 260, (plain(title), plain(subtitle))))
+    figure = Figure(layout=_layout(None, 260, (plain(title), plain(subtitle))))
     figure.update_layout(margin=dict(l=142, r=100, b=40))
     figure.update_xaxes(type="log", range=[_LOWEST, _HIGHEST], dtick=1, showticklabels=False, gridcolor=PALE_GREY)
     figure.update_yaxes(range=[2.5, -0.5], showticklabels=False, showgrid=False, zeroline=False)

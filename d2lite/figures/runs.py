@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import plotly.graph_objects as go
 from numpy.typing import ArrayLike
 
+from d2lite.figures.figure import Figure
 from d2lite.figures.labels import plain
 from d2lite.figures.palette import DASHES, GREY, PALE_GREY, TRANSPARENT, style
 from d2lite.training.run import Run, legends
@@ -18,6 +18,7 @@ from d2lite.training.run import Run, legends
 __all__ = [
     "MAX_POINTS",
     "axes",
+    "below",
     "curve_traces",
     "curves",
     "curves_of",
@@ -105,14 +106,22 @@ def layout(
         "paper_bgcolor": TRANSPARENT,
         "plot_bgcolor": TRANSPARENT,
         "font": {"color": GREY, "size": 13},
-        "title": {"text": plain(title or ""), "x": 0, "xref": "paper", "font": {"size": 14}, "y": 0.97},
+        "title": {"text": plain(title or ""), "x": 0, "xref": "container", "font": {"size": 14}, "y": 0.97}
+        | {"pad": {"l": 8}},
         "margin": {"l": 60, "r": 16, "t": 36, "b": 120},
-        "legend": {"orientation": "h", "x": 0, "xanchor": "left", "y": 0, "yref": "container", "yanchor": "bottom"}
-        | {"maxheight": 80},  # four rows; more scroll, so that they never cover the curves
+        "legend": {"orientation": "h", "x": 0, "xanchor": "left", "yref": "container"} | below(height, 120),
         "xaxis": axis | {"title": {"text": plain(xlabel or ""), "standoff": 6, "font": {"size": 13}}},
         "yaxis": axis | {"title": {"text": plain(ylabel or ""), "standoff": 6, "font": {"size": 13}}},
         "hovermode": "closest",
     }
+
+
+def below(height: int, bottom: int) -> dict[str, Any]:
+    """Return where a legend is: right beneath the title of the x axis, in a bottom margin of so many pixels.
+
+    What is higher than the margin scrolls, so that it never covers the curves.
+    """
+    return {"y": (bottom - 42) / height, "yanchor": "top", "maxheight": bottom - 44}
 
 
 def axes(runs: Sequence[Run]) -> tuple[str, dict[str, Any], dict[str, Any]]:
@@ -132,6 +141,8 @@ def axes(runs: Sequence[Run]) -> tuple[str, dict[str, Any], dict[str, Any]]:
     yaxis |= {"tickformat": ""}
     if all(is_accuracy(name) for name in found):
         yaxis |= {"range": [0, 1], "autorange": False, "tickformat": ".0%"}
+    if runs and max((v for run in runs for x, _ in curves_of(run).values() for v in x), default=0) <= 10:
+        xaxis |= {"dtick": 1, "tick0": 0}  # no epoch 1.5
     ends: list[Any] = [run.settings.get("num_epochs") for run in runs]
     if ends and all(isinstance(n, int) for n in ends):
         seen = [v for run in runs for x, _ in curves_of(run).values() for v in x]
@@ -142,14 +153,14 @@ def axes(runs: Sequence[Run]) -> tuple[str, dict[str, Any], dict[str, Any]]:
     return plain(title), xaxis, yaxis
 
 
-def curves(runs: Sequence[Run]) -> go.Figure:
+def curves(runs: Sequence[Run]) -> Figure:
     """Return a figure with the curves of all `runs` on the same axes, legends beneath."""
     title, xaxis, yaxis = axes(runs)
-    figure = go.Figure(curve_traces(runs), layout())
+    figure = Figure(curve_traces(runs), layout())
     return figure.update_layout(title_text=title, xaxis=xaxis, yaxis=yaxis)
 
 
-def seconds_per_epoch(runs: Sequence[Run], names: Sequence[str] | None = None, first: int = 0) -> go.Figure:
+def seconds_per_epoch(runs: Sequence[Run], names: Sequence[str] | None = None, first: int = 0) -> Figure:
     """Return a figure with one bar per run: the median of its measured seconds per epoch.
 
     A run without a complete epoch has no bar. `names` and `first` are as in `curve_traces`.
@@ -159,7 +170,7 @@ def seconds_per_epoch(runs: Sequence[Run], names: Sequence[str] | None = None, f
         for i, (run, name) in enumerate(zip(runs, names or legends(runs), strict=True), first)
         if run.seconds
     ]
-    figure = go.Figure(layout=layout(title="seconds per epoch, measured"))
+    figure = Figure(layout=layout(title="seconds per epoch, measured"))
     figure.add_bar(
         orientation="h",
         x=np.array([run.seconds_per_epoch for _, run, _ in timed]),
@@ -174,9 +185,8 @@ def seconds_per_epoch(runs: Sequence[Run], names: Sequence[str] | None = None, f
     )
     figure.update_yaxes(autorange="reversed", type="category", showgrid=False)  # the first run on top
     longest = max((run.seconds_per_epoch for _, run, _ in timed), default=1.0)
-    # the title ends at the right edge: long names of runs leave it little room at the left one
-    figure.update_layout(title_x=1, title_xanchor="right")
-    return figure.update_layout(margin_b=40, xaxis_range=[0, 1.25 * longest], bargap=0.35)  # room for the texts
+    gap = 1 - 0.65 * min(1, (len(timed) + 1) / 4)  # a bar among few is no thicker than among three
+    return figure.update_layout(margin_b=40, xaxis_range=[0, 1.25 * longest], bargap=gap)  # room for the texts
 
 
 def _wrap(name: str, width: int = 24) -> list[str]:

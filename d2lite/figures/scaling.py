@@ -2,12 +2,11 @@
 
 from collections.abc import Mapping
 
-import plotly.graph_objects as go
-
 from d2lite.costs.scaling import Outcome
 from d2lite.costs.step import Step
+from d2lite.figures.figure import Figure
 from d2lite.figures.palette import GREY, PALETTE, style
-from d2lite.figures.runs import layout
+from d2lite.figures.runs import below, layout
 
 __all__ = ["PARTS", "efficiency_figure", "predicted_and_measured", "step_figure"]
 
@@ -17,12 +16,12 @@ COLOURS = (GREY, PALETTE[2], PALETTE[1], PALETTE[3])
 PARTS = dict(zip(("overhead", "computing", "sending, not hidden", "waiting for the slowest"), COLOURS, strict=True))
 
 
-def efficiency_figure(outcomes: Mapping[int, Outcome | None], k: int) -> go.Figure:
+def efficiency_figure(outcomes: Mapping[int, Outcome | None], k: int) -> Figure:
     """Return a figure of the predicted efficiency over the number of GPUs, with a mark at k.
 
     `outcomes` is {number of GPUs: Outcome or None} as scaling.outcomes returns it, with k among them; a None is a gap.
     """
-    figure = go.Figure(layout=layout("GPUs", None, "efficiency, predicted", HEIGHT))
+    figure = Figure(layout=layout("GPUs", None, "efficiency, predicted", HEIGHT))
     hover = "%{x:,} GPUs: %{y:.1%}<br>predicted<extra></extra>"
     figure.add_scatter(
         x=list(outcomes),
@@ -49,12 +48,12 @@ def efficiency_figure(outcomes: Mapping[int, Outcome | None], k: int) -> go.Figu
     return figure.update_layout(margin={"b": 50, "t": 40})
 
 
-def step_figure(one: Outcome | None, many: Outcome | None) -> go.Figure:
+def step_figure(one: Outcome | None, many: Outcome | None) -> Figure:
     """Return a figure of the parts of a predicted step, in milliseconds, for one GPU and for many.
 
     An Outcome that is None has no bar; at least one must be there.
     """
-    figure = go.Figure(layout=layout("milliseconds of a step", None, "where a step goes, predicted", HEIGHT))
+    figure = Figure(layout=layout("milliseconds of a step", None, "where a step goes, predicted", HEIGHT))
     shown = [o for o in (one, many) if o]
     names = [f"{o.k:,} GPU" + ("s" if o.k > 1 else "") for o in shown]
     if len(set(names)) < len(names):
@@ -74,8 +73,8 @@ def step_figure(one: Outcome | None, many: Outcome | None) -> go.Figure:
         figure.add_annotation(x=1e3 * o.step.seconds, y=name, text=text, showarrow=False, xanchor="left", xshift=6)
     figure.update_xaxes(range=[0, 1.25e3 * longest])
     figure.update_yaxes(autorange="reversed", type="category", showgrid=False)
-    legend = {"traceorder": "normal", "font_size": 12, "maxheight": 90}  # its four rows fit in
-    return figure.update_layout(barmode="stack", bargap=0.45, margin={"b": 90, "t": 40}, legend=legend)
+    legend = {"traceorder": "normal", "font_size": 12, **below(HEIGHT, 116)}  # its four rows fit in
+    return figure.update_layout(barmode="stack", bargap=0.45, margin={"b": 116, "t": 40}, legend=legend)
 
 
 def _part(step: Step, part: str) -> float:
@@ -84,12 +83,12 @@ def _part(step: Step, part: str) -> float:
 
 def predicted_and_measured(
     predicted: Mapping[tuple[int, int], float], measured: Mapping[tuple[int, int], float], title: str
-) -> go.Figure:
+) -> Figure:
     """Return a figure of the time of a step over the size of the minibatch, one colour per number of ranks.
 
     Both are {(examples of the minibatch, ranks): seconds}; predicted times are a dashed line, measured ones marks.
     """
-    figure = go.Figure(layout=layout("examples of a minibatch, all ranks together", "milliseconds of a step", title))
+    figure = Figure(layout=layout("examples of a minibatch, all ranks together", "milliseconds of a step", title))
     for i, k in enumerate(sorted({k for _, k in {**predicted, **measured}})):
         colour, _, symbol = style(i)
         ranks = f"{k} rank" + ("s" if k > 1 else "")

@@ -3,11 +3,10 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import plotly.graph_objects as go
-
+from d2lite.figures.figure import Figure
 from d2lite.figures.labels import plain
 from d2lite.figures.palette import GREY, PALETTE, TRANSPARENT
-from d2lite.figures.runs import layout
+from d2lite.figures.runs import below, layout
 from d2lite.profiling.critical_path import critical_path, idle_events, is_collective
 from d2lite.trace import Event
 
@@ -20,13 +19,18 @@ _Bar = tuple[Event, str, str]  # event, lane, "critical" | "other" | "plain"
 
 
 def timeline_figure(
-    events: Sequence[Event] | Mapping[str, Sequence[Event]], title: str = "one step, measured", explain: bool = False
-) -> go.Figure:
+    events: Sequence[Event] | Mapping[str, Sequence[Event]],
+    title: str = "one step, measured",
+    explain: bool = False,
+    who: str = "rank",
+) -> Figure:
     """Return a figure of `events`: one bar per span of time, in milliseconds, sending beneath computing.
 
     {name of a step: events} draws several steps above each other, on one time axis. With `explain` the critical path
     of each step has a bold outline, everything else is pale, and the gaps in which a rank does not compute are drawn
     as "idle". Hovering over a bar shows its times and bytes.
+
+    `who` is what computes: "rank" for processes, "device" for devices that one process drives.
 
     Raises:
         ValueError: without events.
@@ -34,8 +38,8 @@ def timeline_figure(
     steps = events if isinstance(events, Mapping) else {"": events}
     if not steps or not all(steps.values()):
         raise ValueError("events: expected at least one Event, got none. Pass the events of a recorded step.")
-    bars = [bar for step, spans in steps.items() for bar in _bars(step, spans, explain)]
-    figure = go.Figure(layout=layout(title=title, xlabel="milliseconds since the start of the step"))
+    bars = [bar for step, spans in steps.items() for bar in _bars(step, spans, explain, who)]
+    figure = Figure(layout=layout(title=title, xlabel="milliseconds since the start of the step"))
     kinds = dict.fromkeys(event.kind for event, _, _ in bars)
     order = [kind for kind in kinds if kind not in HOLLOW] + [kind for kind in kinds if kind in HOLLOW]
     for i, kind in enumerate(order):
@@ -56,19 +60,21 @@ def timeline_figure(
             textangle=0,
             constraintext="both",
         )
-    lanes = list(dict.fromkeys(lane for step, spans in steps.items() for lane in _lanes(step, spans)))
+    lanes = list(dict.fromkeys(lane for step, spans in steps.items() for lane in _lanes(step, spans, who)))
     figure.update_yaxes(categoryorder="array", categoryarray=lanes[::-1], type="category", automargin=True)
     figure.update_layout(uniformtext={"mode": "hide", "minsize": 9})  # no name is better than one too small to read
     # the names of the lanes are long: title and legend begin at the left edge of the figure, which leaves them room
-    figure.update_layout(title={"xref": "container", "x": 0.01}, legend={"xref": "container", "maxheight": 100})
-    return figure.update_layout(barmode="overlay", bargap=0.2, height=160 + 55 * len(lanes), margin_b=100)
+    figure.update_layout(
+        title={"xref": "container", "x": 0.01}, legend={"xref": "container", **below(160 + 55 * len(lanes), 110)}
+    )
+    return figure.update_layout(barmode="overlay", bargap=0.2, height=160 + 55 * len(lanes), margin_b=110)
 
 
-def _bars(step: str, events: Sequence[Event], explain: bool) -> list[_Bar]:
+def _bars(step: str, events: Sequence[Event], explain: bool, who: str) -> list[_Bar]:
     chain = critical_path(events) if explain else []
     looks = {True: "critical", False: "other"} if explain else {False: "plain"}
     shown = [*events, *(idle_events(events) if explain else [])]
-    return [(event, _lane(step, event), looks[event in chain]) for event in shown if event.end_s > event.start_s]
+    return [(event, _lane(step, event, who), looks[event in chain]) for event in shown if event.end_s > event.start_s]
 
 
 def _marker(kind: str, colour: str, looks: Sequence[str]) -> dict[str, Any]:
@@ -81,11 +87,11 @@ def _marker(kind: str, colour: str, looks: Sequence[str]) -> dict[str, Any]:
     return marker | {"line": {"width": widths, "color": [GREY if look == "critical" else _THIN for look in looks]}}
 
 
-def _lanes(step: str, events: Iterable[Event]) -> list[str]:
-    return [name for _, name in sorted({(event.rank, _lane(step, event)) for event in events})]
+def _lanes(step: str, events: Iterable[Event], who: str) -> list[str]:
+    return [name for _, name in sorted({(event.rank, _lane(step, event, who)) for event in events})]
 
 
-def _lane(step: str, event: Event) -> str:
-    """Plotly's text for an event's lane: computing and sending of one rank stand beneath each other."""
-    lane = f"rank {event.rank} · {'sends' if is_collective(event) or event.kind == 'wait' else 'computes'}"
+def _lane(step: str, event: Event, who: str) -> str:
+    """Plotly's text for an event's lane: computing and sending of one rank or device stand beneath each other."""
+    lane = f"{plain(who)} {event.rank} · {'sends' if is_collective(event) or event.kind == 'wait' else 'computes'}"
     return f"{plain(step)}, {lane}" if step else lane

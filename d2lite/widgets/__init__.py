@@ -1,11 +1,21 @@
-"""What is clicked: panels, explorers, and curves that grow."""
+"""What is clicked: panels, explorers, and curves that grow.
 
-from d2lite.widgets.animator import Animator
-from d2lite.widgets.collective_stepper import CollectiveStepper, trace_collective
-from d2lite.widgets.fault_lab import FaultLab
-from d2lite.widgets.panel import Panel
-from d2lite.widgets.partition_explorer import NETS, PartitionExplorer, sizes_of
-from d2lite.widgets.scaling_explorer import ScalingExplorer
+Each is loaded when it is used first: a question in plain Python needs no plotting package.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from d2lite._install import missing
+
+if TYPE_CHECKING:
+    from d2lite.widgets.animator import Animator
+    from d2lite.widgets.collective_stepper import CollectiveStepper, trace_collective
+    from d2lite.widgets.fault_lab import FaultLab
+    from d2lite.widgets.panel import Panel
+    from d2lite.widgets.partition_explorer import NETS, PartitionExplorer, sizes_of
+    from d2lite.widgets.predict import Predict
+    from d2lite.widgets.scaling_explorer import ScalingExplorer
 
 __all__ = [
     "Animator",
@@ -14,7 +24,36 @@ __all__ = [
     "NETS",
     "Panel",
     "PartitionExplorer",
+    "Predict",
     "ScalingExplorer",
     "sizes_of",
     "trace_collective",
 ]
+
+_WHERE = {
+    "Animator": "animator",
+    "CollectiveStepper": "collective_stepper",
+    "FaultLab": "fault_lab",
+    "NETS": "partition_explorer",
+    "Panel": "panel",
+    "PartitionExplorer": "partition_explorer",
+    "Predict": "predict",
+    "ScalingExplorer": "scaling_explorer",
+    "sizes_of": "partition_explorer",
+    "trace_collective": "collective_stepper",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _WHERE:
+        try:
+            return getattr(importlib.import_module(f"d2lite.widgets.{_WHERE[name]}"), name)
+        except ModuleNotFoundError as error:
+            if error.name is None or error.name.split(".")[0] == "d2lite":
+                raise
+            raise missing(name, error.name) from error
+    raise AttributeError(f"module 'd2lite.widgets' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_WHERE})

@@ -2,8 +2,9 @@
 
 In a notebook the figure is a plotly widget while it grows; when the cell ends, a static one replaces it, for plotly
 and as a picture (SVG), so that a saved notebook shows the last state on GitHub and in nbconvert too. In a terminal it
-is lines of text. `add` only appends; a short-lived timer thread sends, at most every `PUSH_EVERY_S`, and always the
-last state. If there is a listener (a panel), the panel draws and the animator itself shows nothing.
+is lines of text, and plotly is not imported. `add` only appends; a short-lived timer thread sends, at most every
+`PUSH_EVERY_S`, and always the last state. If there is a listener (a panel), the panel draws and the animator itself
+shows nothing.
 """
 
 import math
@@ -15,11 +16,10 @@ from typing import Any
 import numpy as np
 
 from d2lite.events import Diverged, emit, has_listener
-from d2lite.figures import runs as figures
 from d2lite.figures import svg
 from d2lite.figures.palette import style
-from d2lite.widgets.live import Live, kernel, static_bundle
 from d2lite.widgets.plot_input import as_number, is_list, limits_of, names_of, pixels_of, text_or_none
+from d2lite.widgets.shell import kernel
 
 __all__ = ["PUSH_EVERY_S", "Animator"]
 
@@ -97,7 +97,7 @@ class Animator:
         self._timer: threading.Timer | None = None
         self._pushed_at, self._at_cell_end = -math.inf, False
         self._diverged: Diverged | None = None
-        self._live = None if has_listener() or kernel() is None else Live(self._layout())
+        self._live = None if has_listener() or kernel() is None else self._new_live()
 
     @property
     def Y(self) -> list[list[float]]:
@@ -211,11 +211,18 @@ class Animator:
             if kernel() is None:
                 print(self, flush=True)
             else:
-                self._live = self._live or Live(self._layout())
+                self._live = self._live or self._new_live()
                 self._live.push(self._traces(), self._repr_mimebundle_)
+
+    def _new_live(self) -> Any:
+        from d2lite.widgets.live import Live  # plotly and widgets: only in a notebook
+
+        return Live(self._layout())
 
     def _traces(self) -> list[dict[str, Any]]:
         """The curves as plotly traces, read and thinned."""
+        from d2lite.figures import runs as figures
+
         self._read()
         with self._lock:
             curves = [(list(x), list(y)) for x, y in zip(self.X, self._Y, strict=True)]
@@ -226,14 +233,19 @@ class Animator:
         return traces
 
     def _layout(self) -> dict[str, Any]:
+        from d2lite.figures import runs as figures
+
         layout = figures.layout(self.xlabel, self.ylabel, height=self.height + 60)
         layout["margin"] |= {"b": 90, "t": 16}
+        layout["legend"] |= figures.below(self.height + 60, 90)
         layout["showlegend"] = bool(self.legend)
         for axis, limits, scale in (("xaxis", self.xlim, self.xscale), ("yaxis", self.ylim, self.yscale)):
             layout[axis] |= {"type": scale, "range": _range(limits, scale)}
         return layout
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+        from d2lite.widgets.live import static_bundle
+
         traces = self._traces()
         return static_bundle(traces, self._layout(), self._svg(traces), repr(self))
 

@@ -15,7 +15,7 @@ from d2lite.figures.collectives import MOST, collective_figure, least_n_bytes
 from d2lite.trace import Trace
 from d2lite.widgets.explorer import Explorer
 from d2lite.widgets.live import live_figure, redraw
-from d2lite.widgets.style import control_style, row
+from d2lite.widgets.style import CLASS, control_style, row, sheet
 
 __all__ = ["CollectiveStepper", "summary", "trace_collective"]
 
@@ -80,8 +80,9 @@ class CollectiveStepper(Explorer):
         self.play = widgets.Play(value=0, min=0, max=most, interval=1000, show_repeat=False)
         self.summary = widgets.HTML()
         self.figure, box = live_figure(collective_figure(self.trace, 0))
-        rows = [row([self.algorithm, self.k]), row([self.step, self.play]), box, self.summary]
+        rows = [sheet(), row([self.algorithm, self.k]), row([self.step, self.play]), box, self.summary]
         self.view = widgets.VBox(rows, layout=widgets.Layout(width="100%"))
+        self.view.add_class(CLASS)
         self._link = widgets.jslink((self.play, "value"), (self.step, "value"))  # the page plays without the kernel
         self._follow([self.algorithm, self.k, self.step])
 

@@ -53,5 +53,5 @@ def cut(text: str, most: int = 4096, lines: int = 40) -> str:
 
 
 def kind_of(error: BaseException) -> str:
-    """Return the name of the class of an exception, at most 100 characters of it."""
-    return str(type.__dict__["__name__"].__get__(type(error)))[:100]  # whatever a metaclass says
+    """Return the name of the class of an exception, cut to 100 characters."""
+    return str(type.__dict__["__name__"].__get__(type(error)))[:100]  # a metaclass may have a `__name__` of its own

@@ -1,13 +1,23 @@
 """The pattern of the explorers: a change of a control -> compute -> draw the figures and the summary again."""
 
+import html
+import re
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import Any
 
-from ipywidgets import Box, Widget
+from ipywidgets import HTML, Box, Widget
+from plotly.basedatatypes import BaseFigure
 
+from d2lite.figures.figure import picture
+from d2lite.figures.still import still
 from d2lite.widgets.live import refresh
+from d2lite.widgets.shell import kernel
+from d2lite.widgets.still import Still
 
 __all__ = ["Explorer"]
+
+_TAGS = re.compile("<[^<>]*>")
 
 
 class Explorer:
@@ -18,23 +28,50 @@ class Explorer:
     """
 
     view: Box
+    summary: HTML
 
     def _follow(self, controls: Iterable[Widget]) -> None:
         """Call `_redraw` now, and whenever the value of a control changes."""
         self._lock = threading.RLock()  # one thread may enter twice: a redraw may set a control
         for control in controls:
             control.observe(self._update, "value")
+        self._still = Still(self._draw_still, lambda: repr(self))
         self._update()
 
     def _update(self, change: object = None) -> None:
         with self._lock:  # callbacks may arrive on several threads; the last one draws the last values
             self._redraw()
+            self._still.update()
 
     def _redraw(self) -> None:
         raise NotImplementedError
 
     def _ipython_display_(self) -> None:
+        if kernel() is None:
+            print(repr(self))
+            return
         from IPython.display import display
 
         refresh(self.view)
-        display(self.view)
+        display(self.view._repr_mimebundle_() | {"text/plain": repr(self)}, raw=True)
+        self._still.show()
+
+    def _draw_still(self) -> str:
+        """The figures as pictures and the summary, for a page without a kernel (HTML)."""
+        drawn = [picture(still(figure), figure.alternative_text) for figure in self._figures()]
+        return "".join([*drawn, f"<p>{self.summary.value}</p>"])
+
+    def _figures(self) -> list[Any]:
+        """The figures inside the view, in their order."""
+        return list(_figures_in(self.view))
+
+    def __repr__(self) -> str:
+        words = [figure.alternative_text for figure in self._figures()]
+        return "\n".join([type(self).__name__, *words, html.unescape(_TAGS.sub("", self.summary.value))])
+
+
+def _figures_in(widget: Widget) -> Iterator[Any]:
+    for child in getattr(widget, "children", ()):
+        if isinstance(child, BaseFigure):
+            yield child
+        yield from _figures_in(child)

@@ -34,8 +34,8 @@ def check_result(result: Any) -> None:
         result.close()
     elif not inspect.isasyncgen(result):
         return
-    kind = type(result).__name__
+    kind = "an async generator" if inspect.isasyncgen(result) else f"a {type(result).__name__}"
     raise TypeError(
-        f"function: expected a training function that is done when it returns, got one that returned a {kind}, whose "
-        f"lines have not run. Call a function without async and yield, or return something else than a {kind}."
+        f"function: expected a training function that is done when it returns, got one that returned {kind}, whose "
+        "lines have not run. Call a function without async and yield, or return something else."
     )

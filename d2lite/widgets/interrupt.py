@@ -1,7 +1,7 @@
-"""An exception raised in the thread of a function that runs, by another thread.
+"""Interrupt a function that runs in one thread from another thread: an exception is raised in it.
 
-CPython raises it at a call or at a loop's jump back. That ends pure Python. It does not end one long call (a sleep, a
-wait for a lock, C code) before the call returns, nor a function that catches every exception.
+CPython raises it at the next call, or where a loop jumps back. That ends code in pure Python. It does not end one long
+call (a sleep, a wait for a lock, C code) before the call returns, nor a function that catches every exception.
 """
 
 import ctypes
@@ -20,7 +20,7 @@ _EVERY_S = 0.5  # between two interrupts: the function may be cleaning up after 
 class Interruptible:
     """One call of a function, in which `interrupt` raises Stopped; in the code around the call it is never raised.
 
-    `at` is the time of the last interrupt (time.monotonic), None before the first.
+    `at` is the time of the last interrupt in seconds (time.monotonic), None before the first.
     """
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class Interruptible:
         self._thread_id: int | None = None  # None: not in the function
 
     def call(self, function: Callable[..., Any], **arguments: Any) -> Any:
-        """Return function(**arguments), called in this thread."""
+        """Return function(**arguments), called in this thread; raise Stopped if it was interrupted."""
         try:
             try:
                 with self._lock:
@@ -42,7 +42,7 @@ class Interruptible:
             raise
 
     def interrupt(self) -> None:
-        """Raise Stopped at the function's next call or jump back in a loop, if it runs; at most twice per second."""
+        """Raise Stopped in the function, at its next call or jump back; does nothing more than twice per second."""
         with self._lock:
             now = time.monotonic()
             if self._thread_id is not None and (self.at is None or now >= self.at + _EVERY_S):

@@ -6,7 +6,6 @@ a widget.
 """
 
 import base64
-import sys
 import uuid
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,16 +17,12 @@ from numpy.typing import ArrayLike
 from plotly.basedatatypes import BaseFigure
 from plotly.graph_objects import Figure
 
+from d2lite.widgets.shell import kernel
+
 __all__ = ["Live", "close_all", "figure_widget", "kernel", "live_figure", "redraw", "refresh", "static_bundle"]
 
 _PLOTLY = "application/vnd.plotly.v1+json"
 Bundle = dict[str, Any]  # MIME type -> data
-
-
-def kernel() -> Any:
-    """Return the IPython shell of this notebook's kernel, or None in a terminal."""
-    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
-    return shell if hasattr(shell, "kernel") else None
 
 
 def static_bundle(traces: Sequence[dict[str, Any]], layout: dict[str, Any], picture: str, text: str) -> Bundle:
@@ -61,28 +56,27 @@ class _Fit(AnyWidget):
 
 
 def figure_widget() -> Any:
-    """Return plotly's class FigureWidget, loaded at the first call."""
-    import nbformat  # noqa: F401  before FigureWidget, which would import it in a way that builds 38 grammars (4 s)
-    from plotly.graph_objects import FigureWidget
+    """Return plotly's class FigureWidget, as in current_figure, loaded at the first call."""
+    from d2lite.widgets.current_figure import CurrentFigure
 
-    return FigureWidget
+    return CurrentFigure
 
 
 def live_figure(figure: Figure) -> tuple[Any, VBox]:
     """Return (FigureWidget, box that keeps it as wide as the page allows) for a plotly figure."""
     widget = figure_widget()(figure)
-    widget._config = {"responsive": True, "displayModeBar": False}
     box = VBox([_Fit(layout=Layout(height="0", margin="0")), widget], layout=Layout(width="100%", overflow="hidden"))
     return widget, box
 
 
 def redraw(widget: Any, figure: Figure) -> None:
     """Make a FigureWidget show `figure`, which has as many traces; in one message, so that nothing flickers."""
-    with widget.batch_update():
+    with widget.drawing, widget.batch_update():
         for shown, trace in zip(widget.data, figure.data, strict=True):
             shown.update(trace.to_plotly_json())
         widget.layout.annotations = figure.layout.annotations  # an update of the layout removes none
         widget.update_layout(figure.layout.to_plotly_json())
+    widget.describe()
 
 
 def refresh(widget: Widget) -> None:

@@ -20,7 +20,8 @@ from d2lite.widgets.background import Training
 from d2lite.widgets.explain import explain
 from d2lite.widgets.generators import check_function
 from d2lite.widgets.live import refresh
-from d2lite.widgets.panel_view import View
+from d2lite.widgets.panel_view import View, still_of
+from d2lite.widgets.still import Still
 
 __all__ = ["Panel"]
 
@@ -90,6 +91,7 @@ class Panel:
         self.save.on_click(self._on_save)
         if "num_gpus" in self.controls:
             self.controls["num_gpus"].observe(self._show_devices, "value")
+        self._still = Still(lambda: still_of(self.runs), lambda: repr(self))
         self._view.show_status("Ready: choose the settings and press Train.", 0.0)
         self._show_devices()
 
@@ -181,6 +183,7 @@ class Panel:
                 return
             self.runs, self._error = [], None
             self._view.draw([])
+            self._still.update()
             self._view.show_messages()
             self._view.show_status("Cleared. Press Train.", 0.0)
 
@@ -206,6 +209,7 @@ class Panel:
             training.join()
             self._error = training.error
             self._try_to_show(training, before)
+            self._still.update()
         finally:
             if not self._closed:
                 self._view.show_running(False)
@@ -239,6 +243,12 @@ class Panel:
         else:
             devices = _devices({**self.fixed, **controls.values(self.controls)})
         self._view.show_devices(devices or "chosen by the function", self._dataset or "named by the run")
+
+    def _ipython_display_(self) -> None:
+        from IPython.display import display
+
+        display(self._repr_mimebundle_(), raw=True)
+        self._still.show()
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         refresh(self._view.widget)

@@ -10,12 +10,15 @@ from typing import Any
 from ipywidgets import widgets
 
 from d2lite.figures import runs as figures
+from d2lite.figures.alternative_text import alternative_text
+from d2lite.figures.figure import picture
+from d2lite.figures.still import still
 from d2lite.figures.table import runs_table
 from d2lite.training.run import Run, legends
 from d2lite.widgets.live import close_all, live_figure, redraw
 from d2lite.widgets.style import CLASS, fixed, row, sheet
 
-__all__ = ["View"]
+__all__ = ["View", "still_of"]
 
 _BARS = 8  # runs in the figure of seconds; the table holds all
 _LAYOUT = widgets.Layout
@@ -47,8 +50,7 @@ class View:
             self.progress,
             fixed(self.status, 24),
             row([_figure(curves, "2 1 420px"), _figure(bars, "1 1 280px")]),
-            fixed(self.table, 152, newest=True),
-            fixed(self.messages, 84, newest=True),
+            fixed(widgets.VBox([self.table, self.messages], layout=_LAYOUT(flex="0 0 auto")), 172, newest=True),
         ]
         self.widget = widgets.VBox(parts, layout=_LAYOUT(width="100%", overflow="hidden"))
         self.widget.add_class(CLASS)
@@ -91,7 +93,7 @@ class View:
     def _draw_curves(self, runs: Sequence[Run], names: Sequence[str]) -> None:
         traces, axes = figures.curve_traces(runs, names), figures.axes(runs)
         look = [(t["name"], t["line"], t["mode"]) for t in traces]
-        with self.curves.batch_update():
+        with self.curves.drawing, self.curves.batch_update():
             if axes != self._axes:
                 title, xaxis, yaxis = self._axes = axes
                 self.curves.update_layout(title_text=title, xaxis=xaxis, yaxis=yaxis)
@@ -100,9 +102,11 @@ class View:
                     if len(shown.x) != len(trace["x"]) or len(trace["x"]) == figures.MAX_POINTS:
                         shown.x, shown.y = trace["x"], trace["y"]
         if look != self._look:
-            self.curves.data = ()
-            self.curves.add_traces(traces)
+            with self.curves.drawing:
+                self.curves.data = ()
+                self.curves.add_traces(traces)
             self._look = look
+        self.curves.describe()
 
     def _draw_bars(self, runs: Sequence[Run], names: Sequence[str]) -> None:
         values = [(name, tuple(run.seconds)) for run, name in zip(runs, names, strict=True)]
@@ -113,6 +117,12 @@ class View:
     def close(self) -> None:
         """Take all widgets off the page."""
         close_all(self.widget)
+
+
+def still_of(runs: Sequence[Run]) -> str:
+    """Return the curves of the runs as a picture, and their table beneath it (HTML)."""
+    figure = figures.curves(runs)
+    return picture(still(figure), alternative_text(figure)) + runs_table(runs)
 
 
 def _button(text: str, icon: str, tooltip: str, **options: Any) -> widgets.Button:

@@ -14,7 +14,7 @@ from d2lite.figures.partitioning import traffic_bars
 from d2lite.models import lenet_layers, mlp_layers, resnet18, simple_cnn_layers
 from d2lite.widgets.explorer import Explorer
 from d2lite.widgets.live import figure_widget, redraw
-from d2lite.widgets.style import control_style
+from d2lite.widgets.style import CLASS, control_style, sheet
 
 __all__ = ["BATCH_SIZES", "NETS", "PartitionExplorer", "summary", "sizes_of"]
 
@@ -84,7 +84,8 @@ class PartitionExplorer(Explorer):
         )
         self.summary = widgets.HTML(layout=widgets.Layout(min_height="84px", max_width="820px"))
         self.figure = figure_widget()(self._draw())
-        self.view = widgets.VBox([self.model, self.k, self.batch_size, self.figure, self.summary])
+        self.view = widgets.VBox([sheet(), self.model, self.k, self.batch_size, self.figure, self.summary])
+        self.view.add_class(CLASS)
         self._follow([self.model, self.k, self.batch_size])
 
     def _draw(self) -> Figure:

@@ -1,6 +1,7 @@
 """What a learner gives a plot: names, limits, a size and numbers, each with an error that says what is expected."""
 
 import reprlib
+from collections.abc import Mapping
 from typing import Any
 
 from d2lite._checks import finite_number
@@ -9,7 +10,7 @@ __all__ = ["as_number", "is_list", "limits_of", "names_of", "pixels_of", "text_o
 
 
 def text_or_none(name: str, value: Any) -> str | None:
-    """Return a title, a text or None. Raises TypeError for anything else."""
+    """Return `value`, a title, if it is a text or None. Raises TypeError for anything else."""
     if value is not None and not isinstance(value, str):
         raise TypeError(f"{name}: expected a text, got {reprlib.repr(value)} ({type(value).__name__}).")
     return value
@@ -40,7 +41,7 @@ def limits_of(name: str, limits: Any, scale: str) -> list[float] | None:
 
 
 def pixels_of(figsize: Any) -> tuple[int, int]:
-    """Return (width, height) in pixels, 100 to an inch.
+    """Return (width, height) in pixels, 100 per inch.
 
     Raises ValueError for a size not from 1 to 100 inches, TypeError for what is no number.
     """
@@ -53,9 +54,9 @@ def pixels_of(figsize: Any) -> tuple[int, int]:
 
 
 def is_list(value: Any) -> bool:
-    """Return whether a value is several values in order: a list or an array, no text and no set."""
-    one = isinstance(value, (str, bytes, set, frozenset)) or getattr(value, "ndim", 1) == 0
-    return hasattr(value, "__len__") and not one
+    """Return whether a value is several values in order: a list or an array, and no text, set or dict."""
+    other = isinstance(value, (str, bytes, set, frozenset, Mapping)) or getattr(value, "ndim", 1) == 0
+    return hasattr(value, "__len__") and not other
 
 
 def as_number(value: Any) -> Any:

@@ -5,15 +5,23 @@ from typing import Any
 
 from ipywidgets import HTML, Box, Layout, Widget
 
-from d2lite.figures.palette import GREY, PALETTE
+from d2lite.figures.figure import TEXT_RULE
+from d2lite.figures.palette import PALETTE
+from d2lite.widgets.hands import Hands
 
 __all__ = ["CLASS", "control_style", "fixed", "row", "sheet"]
 
 CLASS = "d2lite"  # of the widget that holds all others: the style sheet is for what is inside it
+# of a select: the page's own is black on dark
+_ARROW = (
+    "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 18 18'%3E%3Cpath fill='%23797979' "
+    "d='M4.5 6.5L9 11.5l4.5-5z'/%3E%3C/svg%3E"
+)
 _CSS = f"""<style>
 .d2lite .widget-html, .d2lite .widget-html-content {{ height: auto; line-height: 1.4; margin: 0; }}
 .d2lite .widget-html-content {{ color: var(--jp-ui-font-color1, inherit); }}
-.d2lite .js-plotly-plot text {{ fill: var(--jp-ui-font-color1, {GREY}) !important; }}
+{TEXT_RULE}
+.d2lite select {{ background-image: url("{_ARROW}") !important; }}
 .d2lite .js-plotly-plot .hoverlayer text {{ fill: #fff !important; }}
 .d2lite .js-plotly-plot .hoverlayer text.name {{ fill: #333 !important; }} /* beside the box, on white */
 .d2lite table {{ border-collapse: collapse; font-size: 13px; width: 100%; }}
@@ -21,6 +29,8 @@ _CSS = f"""<style>
 .d2lite tr {{ border-bottom: 1px solid var(--jp-border-color2, #888); background: none !important; }}
 .d2lite thead th {{ font-weight: 600; position: sticky; top: 0; background: var(--jp-layout-color0, Canvas); }}
 .d2lite tbody th, .d2lite td {{ font-weight: 400; white-space: nowrap; }}
+.d2lite td:nth-child(n + 7) {{ white-space: normal; }} /* long words: the table is as wide as a narrow page */
+.d2lite-still, .jp-OutputArea-child:has(.d2lite-still) {{ display: none !important; }} /* still.py */
 .d2lite .newest {{ flex-direction: column-reverse; }} /* scrolled to its end */
 .d2lite .newest > * {{ margin-bottom: auto; }}
 .d2lite pre {{ margin: 0; font-size: 12px; white-space: pre-wrap; color: inherit; background: none;
@@ -29,9 +39,10 @@ _CSS = f"""<style>
 </style>"""
 
 
-def sheet() -> HTML:
-    """Return an invisible widget with the style sheet, to be put next to what it is for."""
-    return HTML(_CSS, layout=Layout(height="0", margin="0"))
+def sheet() -> Box:
+    """Return an invisible widget with the style sheet and Hands, to be put next to what they are for."""
+    none = Layout(height="0", margin="0")
+    return Box([HTML(_CSS, layout=none), Hands(layout=none)], layout=none)
 
 
 def row(children: Iterable[Widget]) -> Box:
@@ -42,6 +53,7 @@ def row(children: Iterable[Widget]) -> Box:
 def fixed(child: Widget, height: int, newest: bool = False) -> Box:
     """Return a box of that height in pixels, which scrolls; with `newest` it shows the end of what is too long."""
     box = Box([child], layout=Layout(height=f"{height}px", overflow="auto", flex="0 0 auto"))
+    box.add_class("d2lite-scrolls")
     if newest:
         box.add_class("newest")
     else:

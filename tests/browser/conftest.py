@@ -61,6 +61,7 @@ def lab(tmp_path_factory):
     token = secrets.token_hex(16)
     own = ("JUPYTER_CONFIG_DIR", "JUPYTER_RUNTIME_DIR", "JUPYTERLAB_SETTINGS_DIR", "JUPYTERLAB_WORKSPACES_DIR")
     env = os.environ | {name: str(home / name) for name in (*own, "IPYTHONDIR")}
+    env.pop("D2LITE_LEDGER", None)  # next to the notebook, as a learner has it
     env["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ip=127.0.0.1"]
     command += [f"--port={port}", f"--IdentityProvider.token={token}", "--ServerApp.port_retries=0"]

@@ -103,6 +103,31 @@ def test_nothing_jumps_and_nothing_is_covered(panel):
     assert panel.evaluate(inside) == [True, True, True]
 
 
+NAMES = """() => [...document.querySelectorAll('.d2lite .noUi-handle')].map(
+    handle => [handle.getAttribute('aria-label'), handle.getAttribute('aria-valuetext')])"""
+WORDS = """() => [...document.querySelectorAll('.d2lite [role=img]')].map(e => e.getAttribute('aria-label'))"""
+
+
+def test_names_words_and_focus_and_a_page_that_is_loaded_again(panel):
+    until(lambda: panel.evaluate(NAMES) == [["num_gpus", "1"], ["lr", "0.050"], ["num_epochs", "2"]])
+    set_number(panel, "num_epochs", 20)
+    panel.locator('.d2lite button:has-text("Train")').focus()
+    panel.keyboard.press("Enter")
+    until(lambda: panel.evaluate("document.activeElement.textContent") == "Stop")
+    until(lambda: points(panel) and len(points(panel)[0]["x"]) >= 2)
+    panel.keyboard.press("Enter")
+    until(lambda: finished(panel, 1))
+    until(lambda: panel.evaluate("document.activeElement.textContent") == "Train")
+    n = len(points(panel)[0]["x"])
+    until(lambda: f": {n} points, from" in panel.evaluate(WORDS)[0] and panel.evaluate(WORDS)[1].endswith(" s."))
+    before = points(panel), rows(panel), panel.evaluate(WORDS)
+    panel.keyboard.press("Control+S")
+    panel.reload()
+    panel.wait_for_selector(".d2lite .js-plotly-plot .main-svg")
+    until(lambda: (points(panel), rows(panel), panel.evaluate(WORDS)) == before)
+    assert not panel.errors
+
+
 ENDLESS = """
 from d2lite import Panel
 def endless(lr=0.1, animator=None):

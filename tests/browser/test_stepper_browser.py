@@ -103,6 +103,18 @@ def test_controls_that_are_set_before_it_is_shown(lab, page):
     assert errors(page) == [] and page.errors == []
 
 
+def test_a_page_that_is_loaded_again(stepper):
+    trace = trace_collective("all_reduce", "ring", 4)
+    move(stepper, "step", "ArrowRight", 3)
+    assert_shows(stepper, trace, 3)
+    assert stepper.locator(".widget-play button").first.get_attribute("aria-label") == "Play"
+    stepper.keyboard.press("Control+S")
+    stepper.reload()
+    stepper.wait_for_selector(".js-plotly-plot .main-svg")
+    assert_shows(stepper, trace, 3)
+    until(lambda: control(stepper, "step").locator(".widget-readout").inner_text() == "3")
+
+
 def test_arrows_colours_and_bytes_are_the_trace_s(stepper):
     trace = trace_collective("all_reduce", "ring", 4)
     assert_shows(stepper, trace, 0)

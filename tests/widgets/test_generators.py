@@ -43,7 +43,7 @@ def test_a_wrapper_that_hides_one_fails_when_it_has_returned_it(function):
     panel = Panel(lambda lr=0.1: function(lr))
     panel.train.click()
     with pytest.raises(
-        TypeError, match="expected a training function that is done when it returns, got one that returned a "
+        TypeError, match="a training function that is done when it returns, got one that returned (a|an async) "
     ):
         panel.wait()
     assert panel.runs[0].status == "failed: TypeError" and not panel.train.disabled

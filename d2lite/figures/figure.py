@@ -1,0 +1,44 @@
+"""The figures of this room: plotly's, with a picture for pages without plotly and words for who does not see them."""
+
+import base64
+import html
+
+import plotly.graph_objects as go
+import plotly.io as pio
+
+from d2lite.figures.alternative_text import alternative_text
+from d2lite.figures.still import still
+
+__all__ = ["TEXT_RULE", "Figure", "picture"]
+
+# Plotly's grey has 4.35:1 on white and on dark. A page with a theme shows such texts in its own colour.
+TEXT_RULE = """.js-plotly-plot text[style*="rgb(121, 121, 121)"] {
+  fill: var(--jp-ui-font-color1, #444) !important; }"""
+_DOT = "data:image/gif;base64,R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7"  # one transparent pixel
+
+
+def picture(svg: str, words: str) -> str:
+    """Return an HTML image of an SVG text, with `words` as its alternative text."""
+    data = base64.b64encode(svg.encode("utf-8", "replace")).decode()
+    return f'<img alt="{html.escape(words)}" src="data:image/svg+xml;base64,{data}" style="max-width: 100%">'
+
+
+class Figure(go.Figure):
+    """A plotly figure that a notebook keeps as plotly's JSON and as a picture (SVG); words go before it.
+
+    Plotly's code (5 MB) is never in the notebook: JupyterLab has it, and an exported page shows the picture. Where
+    plotly has chosen another way for the page, in Colab for instance, it is shown in plotly's way.
+    """
+
+    def _ipython_display_(self) -> None:
+        if "plotly_mimetype" not in (pio.renderers.default or ""):
+            super()._ipython_display_()
+            return
+        from IPython.display import display
+
+        words = alternative_text(self)
+        # plotly's figures in JupyterLab have no place for words: an image of one pixel has them
+        dot = f'<img alt="{html.escape(words)}" width="1" height="1" style="display: block" src="{_DOT}">'
+        display({"text/html": f"<style>{TEXT_RULE}</style>{dot}", "text/plain": words}, raw=True)
+        bundle = pio.renderers["plotly_mimetype"].to_mimebundle(self.to_dict())
+        display(bundle | {"text/html": picture(still(self), ""), "text/plain": ""}, raw=True)

@@ -1,0 +1,94 @@
+"""Predict in JupyterLab, by keyboard alone: answered, locked, loaded again, run again, revealed; light and dark."""
+
+import json
+import shutil
+
+from notebook import errors, open_notebook, points, press, until, write
+
+from tests.browser.conftest import ROOT
+from tests.browser.test_panel_browser import contrast
+
+ASK = """
+from d2lite import Predict
+fast = Predict("How many times as fast as one device are two?", unit="×", key="2.3", kind="speed-up")
+same = Predict("Are the replicas equal?", choices=["bit for bit", "up to rounding, and then further and further", "no"])
+display(fast, same)
+"""
+REVEAL = 'fast.reveal(1.6, on="2 replicas on 2 CPU cores"); same.reveal("bit for bit")'
+COLOURS = """() => ['.d2lite-question', '.widget-radio-box label', '.d2lite-predict .widget-html-content'].map(
+    s => getComputedStyle(document.querySelector(s)).color).concat(
+    getComputedStyle(document.querySelector('.jp-Notebook')).backgroundColor)"""
+
+
+def run_cell(page, n):
+    page.click(f".jp-CodeCell >> nth={n} >> .cm-content")
+    page.keyboard.press("Control+Enter")
+
+
+def focused(page):
+    return page.evaluate("document.activeElement.textContent")
+
+
+def test_by_keyboard_alone(lab, page):
+    write(lab.folder / "predict.ipynb", ASK, REVEAL)
+    open_notebook(page, lab, "predict.ipynb")
+    run_cell(page, 0)
+    fast, same = page.locator(".d2lite-predict >> nth=0"), page.locator(".d2lite-predict >> nth=1")
+    fast.wait_for()
+    same.locator("input[type=radio] >> nth=0").wait_for()
+    *words, background = page.evaluate(COLOURS)
+    assert all(contrast(colour, background) >= 4.5 for colour in words)
+    heights = [fast.bounding_box()["height"], same.bounding_box()["height"]]
+
+    fast.locator("input[type=text]").focus()
+    page.keyboard.type("two")
+    page.keyboard.press("Enter")
+    until(lambda: "Expected a number" in fast.inner_text())
+    page.keyboard.press("Control+A")
+    page.keyboard.type("1.9 x")
+    page.keyboard.press("Enter")
+    until(lambda: "1.9×" in fast.inner_text() and "Predict again" in fast.inner_text())
+    until(lambda: focused(page) == "Predict again")  # the focus is not lost with the field
+    page.keyboard.press("Tab")
+    page.keyboard.press("ArrowDown")
+    assert page.evaluate("document.activeElement.parentElement.textContent").startswith("up to rounding")
+    page.keyboard.press("Tab")
+    assert focused(page) == "Commit"
+    page.keyboard.press("Enter")
+    until(lambda: "further and further" in same.inner_text() and "not yet" in same.inner_text())
+    assert [fast.bounding_box()["height"], same.bounding_box()["height"]] == heights  # nothing jumps
+    kept = json.loads((lab.folder / "d2lite-ledger.json").read_text("utf-8"))["predictions"]
+    assert kept["2.3"]["answers"] == [1.9] and kept["2.3"]["measured"] is None
+
+    lab.theme("Dark")
+    page.keyboard.press("Control+S")
+    page.reload()
+    fast.locator("text=1.9×").wait_for()
+    lab.theme("Light")
+    assert "Predict again" in fast.inner_text()
+    *words, background = page.evaluate(COLOURS)
+    assert all(contrast(colour, background) >= 4.5 for colour in words)
+    page.wait_for_selector('.jp-StatusBar-TextItem:has-text("| Idle")')
+    run_cell(page, 0)  # a new widget, locked by the ledger
+    until(lambda: page.locator(".jp-CodeCell >> nth=0").inner_text().count("Predict again") == 2)
+    run_cell(page, 1)
+    until(lambda: "1.6×" in fast.inner_text() and "wrong" in same.inner_text())
+    shown = page.locator(".jp-CodeCell >> nth=1 >> .jp-OutputArea-output").all_inner_texts()
+    assert "1.9×" in shown[0] and "2 replicas on 2 CPU cores" in shown[0] and "19% too high" in shown[0]
+    assert not errors(page) and not page.errors
+
+
+def test_the_index_trains_after_two_keys_and_shows_the_ledger(lab, page):
+    shutil.copy(ROOT / "book" / "index.ipynb", lab.folder)
+    kept = {"question": "How many?", "answers": [46], "measured": 47, "how": "counted", "within": 0}
+    (lab.folder / "d2lite-ledger.json").write_text(json.dumps({"predictions": {"1.1": kept}}))
+    open_notebook(page, lab, "index.ipynb")
+    page.keyboard.press("Shift+Enter")  # without a click: the first cell is chosen when the page opens
+    page.keyboard.press("Shift+Enter")
+    page.wait_for_selector(".d2lite .js-plotly-plot .main-svg")
+    until(lambda: len(points(page)[0]["x"]) >= 2 if points(page) else False)
+    press(page, "Stop")
+    run_cell(page, 1)
+    page.wait_for_selector("text=0 of 1 prediction was right.")
+    assert "2% too low" in page.locator(".jp-CodeCell >> nth=1 >> .jp-OutputArea").inner_text()
+    assert not errors(page) and not page.errors

@@ -1,0 +1,186 @@
+"""The ledger in words and tables: how often right, how far off, in which direction; nothing in it is trusted."""
+
+import doctest
+import json
+import re
+
+import pytest
+
+from d2lite.figures import bias, exercises_html, ledger, predictions_html, predictions_of, summary
+from d2lite.figures.prediction import Prediction, prediction_html
+from d2lite.ledger import read_ledger
+
+
+def speed_ups(*pairs, **more):
+    entry = {"question": "?", "unit": "×", "kind": "speed-up", **more}
+    return predictions_of({f"1.{i}": {**entry, "answers": [a], "measured": m} for i, (a, m) in enumerate(pairs)})
+
+
+def words(html):
+    return re.sub(r"\s+", " ", re.sub("<[^>]*>", " ", html))
+
+
+def test_the_sentence_of_the_bias():
+    found = speed_ups((1.9, 1.5), (2.0, 1.6), (1.8, 1.4), (1.2, 1.3), (2.0, 1.9))
+    assert bias(found) == ["You overrate the second device: 2 predicted, 1.6 measured, too high in four of five."]
+    assert bias(speed_ups((1.0, 1.5), (1.1, 1.6), (2.0, 1.9))) == [
+        "You underrate the second device: 1.1 predicted, 1.6 measured, too low in two of three."
+    ]
+    assert bias(speed_ups((1.5, 1.5), (1.6, 1.6), (2.0, 1.0))) == [
+        "You judge the second device without a bias: 1.6 predicted, 1.6 measured."
+    ]
+
+
+def test_the_numbers_in_the_sentence_are_those_of_one_case_in_its_direction():
+    """The median prediction and the median measurement could contradict the median of their ratios."""
+    found = speed_ups((10.0, 9.0), (1.1, 1.0), (2.0, 8.0), (1.0, 20.0), (9.0, 7.0))
+    assert bias(found) == ["You overrate the second device: 1.1 predicted, 1 measured, too high in three of five."]
+    assert "2 predicted, 1 measured, too high in two of four" in bias(speed_ups((2, 1), (3, 1), (1, 1), (1, 2)))[0]
+    assert "1 predicted, 2 measured, too low in two of four" in bias(speed_ups((1, 2), (1, 3), (1, 1), (2, 1)))[0]
+
+
+@pytest.mark.parametrize("n", range(3))
+def test_fewer_than_three_say_nothing(n):
+    assert bias(speed_ups(*[(1.9, 1.5)] * n)) == []
+
+
+def test_only_comparable_first_answers_count():
+    late = speed_ups(*[(1.9, 1.5)] * 3, is_late=True)
+    assert bias(late) == [] and summary(late).startswith("No prediction")
+    again = Prediction("1", "?", kind="speed-up", answers=(1.9, 1.5), measured=1.5)
+    assert len(bias([again] * 3)) == 1 and again.is_right is False and again.fits(1.5)
+    other = [Prediction("1", "?", answers=("yes",), measured="no"), Prediction("2", "?", answers=(2.0,))]
+    assert bias([*other, *speed_ups((0.0, 1.5), (1.9, 0.0), (-1.0, 1.0))]) == []
+
+
+def test_kinds_are_kept_apart():
+    one, two = speed_ups(*[(2, 1)] * 3), speed_ups(*[(1, 2)] * 3, kind="the wait")
+    assert bias([*one, *two]) == [
+        "You overrate the second device: 2 predicted, 1 measured, too high in three of three.",
+        "You underrate the wait: 1 predicted, 2 measured, too low in three of three.",
+    ]
+    assert bias(speed_ups(*[(2, 1)] * 13, kind="MB"))[0].startswith("You overrate MB:")
+    assert "13 of 13" in bias(speed_ups(*[(2, 1)] * 13))[0]
+
+
+def test_how_often_right_and_how_far_off():
+    found = [*speed_ups((1.0, 1.0), (1.05, 1.0), (2.0, 1.0)), Prediction("9", "?", answers=("a",), measured="a")]
+    assert summary(found) == "3 of 4 predictions were right. The numbers were off by 5% in the middle case."
+    assert summary(found[2:3]) == "0 of 1 prediction was right. The numbers were off by 100%."
+    assert summary([]) == "No prediction has been compared with a measurement yet."
+
+
+@pytest.mark.parametrize(
+    "answer, measured, verdict",
+    [
+        (1.5, 1.5, "right"),
+        (1.6, 1.5, "right, within 10%"),
+        (1.8, 1.5, "20% too high"),
+        (1.2, 1.5, "20% too low"),
+        (3.0, 1.0, "3 times too high"),
+        (1.0, 4.0, "4 times too low"),
+        (1.0, 0.0, "off by 1 s"),
+        ("a", "a", "right"),
+        ("a", "b", "wrong"),
+        ("a", 1.0, ""),
+    ],
+)
+def test_verdicts(answer, measured, verdict):
+    assert Prediction("1", "?", unit="s", answers=(answer,), measured=measured).verdict(answer) == verdict
+
+
+def test_exact_answers_need_no_tolerance():
+    exact = Prediction("1", "?", answers=(46.0,), measured=47.0, within=0.0)
+    assert exact.is_right is False and exact.fits(47.0)
+
+
+def test_one_prediction_shows_both_sides_and_the_devices():
+    asked = Prediction("2.3", "How fast?", unit="×")
+    assert str(asked) == "How fast? no answer yet, not measured yet."
+    before = Prediction("2.3", "How fast?", unit="×", answers=(1.9,))
+    assert "not measured yet" in str(before) and "not yet" in words(prediction_html(before))
+    after = Prediction("2.3", "How fast?", unit="×", answers=(1.9,), measured=1.62, on="2 replicas on 2 CPU cores")
+    assert str(after) == "How fast? predicted 1.9×, measured 1.62× (2 replicas on 2 CPU cores): 17% too high."
+    shown = words(prediction_html(after))
+    assert "How fast?" in shown and "measured (2 replicas on 2 CPU cores) 1.62×" in shown and "17% too high" in shown
+    assert "How fast?" not in prediction_html(after, with_question=False)
+    silent = Prediction("2.3", "How fast?", unit="×", measured=1.62)
+    assert "no answer" in words(prediction_html(silent)) and str(silent).startswith("How fast? no answer, measured")
+    twice = Prediction("1", "?", answers=(3.0, 1.0), measured=1.0, is_late=True)
+    assert "first 3" in words(prediction_html(twice)) and "given after the measurement" in prediction_html(twice)
+
+
+def test_the_table_is_in_the_order_of_the_chapters():
+    entries = {key: {"question": f"q{key}", "answers": [1]} for key in ("10.1", "2.10", "2.9", "mine", "2.a")}
+    assert [p.key for p in predictions_of(entries)] == ["2.9", "2.10", "2.a", "10.1", "mine"]
+    html = predictions_html(predictions_of(entries))
+    assert html.count("<tr>") == 6 and 'scope="row"' in html
+    assert "No prediction yet" in predictions_html([])
+
+
+def test_the_table_says_what_counts():
+    html = predictions_html(speed_ups((1.9, 1.5), (1.9, 1.5), (1.9, 1.5), (1.0, 1.0)))
+    assert "You overrate the second device" in html and "1 of 4 predictions were right" in html
+    assert "not counted" in predictions_html(speed_ups((1.9, 1.5), is_late=True))
+    assert "1.5× (2 replicas share 1 GPU)" in predictions_html(speed_ups((1.9, 1.5), on="2 replicas share 1 GPU"))
+
+
+def test_exercises_tried_and_not_tried():
+    entries = {
+        "1.1": {"solved": True, "right": 5, "total": 5},
+        "1.2": {"solved": False, "right": 2, "total": 5},
+        "9.9": {"solved": "yes"},
+    }
+    shown = words(exercises_html(entries, {"1.1": "epochs", "1.2": "bytes", "4.2": "tree"}))
+    assert "1 of 4 exercises solved." in shown and "1.2 bytes 2 of 5 cases right" in shown
+    assert "4.2 tree not tried yet" in shown and "9.9 tried" in shown
+
+
+HOSTILE = "<img src=x onerror=alert(1)>\"'&"
+
+
+def test_nothing_in_a_ledger_is_markup():
+    entry = dict.fromkeys(("question", "unit", "kind", "how", "on"), HOSTILE)
+    found = predictions_of(
+        {HOSTILE: {**entry, "answers": [HOSTILE, HOSTILE], "measured": HOSTILE}}
+        | {f"{HOSTILE}{i}": {**entry, "answers": [2], "measured": 1} for i in range(3)}
+    )
+    pages = [predictions_html(found), exercises_html({HOSTILE: {}}, {HOSTILE: HOSTILE}), *map(prediction_html, found)]
+    for page in pages:
+        assert "<img" not in page and "&lt;img" in page
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {},
+        dict.fromkeys(("question", "unit", "kind", "answers", "measured", "how", "on", "within", "is_late"), 7),
+        dict.fromkeys(("question", "unit", "kind", "answers", "measured", "how", "on", "within", "is_late"), [None]),
+        {"answers": [True, None, {}, [1], 10**400, float("nan"), float("inf")], "measured": 10**400, "within": -1},
+        {"question": "x" * 10**6, "answers": ["y" * 10**6], "measured": "\x1b[2J\u202e"},
+    ],
+    ids=["empty", "numbers", "lists", "no numbers", "long"],
+)
+def test_a_damaged_entry_is_shown_as_far_as_it_goes(entry):
+    found = predictions_of({"1.1": entry})
+    assert len(predictions_html(found)) < 5_000 and "\x1b" not in str(found[0])
+    assert bias(found * 3) == [] and prediction_html(found[0])
+    exercises_html({"1.1": entry}, {})
+
+
+def test_it_reads_what_the_ledger_keeps(tmp_path):
+    path = tmp_path / "ledger.json"
+    path.write_text(json.dumps({"predictions": {"1.1": {"question": "?", "answers": [2], "measured": 2.1}}}))
+    (found,) = predictions_of(read_ledger(path)["predictions"])
+    assert found.is_right and found.answers == (2.0,)
+
+
+def test_the_ledger_as_a_whole():
+    assert "No prediction yet" in ledger.ledger_html({}) and "exercises solved" not in ledger.ledger_html({})
+    both = {"predictions": {"1.1": {"question": "how many", "answers": [2]}}, "exercises": {"1.1": {"solved": True}}}
+    html = ledger.ledger_html(both, {"1.1": "epochs", "1.2": "bytes"})
+    assert "how many" in html and "1 of 2 exercises solved." in html
+
+
+def test_the_example_runs():
+    assert doctest.testmod(ledger).failed == 0 and "Example" in bias.__doc__

@@ -1,0 +1,67 @@
+"""A figure as a picture and in words: from its data, well formed, in colours that can be read."""
+
+import xml.etree.ElementTree as ET
+
+import pytest
+
+from d2lite import figures
+from d2lite.costs.partitioning import all_ways
+from d2lite.costs.scaling import Setup, outcomes
+from d2lite.figures.alternative_text import alternative_text
+from d2lite.figures.palette import INK
+from d2lite.figures.still import still
+from d2lite.trace import Event
+from d2lite.widgets import sizes_of, trace_collective
+
+LAYERS = sizes_of("LeNet", 256)
+EVENTS = [Event(r, "forward", "f", 0.0, 0.01, 0) for r in (0, 1)]
+MANY = outcomes(Setup("LeNet", 256), [1, 8])
+ALL = {
+    "collective": lambda: figures.collective_figure(trace_collective("all_reduce", "ring", 4), 3),
+    "no run": lambda: figures.curves([]),
+    "bars": lambda: figures.traffic_bars(all_ways(LAYERS, 2), "a <b> & more"),
+    "split": lambda: figures.partition_figure("pipeline", LAYERS, 2),
+    "timeline": lambda: figures.timeline_figure(EVENTS),
+    "measured": lambda: figures.predicted_and_measured({(256, 1): 0.02, (512, 1): 0.04}, {(256, 1): 0.021}, "step"),
+    "efficiency": lambda: figures.efficiency_figure(MANY, 8),
+    "step": lambda: figures.step_figure(MANY[1], MANY[8]),
+}
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_picture_is_well_formed_and_stays_in_its_frame(name):
+    root = ET.fromstring(still(ALL[name]()))
+    width, height = float(root.get("width")), float(root.get("height"))
+    ns = "{http://www.w3.org/2000/svg}"
+    assert root.find(f"{ns}rect").get("fill") == "white"
+    for text in root.iter(f"{ns}text"):
+        assert 0 <= float(text.get("x")) <= width and 0 <= float(text.get("y")) <= height
+        assert text.get("fill") in (INK, "black", "white")  # on white, or on a plate
+    for bar in root.iter(f"{ns}rect"):
+        assert float(bar.get("x", 0)) >= 0 and float(bar.get("x", 0)) + float(bar.get("width")) <= width
+
+
+def test_words_tell_the_numbers():
+    text = alternative_text(ALL["measured"]())
+    assert text.startswith("step. x axis: examples of a minibatch") and "from 20 at 256 to 40 at 512" in text
+    assert "4 3 2 1; 1 4 3 2; 2 1 4 3; 3 2 1 4" in alternative_text(ALL["collective"]())
+    assert "No data yet" in alternative_text(figures.curves([]))
+
+
+def test_the_lanes_of_devices_that_one_process_drives():
+    figure = figures.timeline_figure(EVENTS, who="device")
+    assert set(figure.data[0].y) == {"device 0 · computes", "device 1 · computes"}
+
+
+def test_a_figure_in_a_notebook_has_a_picture_and_words(monkeypatch):
+    import IPython.display
+    import plotly.io as pio
+
+    shown = []
+    monkeypatch.setattr(pio.renderers, "default", "plotly_mimetype")
+    monkeypatch.setattr(IPython.display, "display", lambda bundle, **_: shown.append(bundle))
+    ALL["measured"]()._ipython_display_()
+    words, figure = shown
+    assert 'alt="step. x axis' in words["text/html"]
+    assert "application/vnd.plotly.v1+json" in figure and "image/svg+xml;base64" in figure["text/html"]
+    assert len(figure["text/html"]) < 100_000  # a picture, and not plotly's code

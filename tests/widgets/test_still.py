@@ -1,0 +1,54 @@
+"""A notebook that is run without a page and exported: the pictures are there, plotly's code at most once."""
+
+import html
+import re
+
+import nbformat
+import pytest
+
+nbconvert = pytest.importorskip("nbconvert")
+
+CELLS = (
+    "from d2lite import CollectiveStepper, Panel, figures\n"
+    "from d2lite.widgets import trace_collective\n"
+    "def train(lr=0.5, animator=None):\n"
+    "    for epoch in range(1, 4):\n"
+    "        animator.add(epoch, lr * epoch)\n"
+    "panel = Panel(train)\npanel",
+    "panel.train.click(); panel.wait();",
+    'stepper = CollectiveStepper("ring", 2)\nstepper',
+    "stepper.step.value = 1",
+    'figures.collective_figure(trace_collective("all_reduce", "ring", 2), 2)',
+)
+
+
+@pytest.fixture(scope="module")
+def page():
+    """The exported page."""
+    from nbconvert.exporters import HTMLExporter
+    from nbconvert.preprocessors import ExecutePreprocessor
+
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code) for code in CELLS])
+    notebook.metadata.kernelspec = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    ExecutePreprocessor(timeout=120).preprocess(notebook, {})
+    return HTMLExporter().from_notebook_node(notebook)[0]
+
+
+def words(page):
+    return [html.unescape(alt) for alt in re.findall(r'<img alt="([^"]+)"', page)]
+
+
+def test_the_panel_s_picture_is_that_of_its_runs(page):
+    (panel,) = (alt for alt in words(page) if "accuracy" in alt or "lr 0.5" in alt)
+    assert "3 points, from 0.5 at 1 to 1.5 at 3" in panel and "No data yet" not in "".join(words(page))
+    assert "<table" in page and "No run yet" not in page.split("<script type=")[0]
+
+
+def test_the_stepper_s_picture_is_that_of_its_step(page):
+    assert sum("step 1 of 2" in alt for alt in words(page)) == 1
+    assert sum("step 2 of 2" in alt for alt in words(page)) == 1  # the figure of the last cell
+    assert page.count("data:image/svg+xml;base64,") >= 3
+
+
+def test_plotly_s_code_is_there_at_most_once(page):
+    assert len(page) < 8_000_000  # it has 5 MB
