@@ -11,7 +11,7 @@ import sysconfig
 from importlib.metadata import version
 from pathlib import Path
 
-from setup_env import SetupError, diagnose, run
+from setup_env import SetupError, diagnose, exit_status, run
 
 __all__ = ["build", "main"]
 
@@ -43,15 +43,7 @@ def build(root=ROOT, say=print):
 
 
 def main():
-    try:
-        build()
-        return 0
-    except (SetupError, OSError, subprocess.CalledProcessError) as error:
-        line = diagnose(str(error)) or str(error)
-    except KeyboardInterrupt:
-        line = "stopped; run it again"
-    print(f"d2lite frameworks: {line}", file=sys.stderr)
-    return 1
+    return exit_status("frameworks", build)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import time
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from setup_env import SetupError, diagnose, run
+from setup_env import SetupError, diagnose, exit_status, run
 
 __all__ = ["build", "main"]
 
@@ -133,15 +133,7 @@ def build(root=ROOT, say=print):
 
 
 def main():
-    try:
-        build()
-        return 0
-    except (SetupError, OSError, subprocess.CalledProcessError) as error:
-        line = diagnose(str(error)) or str(error)
-    except KeyboardInterrupt:
-        line = "stopped; run it again"
-    print(f"d2lite horovod: {line}", file=sys.stderr)
-    return 1
+    return exit_status("horovod", build)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ import time
 import urllib.request
 from pathlib import Path
 
-__all__ = ["SetupError", "main", "set_up"]
+__all__ = ["SetupError", "diagnose", "exit_status", "main", "run", "set_up"]
 
 ROOT = Path(__file__).resolve().parent.parent
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
@@ -233,17 +233,25 @@ def set_up(root=ROOT, environ=os.environ, say=print):
     say(f"set-up done in {time.time() - started:.0f} s")
 
 
-def main():
+def exit_status(name, work, stopped="stopped; run it again"):
+    """Call work; 0, or 1 after one line on stderr that says what failed. stopped is the line for Ctrl+C."""
     try:
-        check_python(sys.version_info)
-        set_up()
+        work()
         return 0
-    except (SetupError, OSError) as error:
+    except (SetupError, OSError, subprocess.CalledProcessError) as error:
         line = diagnose(str(error)) or str(error)
     except KeyboardInterrupt:
-        line = "stopped; run it again and it goes on from here"
-    print(f"d2lite set-up: {line}", file=sys.stderr)
+        line = stopped
+    print(f"d2lite {name}: {line}", file=sys.stderr)
     return 1
+
+
+def main():
+    def work():
+        check_python(sys.version_info)
+        set_up()
+
+    return exit_status("set-up", work, "stopped; run it again and it goes on from here")
 
 
 if __name__ == "__main__":

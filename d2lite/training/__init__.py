@@ -14,14 +14,14 @@ from d2lite.training.ddp import (
     train_ddp,
 )
 from d2lite.training.evaluation import (
-    accuracy,
+    accuracy_of,
     evaluate_accuracy,
     evaluate_accuracy_gpus,
     evaluating,
     num_correct,
     replicas_of,
 )
-from d2lite.training.from_scratch import forward_backward, sgd, train, train_batch
+from d2lite.training.from_scratch import forward_backward, sgd_step, train, train_batch
 from d2lite.training.model_parallel import ModelParallel, check_stages, describe_stages, train_model_parallel
 from d2lite.training.run import Run, as_json, legends, save
 from d2lite.training.sharding import check_batch, gather, replicate, scatter, split_batch
@@ -30,7 +30,7 @@ __all__ = [
     "DataParallel",
     "ModelParallel",
     "Run",
-    "accuracy",
+    "accuracy_of",
     "as_json",
     "check_batch",
     "check_stages",
@@ -55,7 +55,7 @@ __all__ = [
     "save",
     "save_checkpoint",
     "scatter",
-    "sgd",
+    "sgd_step",
     "split_batch",
     "train",
     "train_batch",

@@ -10,7 +10,7 @@ from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize
 
 from d2lite.parallel import check_devices, in_replica, one_intra_op_thread, parallel_apply
-from d2lite.training.isolated import Graph, isolate, leaves_of, no_saved_tensors_hooks
+from d2lite.training.isolated import Graph, as_leaf, isolate, leaves_of, no_saved_tensors_hooks
 from d2lite.training.nested import map_tensors, tensors_in
 from d2lite.training.replicas import Replica, keep_attributes, make_replica
 from d2lite.training.sharding import gather
@@ -37,6 +37,7 @@ def wrap(module: nn.Module, devices: Sequence[torch.device]) -> nn.Module:
         >>> net(torch.zeros(5, 3)).shape
         torch.Size([5, 2])
     """
+    _check_module(module)
     check_devices(devices)
     devices = [torch.device(d) for d in devices]
     distinct = len(set(devices)) == len(devices)
@@ -53,7 +54,7 @@ class DataParallel(nn.Module):
     Gradients reach the parameters through autograd: hooks on parameters run once, with the sum. A minibatch with fewer
     examples than devices uses fewer devices.
 
-    These differ from the module alone:
+    It differs from the module alone in these points:
 
     - What mixes examples sees one shard only. Batch normalisation uses the statistics of each shard, and keeps the
       running ones of the first.
@@ -74,8 +75,9 @@ class DataParallel(nn.Module):
         ValueError: if there are no devices; in a forward pass, if tensors differ in the number of examples, or if the
             module does not return one row per example.
         TypeError: if `module` is not an nn.Module, or is compiled by TorchScript, or `devices` is a single device.
-        RuntimeError: in a forward pass, if a replica fails, or makes layers or parameters, or a layer is lazy still; in
-            a backward pass, if a loss depends on a tensor that left a replica in another way than as an output.
+        RuntimeError: in a forward pass, if a replica fails or makes layers or parameters, if a layer is still lazy, or
+            inside `parametrize.cached()`; in a backward pass, if a loss depends on a tensor that left a replica in
+            another way than as an output.
 
     Example:
         >>> from d2lite import try_gpus
@@ -87,8 +89,7 @@ class DataParallel(nn.Module):
 
     def __init__(self, module: nn.Module, devices: Sequence[torch.device]) -> None:
         super().__init__()
-        if not isinstance(module, nn.Module):
-            raise TypeError(f"module: expected an nn.Module, got {type(module).__name__}.")
+        _check_module(module)
         if any(isinstance(m, torch.jit.ScriptModule) for m in module.modules()):
             raise TypeError("module: expected a module in Python, got one of TorchScript. Wrap it before scripting.")
         check_devices(devices)
@@ -119,6 +120,12 @@ class DataParallel(nn.Module):
             )
         isolated = _isolates(devices)
         return [make_replica(self.module, device, copies=i > 0, isolated=isolated) for i, device in enumerate(devices)]
+
+
+def _check_module(module: Any) -> None:
+    """Raise TypeError unless `module` is an nn.Module."""
+    if not isinstance(module, nn.Module):
+        raise TypeError(f"module: expected an nn.Module, got {type(module).__name__}.")
 
 
 def _num_examples(call: Call) -> int | None:
@@ -166,14 +173,15 @@ def _apply_replicas(replicas: list[Replica], shards: list[Call], devices: Sequen
         return [_call(module, *shard) for module, shard in zip(modules, shards, strict=True)]
     if not _isolates(devices):
         return parallel_apply(_call, [(module, *shard) for module, shard in zip(modules, shards, strict=True)], devices)
-    leaves = [map_tensors(_leaf, shard) for shard in shards]
+    inner_shards = [map_tensors(as_leaf, shard) for shard in shards]
     with no_saved_tensors_hooks() if in_replica() else nullcontext():  # other threads have none of the caller's hooks
-        jobs = [(module, *map_tensors(_writable, x)) for module, x in zip(modules, leaves, strict=True)]
+        jobs = [(module, *map_tensors(_writable, shard)) for module, shard in zip(modules, inner_shards, strict=True)]
         outputs = parallel_apply(_call, jobs, devices)
     graphs = []
-    for replica, shard, leaf, output in zip(replicas, shards, leaves, outputs, strict=True):
+    for replica, shard, inner_shard, output in zip(replicas, shards, inner_shards, outputs, strict=True):
         inputs = {id(inner): (inner, outer) for outer, inner in replica.params}
-        inputs |= {id(i): (i, o) for i, o in zip(tensors_in(*leaf), tensors_in(*shard), strict=True) if i.requires_grad}
+        pairs = zip(tensors_in(*inner_shard), tensors_in(*shard), strict=True)
+        inputs |= {id(inner): (inner, outer) for inner, outer in pairs if inner.requires_grad}
         ends = [tensor for tensor in tensors_in(output) if tensor.requires_grad]
         others = [tensor for tensor in leaves_of(ends) if id(tensor) not in inputs]
         if any(tensor._backward_hooks for tensor in others):  # torch has no public question for it
@@ -195,10 +203,6 @@ def _isolates(devices: Sequence[torch.device]) -> bool:
 def _is_transformed() -> bool:
     """Return whether a transformation of torch.func is active; torch has no public function for that."""
     return torch._C._are_functorch_transforms_active()
-
-
-def _leaf(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach().requires_grad_() if tensor.requires_grad else tensor
 
 
 def _writable(tensor: torch.Tensor) -> torch.Tensor:

@@ -21,7 +21,7 @@ from d2lite.devices import num_gpus, try_gpus
 from d2lite.events import emit
 from d2lite.meters import Timer
 from d2lite.models import LeNet
-from d2lite.training.evaluation import Batches, accuracy, evaluating, num_correct
+from d2lite.training.evaluation import Batches, accuracy_of, evaluating, num_correct
 from d2lite.training.run import Run
 from d2lite.workers.batch_mode import use_batch_mode
 
@@ -184,7 +184,7 @@ def evaluate_accuracy_ranks(net: nn.Module, data_iter: Batches) -> float:
             if len(y_shard):
                 counts += torch.tensor([num_correct(net, X_shard, y_shard), len(y_shard)], device=counts.device)
     dist.all_reduce(counts)
-    return accuracy(counts.tolist())
+    return accuracy_of(counts.tolist())
 
 
 def save_checkpoint(path: str | None, net: nn.Module, optimizer: torch.optim.Optimizer, run: Run) -> None:

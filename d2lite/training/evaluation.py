@@ -11,7 +11,7 @@ from d2lite.meters import Accumulator
 from d2lite.parallel import parallel_apply
 from d2lite.training.sharding import split_batch
 
-__all__ = ["accuracy", "evaluate_accuracy", "evaluate_accuracy_gpus", "evaluating", "num_correct", "replicas_of"]
+__all__ = ["accuracy_of", "evaluate_accuracy", "evaluate_accuracy_gpus", "evaluating", "num_correct", "replicas_of"]
 
 Batches = Iterable[tuple[torch.Tensor, torch.Tensor]]
 Net = Callable[[torch.Tensor], torch.Tensor]
@@ -22,7 +22,7 @@ def num_correct(net: Net, X: torch.Tensor, y: torch.Tensor) -> int:
     return int((net(X).argmax(1) == y).sum())
 
 
-def accuracy(correct: Any) -> float:
+def accuracy_of(correct: Any) -> float:
     """Return right answers / examples from an Accumulator(2) or a pair; raises ValueError if there were no examples."""
     if correct[1] == 0:
         raise ValueError("data_iter: expected at least one minibatch, got none.")
@@ -56,7 +56,7 @@ def evaluate_accuracy(net: Net, data_iter: Batches, device: torch.device | None 
         for X, y in data_iter:
             here = device or X.device
             correct.add(num_correct(net, X.to(here), y.to(here)), len(y))
-    return accuracy(correct)
+    return accuracy_of(correct)
 
 
 def evaluate_accuracy_gpus(net: nn.Module, data_iter: Batches, split_f: Callable[..., Any] = split_batch) -> float:
@@ -91,7 +91,7 @@ def evaluate_accuracy_gpus(net: nn.Module, data_iter: Batches, split_f: Callable
             used = devices[: len(y)]
             shards = list(zip(replicas[: len(used)], *split_f(X, y, used), strict=True))
             correct.add(sum(parallel_apply(num_correct, shards, used)), len(y))
-    return accuracy(correct)
+    return accuracy_of(correct)
 
 
 @contextmanager
@@ -111,6 +111,8 @@ def evaluating(net: Any) -> Iterator[None]:
 def replicas_of(net: Any) -> tuple[Sequence[torch.device], Sequence[nn.Module]]:
     """Return (devices, one copy of the network on each) of a wrapped network; raises TypeError for another one."""
     if isinstance(net, nn.DataParallel):
+        if not net.device_ids:  # torch's wrapper without a GPU: the network itself, where it is
+            return [next((p.device for p in net.parameters()), torch.device("cpu"))], [net.module]
         devices = [torch.device("cuda", i) for i in net.device_ids]
         return devices, nn.parallel.replicate(net.module, net.device_ids, detach=True)
     if hasattr(net, "devices") and hasattr(net, "replicate"):

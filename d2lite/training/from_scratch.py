@@ -16,7 +16,7 @@ from d2lite.training.evaluation import evaluate_accuracy
 from d2lite.training.run import Run
 from d2lite.training.sharding import replicate, split_batch
 
-__all__ = ["forward_backward", "sgd", "train", "train_batch"]
+__all__ = ["forward_backward", "sgd_step", "train", "train_batch"]
 
 
 def forward_backward(X: torch.Tensor, y: torch.Tensor, params: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -43,7 +43,7 @@ def forward_backward(X: torch.Tensor, y: torch.Tensor, params: Sequence[torch.Te
     return loss.detach()
 
 
-def sgd(params: Sequence[torch.Tensor], lr: float, batch_size: int) -> None:
+def sgd_step(params: Sequence[torch.Tensor], lr: float, batch_size: int) -> None:
     """Take one step of minibatch SGD, in place.
 
     Args:
@@ -57,7 +57,7 @@ def sgd(params: Sequence[torch.Tensor], lr: float, batch_size: int) -> None:
     Example:
         >>> param = torch.tensor([1.0])
         >>> param.grad = torch.tensor([4.0])
-        >>> sgd([param], lr=0.1, batch_size=2)
+        >>> sgd_step([param], lr=0.1, batch_size=2)
         >>> round(param.item(), 6)
         0.8
     """
@@ -104,7 +104,7 @@ def train_batch(
     losses = parallel_apply(forward_backward, list(zip(X_shards, y_shards, device_params, strict=True)), devices)
     for i in range(len(device_params[0])):
         all_reduce([params[i].grad for params in device_params], op="sum")
-    parallel_apply(sgd, [(params, lr, len(X)) for params in device_params], devices)
+    parallel_apply(sgd_step, [(params, lr, len(X)) for params in device_params], devices)
     return sum(loss.to(devices[0]) for loss in losses) / len(X)
 
 

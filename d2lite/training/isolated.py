@@ -1,7 +1,7 @@
 """Graphs of their own for replicas on CPU cores, so that each has a thread for its backward pass.
 
 Autograd runs the CPU part of one graph in one thread. Here the graphs of all replicas become one node of the caller's
-graph, and the backward pass of that node runs each of them in the thread of a core.
+graph. The backward pass of that node runs each of them in a thread of its own, one thread per core.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from torch.autograd.graph import get_gradient_edge, saved_tensors_hooks
 
 from d2lite.parallel import parallel_apply
 
-__all__ = ["Graph", "isolate", "leaves_of", "no_saved_tensors_hooks"]
+__all__ = ["Graph", "as_leaf", "isolate", "leaves_of", "no_saved_tensors_hooks"]
 
 _ACCUMULATE: Any = type(get_gradient_edge(torch.zeros((), requires_grad=True)).node)  # the last node before a leaf
 Grads = Sequence[torch.Tensor | None]
@@ -30,6 +30,11 @@ class Graph:
 
     ends: Sequence[torch.Tensor]
     inputs: Sequence[tuple[torch.Tensor, torch.Tensor]]
+
+
+def as_leaf(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a leaf of a new graph with the memory of `tensor`; `tensor` itself if it requires no gradient."""
+    return tensor.detach().requires_grad_() if tensor.requires_grad else tensor
 
 
 def isolate(graphs: Sequence[Graph], devices: Sequence[torch.device]) -> list[torch.Tensor]:
@@ -80,14 +85,14 @@ class _Isolated(torch.autograd.Function):
         again = torch.is_grad_enabled()  # the caller asks for gradients that have a graph
         graphs = [Graph(ends, i) for ends, i in zip(_cut(ctx.saved_tensors, ctx.lengths), ctx.inputs, strict=True)]
         outer_grads = _cut(grads, ctx.lengths)
-        inner_grads = [[g if g is None or not again else _leaf(g) for g in own] for own in outer_grads]
+        inner_grads = [[g if g is None or not again else as_leaf(g) for g in own] for own in outer_grads]
         jobs = [(graph, own, again) for graph, own in zip(graphs, inner_grads, strict=True)]
         found = parallel_apply(_gradients, jobs, ctx.devices)
         if again:
             second = [
                 Graph(
                     [grad for grad in own if grad is not None and grad.requires_grad],
-                    [*graph.inputs, *((i, o) for i, o in zip(inner, outer, strict=True) if i is not None)],
+                    [*graph.inputs, *((i, o) for i, o in zip(inner, outer, strict=True) if i is not o)],
                 )
                 for graph, own, inner, outer in zip(graphs, found, inner_grads, outer_grads, strict=True)
             ]
@@ -104,10 +109,6 @@ def _gradients(graph: Graph, grads: Grads, again: bool) -> Grads:
     ends, ends_grads = zip(*used, strict=True)
     leaves = [leaf for leaf, _ in graph.inputs]
     return torch.autograd.grad(ends, leaves, ends_grads, retain_graph=True, create_graph=again, allow_unused=True)
-
-
-def _leaf(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach().requires_grad_()
 
 
 def _same(tensor: torch.Tensor) -> torch.Tensor:

@@ -14,8 +14,8 @@ __all__ = ["map_tensors", "tensors_in"]
 def map_tensors(fn: Callable[..., Any], value: Any, *others: Any) -> Any:
     """Return `value` with every tensor in it replaced by fn(tensor, tensors at the same place in `others`).
 
-    Tensors are found in tuples (named ones too), lists, dicts and dataclasses. Everything else stays as it is; together
-    with `others` only None, texts, True and False can, if they are equal.
+    Tensors are found in tuples (named ones too), lists, dicts and dataclasses. Without `others` everything else stays
+    as it is. With `others`, None, texts, True and False stay if they are the same in all of them.
 
     Raises:
         ValueError: if `others` have another structure, or hold something else that cannot be joined.
@@ -51,7 +51,7 @@ def map_tensors(fn: Callable[..., Any], value: Any, *others: Any) -> Any:
 
 
 def _check_same(what: str, found: list[Any]) -> None:
-    if any(item != found[0] for item in found):
+    if any(item != found[0] for item in found[1:]):  # the first need not equal itself: NaN and arrays do not
         raise ValueError(f"module: expected the same {what} from each replica, got {reprlib.repr(found)}.")
 
 

@@ -1,4 +1,4 @@
-"""Replicas of a module for one forward pass: modules of their own, with the tensors that they are given."""
+"""Replicas of a module for one forward pass: each is a module of its own, with tensors of its own device."""
 
 import operator
 from collections import OrderedDict
@@ -13,7 +13,7 @@ from torch import nn
 __all__ = ["Replica", "keep_attributes", "make_replica"]
 
 _TABLES = ("_parameters", "_buffers", "_modules")  # where nn.Module keeps what is registered
-_LONGEST = 1000  # entries: a longer list is data, such as a vocabulary, and is not searched for modules
+_LONGEST = 1000  # entries: a longer list or dict is data, such as a vocabulary, and is not searched for modules
 
 
 @dataclass
@@ -29,20 +29,19 @@ def make_replica(module: nn.Module, device: torch.device, copies: bool, isolated
     """Return a replica of `module` on `device`, as the module is at this moment.
 
     The replica shares the values of the attributes: numbers, hooks, a replaced `forward`. There are three exceptions,
-    in lists and dicts too: parameters and buffers become those of the replica; modules become their replicas; methods
-    of modules become methods of the replicas. Parameters and buffers have memory of their own with `copies`, else they
-    have that of the module. With `isolated`, they are leaves of a graph of their own, else they are connected with the
-    module's by autograd.
+    also in lists, tuples and dicts of up to 1000 entries: parameters and buffers become those of the replica; modules
+    become their replicas; methods of modules become methods of the replicas. Parameters and buffers have memory of
+    their own with `copies`, else they have that of the module. With `isolated`, they are leaves of a graph of their
+    own, else they are connected with the module's by autograd.
     """
     originals = [*module.parameters(), *module.buffers()]
     new: dict[int, Any] = {id(t): _leaf(t, device, copies) if isolated else _copy(t, device, copies) for t in originals}
     modules = list(module.modules())
     new |= {id(m): object.__new__(type(m)) for m in modules}
     for original in modules:
-        own = {name: _translate(value, new) for name, value in vars(original).items()}
+        own = {name: _translate(value, new) for name, value in vars(original).items() if name not in _TABLES}
         for table in _TABLES:
-            if own[table] is vars(original)[table]:  # empty
-                own[table] = own[table].copy()
+            own[table] = {name: new.get(id(value), value) for name, value in vars(original)[table].items()}
         vars(new[id(original)]).update(own)
     return Replica(new[id(module)], [(t, new[id(t)]) for t in originals if t.requires_grad], new)
 
@@ -61,7 +60,7 @@ def _leaf(tensor: torch.Tensor, device: torch.device, copies: bool) -> torch.Ten
 
 
 def _refuse(leaf: torch.Tensor) -> None:
-    """Raise RuntimeError: `backward()` has reached a replica, and not by way of what its forward pass returned."""
+    """Raise RuntimeError: a backward pass has reached this leaf of a replica, and did not begin at an output."""
     raise RuntimeError(
         "DataParallel: expected losses of what the module returns, got one of a tensor that left a replica in another "
         "way (an attribute, a hook, a list, `backward()` in `forward`, an output of an unknown type). The gradients of "
@@ -72,10 +71,10 @@ def _refuse(leaf: torch.Tensor) -> None:
 def _translate(value: Any, new: Mapping[int, Any]) -> Any:
     """Return what a replica has in place of `value`: `value` itself, unless it is or holds something of a module."""
     kind = type(value)
-    if kind in (list, tuple) and 0 < len(value) <= _LONGEST:
+    if kind in (list, tuple) and len(value) <= _LONGEST:
         items = [_translate(item, new) for item in value]
         return value if all(map(operator.is_, items, value)) else kind(items)
-    if kind in (dict, OrderedDict) and 0 < len(value) <= _LONGEST:
+    if kind in (dict, OrderedDict) and len(value) <= _LONGEST:
         items = [_translate(item, new) for item in value.values()]
         return value if all(map(operator.is_, items, value.values())) else kind(zip(value, items, strict=True))
     if kind is MethodType and id(value.__self__) in new:

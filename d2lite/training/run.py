@@ -1,17 +1,13 @@
 """Run: the settings and results of one training run, and on which devices; and runs as a JSON file."""
 
-import errno
 import json
 import math
 import os
 import platform
-import stat
 import statistics
 import time
-import uuid
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -19,6 +15,7 @@ from typing import Any
 import torch
 
 from d2lite._checks import positive_int, positive_number
+from d2lite._files import replace_file
 from d2lite._text import text_of
 from d2lite.devices import describe
 from d2lite.events import Diverged, emit
@@ -203,49 +200,15 @@ def save(runs: Sequence[Run], path: str | Path | None = None, function: str = ""
     """
     text = json.dumps(as_json(runs, function), indent=1, allow_nan=False, ensure_ascii=False, default=_as_text)
     if path is not None:
-        _replace(Path(os.path.realpath(os.path.expanduser(path))), text)
+        replace_file(Path(os.path.realpath(os.path.expanduser(path))), text)
         return Path(path)
     free = _new_file(Path(f"d2lite-runs-{time.strftime('%Y%m%d-%H%M%S')}.json"))
     try:
-        _replace(free, text)
+        replace_file(free, text)
     except BaseException:
         free.unlink(missing_ok=True)
         raise
     return free
-
-
-def _replace(path: Path, text: str) -> None:
-    """Write a file as a whole or not at all; an existing one keeps its permissions."""
-    mode = _permissions(path)
-    part = path.with_name(f".d2lite-{uuid.uuid4().hex}")
-    try:
-        with open(part, "x", encoding="utf-8", errors="backslashreplace") as file:  # \udc80 is JSON, too
-            if mode is not None:
-                os.chmod(part, mode)
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, path)
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from error  # not the name of the part
-    finally:
-        with suppress(OSError):  # renamed, or never made
-            part.unlink()
-
-
-def _permissions(path: Path) -> int | None:
-    """Return the permissions of a file that may be replaced, or None if there is none; raise OSError for all else."""
-    try:
-        mode = path.stat().st_mode
-    except FileNotFoundError:
-        if path.parent.is_dir():
-            return None
-        raise FileNotFoundError(errno.ENOENT, "the folder does not exist", str(path.parent)) from None
-    if not stat.S_ISREG(mode):
-        raise OSError(f"path: expected the name of a file, got {path}, which is no regular file. Choose another name.")
-    if not os.access(path, os.W_OK):
-        raise PermissionError(errno.EACCES, "the file is read-only", str(path))
-    return stat.S_IMODE(mode)
 
 
 def _new_file(path: Path) -> Path:

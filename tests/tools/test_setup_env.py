@@ -431,7 +431,7 @@ def test_make_lab_sets_up_and_opens_the_book_on_loopback_only():
         ["make", "-n", "lab", "ARGS=--no-browser"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout
     assert re.search(
-        r"tools/setup_env\.py\n.*-m d2lite data\n.*jupyter lab book --ip=127\.0\.0\.1.* --no-browser", shown
+        r"tools/setup_env\.py\n.*-m d2lite data\n.*lab book .*/index\.ipynb .*--ip=127\.0\.0\.1.* --no-browser", shown
     )
     assert "token" not in shown.lower()  # Jupyter makes its own
 
@@ -441,4 +441,12 @@ def test_ci_run_is_a_sound_script():
     script = ROOT / ".ci" / "run"
     assert os.access(script, os.X_OK)
     subprocess.run(["bash", "-n", str(script)], check=True)
-    assert script.read_text().rstrip().endswith("make lint\nmake test\nmake horovod")
+    calls = [line for line in script.read_text().splitlines() if line.startswith("make ")]
+    assert calls == [
+        "make lint",
+        "make test",
+        "make pretend GPUS=1",
+        "make pretend GPUS=4",
+        "make wheels",
+        "make horovod",
+    ]

@@ -1,5 +1,6 @@
 """The Slurm script of chapter 7: correct shell, and the torchrun that each machine would start."""
 
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -67,10 +68,18 @@ def submit(path, folder, **extra):
         "SLURM_SUBMIT_DIR": "/home/me",
         "PATH": f"{folder}:{os.environ['PATH']}",
     }
-    clean = {k: v for k, v in os.environ.items() if not k.endswith("_SOCKET_IFNAME")}
+    clean = {k: v for k, v in os.environ.items() if not k.endswith("_SOCKET_IFNAME") and k != "CHECKPOINT"}
     done = subprocess.run([bash, str(path)], capture_output=True, text=True, timeout=20, env=clean | slurm | extra)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
+
+
+def train_ddp_options(words):
+    """Parse the words as the training script does, which ends the process if one is not an option of it."""
+    spec = importlib.util.spec_from_file_location("train_ddp_script", SCRIPTS[0].with_name("train_ddp.py"))
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    return script.parse(words)
 
 
 @EACH
@@ -84,10 +93,16 @@ def test_what_each_machine_starts(path, tmp_path, gpus, ranks):
         assert {"--nnodes=2", f"--nproc-per-node={ranks}", "--rdzv-backend=c10d", "--rdzv-id=41234"} <= set(words)
         assert "--rdzv-endpoint=node03:21234" in words and f"--local-addr=node0{3 + i}" in words
         assert f"--rdzv-conf=is_host={1 - i},join_timeout=300" in words
-        assert words[words.index("-m") + 1] == "d2lite.training.ddp"
-        assert words[words.index("--checkpoint") + 1] == "/home/me/checkpoint-41234.pt"
+        options = train_ddp_options(words[words.index("/home/me/train_ddp.py") + 1 :])
+        assert (options.data, options.checkpoint) == ("/home/me/data", "/home/me/checkpoint-41234.pt")
+        assert options.batch_size % (2 * ranks) == 0
 
 
 @EACH
 def test_the_interface_can_be_given(path, tmp_path):
     assert all("IF=ib0" in line for line in submit(path, tmp_path, NCCL_SOCKET_IFNAME="ib0"))
+
+
+@EACH
+def test_a_job_that_is_submitted_again_can_resume(path, tmp_path):
+    assert all("--checkpoint /home/me/old.pt" in line for line in submit(path, tmp_path, CHECKPOINT="/home/me/old.pt"))

@@ -96,6 +96,12 @@ def test_replicas_share_no_storage_and_are_no_state():
     assert len(list(net.parameters())) == 8
 
 
+def test_replicas_of_a_very_long_module_share_no_storage_either():
+    net = DataParallel(nn.ModuleList(nn.Linear(1, 1) for _ in range(1100)), [CPU] * 2)
+    places = [p.data_ptr() for r in net.replicate() for p in r.parameters()]
+    assert len(set(places)) == len(places) == 4400
+
+
 def test_a_minibatch_smaller_than_the_devices_uses_fewer(batch):
     X, _ = batch(2)
     net = DataParallel(LeNet(), [CPU] * 4)
@@ -130,6 +136,8 @@ def test_errors_name_the_replica_and_the_device(batch):
         DataParallel(nn.LSTM(2, 2), [CPU] * 2)(torch.zeros(4, 2, 2))
     with pytest.raises(TypeError, match="module: expected an nn.Module, got function"):
         DataParallel(lambda X: X, [CPU])
+    with pytest.raises(TypeError, match="module: expected an nn.Module, got function"):
+        wrap(lambda X: X, [torch.device("cuda", i) for i in range(2)])
     with pytest.raises(ValueError, match="devices: expected at least one device"):
         DataParallel(LeNet(), [])
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from d2lite.events import Diverged, Stopped, listening
 from d2lite.models import LeNet, lenet, lenet_params
 from d2lite.training.evaluation import evaluate_accuracy
-from d2lite.training.from_scratch import forward_backward, sgd, train, train_batch
+from d2lite.training.from_scratch import forward_backward, sgd_step, train, train_batch
 from d2lite.training.sharding import replicate
 
 CPU = torch.device("cpu")
@@ -91,7 +91,7 @@ def test_forward_backward_forgets_older_gradients(batch):
 def test_sgd_divides_by_the_batch():
     param = torch.tensor([1.0], requires_grad=True)
     param.grad = torch.tensor([8.0])
-    sgd([param], lr=0.5, batch_size=4)
+    sgd_step([param], lr=0.5, batch_size=4)
     assert param.tolist() == [0.0] and param.requires_grad
 
 
@@ -107,7 +107,7 @@ def test_sgd_without_examples_changes_nothing():
     param = torch.tensor([1.0])
     param.grad = torch.tensor([4.0])
     with pytest.raises(ZeroDivisionError):
-        sgd([param], lr=0.1, batch_size=0)
+        sgd_step([param], lr=0.1, batch_size=0)
     assert param.item() == 1
 
 

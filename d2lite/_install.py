@@ -1,0 +1,40 @@
+"""Advice on installing that fits what is here: a checkout with its Makefile, or a package installed by pip."""
+
+import importlib.metadata
+import re
+from pathlib import Path
+
+__all__ = ["how_to_install", "in_checkout", "missing"]
+
+_ROOT = Path(__file__).resolve().parents[1]
+
+
+def in_checkout() -> bool:
+    """Return whether this package lies in a copy of the repository."""
+    return (_ROOT / "Makefile").is_file() and (_ROOT / "requirements.txt").is_file()
+
+
+def book_packages() -> list[str]:
+    """Return what the extra `book` requires, in pip's words; [] if this package was not installed."""
+    try:
+        requires = importlib.metadata.requires("d2lite") or []
+    except importlib.metadata.PackageNotFoundError:
+        return []
+    return [line.split(";")[0].strip() for line in requires if re.search(r"extra\s*==\s*['\"]book['\"]", line)]
+
+
+def how_to_install() -> str:
+    """Return the sentence that says how what the chapters need is installed here.
+
+    No package is named that a public index could hold under this kit's name: for a wheel the requirements themselves
+    are listed.
+    """
+    if in_checkout():
+        return "run make lab, or pip install -r requirements.txt"
+    packages = book_packages() or ["jupyterlab", "ipywidgets", "plotly", "anywidget", "torchvision"]
+    return "run pip install " + " ".join(f'"{package}"' for package in packages)
+
+
+def missing(name: str, wants: str) -> ImportError:
+    """Return the error of `name`, which shows something, where the package `wants` is not installed."""
+    return ImportError(f"{name} needs {wants}, which is not installed: {how_to_install()}.", name=wants)

@@ -1,0 +1,68 @@
+"""The book's own files: where they are, and a copy of them to work in.
+
+A checkout has them next to the package. A wheel carries them inside it: the notebooks, the scripts that torchrun
+starts, the helpers of chapter 7 and the kept results.
+"""
+
+import shutil
+from pathlib import Path
+
+__all__ = ["PARTS", "book_root", "copy_book"]
+
+PARTS = ("book", "tools/cluster", "benchmarks/__init__.py", "benchmarks/report.py", "benchmarks/results")
+_PACKAGE = Path(__file__).resolve().parent
+_NOT_COPIED = shutil.ignore_patterns("__pycache__", ".*", "d2lite-ledger.json*", "runs")
+
+
+def book_root() -> Path:
+    """Return the folder that holds the parts of the book: `book`, `tools` and `benchmarks`.
+
+    The working directory and its parents are searched first, so that a copy made by `python -m d2lite book FOLDER` uses
+    its own scripts. Then come the checkout of an editable installation and the files inside an installed wheel.
+
+    Returns:
+        An absolute path.
+
+    Raises:
+        FileNotFoundError: if there is none of them.
+
+    Example:
+        >>> sorted(path.name for path in (book_root() / "book" / "scripts").glob("train*"))
+        ['train.sbatch', 'train_ddp.py']
+    """
+    here = Path.cwd().resolve()
+    for folder in (here, *here.parents, _PACKAGE.parent, _PACKAGE / "_book"):
+        if all((folder / part).exists() for part in PARTS):
+            return folder
+    raise FileNotFoundError(
+        f"the book: expected {', '.join(PARTS)} in {here}, above it, or in {_PACKAGE / '_book'}, got none of them. "
+        "Open the chapter in a copy of the repository, or install d2lite from its wheel."
+    )
+
+
+def copy_book(folder: str | Path) -> Path:
+    """Copy the book into a new or empty folder, and return the path of its notebooks.
+
+    Ledgers, saved runs and hidden files are not copied.
+
+    Args:
+        folder: where the copy goes; parents are made. The notebooks come into its folder `book`.
+
+    Raises:
+        ValueError: if `folder` has files in it, or lies inside the book.
+        OSError: if `folder` is a file, or cannot be written.
+    """
+    goal, root = Path(folder).expanduser().resolve(), book_root()
+    if goal.is_dir() and any(goal.iterdir()):
+        raise ValueError(f"folder: expected a new or an empty one, got {folder}, which has files in it.")
+    if any(goal.is_relative_to(root / part) for part in PARTS):
+        raise ValueError(f"folder: expected one outside the book, got {folder}, which is inside of it.")
+    goal.mkdir(parents=True, exist_ok=True)
+    for part in PARTS:
+        source, copy = root / part, goal / part
+        if source.is_dir():
+            shutil.copytree(source, copy, ignore=_NOT_COPIED)
+        else:
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, copy)
+    return goal / "book"
