@@ -1,6 +1,6 @@
-"""A job that may lose a host: `train_ddp` with a checkpoint and a time-out, writing down what it does; for torchrun.
+"""A job that may lose a host: the function `train_ddp` with a checkpoint, a time-out and a log; for torchrun.
 
-`torchrun --nnodes=1:2 --max-restarts=3 ... book/scripts/elastic.py --folder shared --num-epochs 6`. Each worker adds
+`torchrun --nnodes=1:2 --max-restarts=3 ... book/scripts/elastic.py --folder shared --num-epochs 6`. Each worker writes
 lines of JSON to FOLDER/rank-<n>-<process>.jsonl: "start", "step", "error" and "finished", with the time of day.
 """
 
@@ -40,7 +40,7 @@ def main():
         file.write(json.dumps(about | facts) + "\n")
 
     def on_event(event, **facts):
-        if event == "minibatch":  # emitted before the step: so many steps are done
+        if event == "minibatch":  # emitted before the step, so that this many steps are done
             log("step", done=facts["epoch"] * facts["steps"] + facts["step"], steps=facts["steps"])
 
     log("start")

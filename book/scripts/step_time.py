@@ -1,4 +1,4 @@
-"""Seconds a step of two networks on the ranks of this job, and what a step would cost alone; for torchrun.
+"""Seconds per step of two networks on the ranks of this job, with and without communication; for torchrun.
 
 `torchrun --nproc-per-node=2 book/scripts/step_time.py --out step_time.json`. The step is that of `train_ddp`, the
 function of chapter 5; rank 0 writes the figures as JSON.
@@ -37,8 +37,10 @@ NETS = {"LeNet": (LeNet, 8), "MLP": (mlp, 4)}  # and the minibatches of an epoch
 
 
 def alone(make_net, batch_size, num_examples):
-    """Return (seconds a step without any communication: the slowest rank's, bytes of the gradients, buckets)."""
-    net = DistributedDataParallel(make_net().to(my_device()))
+    """Return (seconds per step without any communication, on the slowest rank; bytes of the gradients; buckets)."""
+    module = make_net().to(my_device())
+    n_bytes = sum(p.nbytes for p in module.parameters())
+    net = DistributedDataParallel(module, bucket_cap_mb=min(25, n_bytes / 2**20 / 5))  # the buckets of train_ddp
     optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
     train_iter, _ = load_data_fashion_mnist(batch_size, num_examples)
     for synchronised in (True, True, True, False, False):  # the first steps settle the buckets, then a warm-up
@@ -59,7 +61,7 @@ def alone(make_net, batch_size, num_examples):
     slowest = torch.tensor(statistics.median(times))
     dist.all_reduce(slowest, dist.ReduceOp.MAX)
     buckets = net._get_ddp_logging_data().get("rebuilt_bucket_sizes", "").split(",")
-    return slowest.item(), sum(p.numel() * p.element_size() for p in net.parameters()), len(buckets)
+    return slowest.item(), n_bytes, len(buckets)
 
 
 def small_all_reduce(rounds=20):
@@ -92,7 +94,7 @@ def main():
         record["dataset"] = run.dataset
         record["nets"][name] = {
             "n_bytes": n_bytes,
-            "all_reduces": buckets + 1,  # one a bucket, and one for the loss
+            "all_reduces": buckets + 1,  # one per bucket, and one for the loss
             "compute_s": compute_s,
             "step_s": [seconds / steps for seconds in run.seconds[1:]],
         }

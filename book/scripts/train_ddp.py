@@ -23,7 +23,7 @@ def make_net():
 
 
 def make_dataset(args, train):
-    if args.synthetic:  # each class is a pattern, each sample its pattern and noise
+    if args.synthetic:  # each class is a pattern, each sample its pattern plus noise
         y = torch.randint(10, (args.synthetic,), generator=torch.Generator().manual_seed(1 + train))
         patterns, noise = torch.Generator().manual_seed(0), torch.Generator().manual_seed(3 + train)
         X = torch.randn(10, 1, 28, 28, generator=patterns)[y] + 2 * torch.randn(len(y), 1, 28, 28, generator=noise)
@@ -37,10 +37,10 @@ def train_step(net, optimizer, X, y, args):
     X_pieces, y_pieces = X.split(args.piece_size), y.split(args.piece_size)
     optimizer.zero_grad()
     for i, (X_piece, y_piece) in enumerate(zip(X_pieces, y_pieces, strict=True), start=1):
-        with contextlib.nullcontext() if i == len(X_pieces) else net.no_sync():  # the last piece sends for all
+        with contextlib.nullcontext() if i == len(X_pieces) else net.no_sync():  # only the last piece sends
             with torch.autocast(X.device.type, torch.bfloat16, enabled=args.bf16):
                 y_hat = net(X_piece).float()
-            (F.cross_entropy(y_hat, y_piece, reduction="sum") / len(X)).backward()  # each sample counts 1 / len(X)
+            (F.cross_entropy(y_hat, y_piece, reduction="sum") / len(X)).backward()  # the pieces add up to the mean
     nn.utils.clip_grad_norm_(net.parameters(), args.clip)  # after the all-reduce: all ranks have the same gradient
     optimizer.step()
 
@@ -95,7 +95,7 @@ def main(argv=None):
     loader = DataLoader(train_set, b, sampler=sampler, **options)
     for epoch in range(first_epoch, args.num_epochs):
         sampler.set_epoch(epoch)  # a new order, the same on all ranks
-        seed = args.seed + epoch * world_size + rank  # for random transforms and dropout: each rank and epoch its own
+        seed = args.seed + epoch * world_size + rank  # one per rank and epoch, for random transforms
         generator.manual_seed(seed), torch.manual_seed(seed)
         for X, y in loader:
             train_step(net, optimizer, X.to(device), y.to(device), args)

@@ -1,0 +1,295 @@
+"""Functions that make the messages of book/messages.md, without a GPU."""
+
+import datetime
+import io
+import os
+import pickle
+import re
+import socket
+import subprocess
+import sys
+import traceback
+
+import psutil
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import checkpoint
+
+from d2lite import all_reduce
+from tests.by_value import by_value
+
+__all__ = ["MAKERS", "Twice", "Unused", "contains", "message_of", "on_two_ranks", "step"]
+
+MAKERS = {}  # {the first text of an entry: a function that returns the message; it names the fixtures that it needs}
+
+
+def makes(text):
+    """Register a function that makes the message whose first text this is."""
+
+    def register(function):
+        MAKERS[text] = function
+        return function
+
+    return register
+
+
+def message_of(function, *args, **options):
+    """The message of the error that a call raises, or none."""
+    try:
+        function(*args, **options)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return "no error"
+
+
+def contains(message, text):
+    pattern = ".*".join(re.escape(piece) for piece in text.split("..."))
+    return re.search(pattern, message, flags=re.S | re.I) is not None
+
+
+# those of one call
+
+MAKERS |= {
+    "Can't pickle": lambda: message_of(pickle.dumps, lambda: 0),
+    "Default process group has not been initialized": lambda: message_of(dist.all_reduce, torch.ones(1)),
+    "trying to initialize the default process group twice": lambda alone: message_of(
+        dist.init_process_group, "gloo", **alone
+    ),
+    "waiting for clients. ... clients joined": lambda: message_of(
+        dist.TCPStore, "127.0.0.1", 0, 2, True, timeout=datetime.timedelta(seconds=0.2)
+    ),
+    "Unable to find address for": lambda: message_of(dist.ProcessGroupGloo.create_device, interface="nosuch0"),
+    "Expected to mark a variable ready only once": lambda alone: message_of(
+        step, DistributedDataParallel(Twice(), find_unused_parameters=True)
+    ),
+    "DistributedDataParallel is not needed when a module doesn't have any parameter": lambda alone: message_of(
+        DistributedDataParallel, nn.Flatten()
+    ),
+    "Expected more than 1 value per channel when training": lambda: message_of(nn.BatchNorm1d(2), torch.ones(1, 2)),
+    "Expected a non cpu device": lambda: message_of(nn.parallel.scatter, torch.ones(4), [torch.device("cpu")] * 2),
+    "Found no NVIDIA driver on your system": lambda: message_of(torch.ones, 1, device="cuda"),
+    "element 0 of tensors does not require grad": lambda: message_of(torch.ones(1).backward),
+    "a leaf Variable that requires grad is being used in an in-place operation": lambda: message_of(
+        torch.ones(1, requires_grad=True).sub_, 1
+    ),
+}
+
+# -- starting processes
+
+
+def script_says(path, *arguments):
+    return subprocess.run([sys.executable, *arguments], cwd=path, capture_output=True, text=True, timeout=60).stderr
+
+
+SPAWN = (
+    "import multiprocessing as mp\ndef f(): pass\np = mp.get_context('spawn').Process(target=f)\np.start(); p.join()"
+)
+
+
+@makes("Can't get attribute ... on <module '__main__'")
+def cell_function(folder):
+    return script_says(folder, "-c", SPAWN)
+
+
+@makes("An attempt has been made to start a new process before the")
+def no_guard(folder):
+    (folder / "no_guard.py").write_text(SPAWN)
+    return script_says(folder, "no_guard.py")
+
+
+@makes("Cannot re-initialize CUDA in forked subprocess")
+def forked(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "_is_in_bad_fork", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
+    return message_of(torch.cuda._lazy_init)
+
+
+@makes("ChildFailedError")
+def child_failed():
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
+
+    failure = ProcessFailure(local_rank=1, pid=1, exitcode=1, error_file="none")
+    text = "".join(traceback.format_exception_only(ChildFailedError("train.py", {1: failure})))
+    assert "Root Cause" in text
+    return text
+
+
+# -- the process group
+
+
+@makes("environment variable RANK expected, but not set")
+def no_rank(monkeypatch):
+    for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    return message_of(dist.init_process_group, "gloo")
+
+
+@makes("EADDRINUSE")
+def port_in_use():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        message = message_of(dist.TCPStore, "127.0.0.1", taken.getsockname()[1], 1, True)
+    assert contains(message, "Address already in use")
+    return message
+
+
+@makes("The client socket has timed out after")
+def nobody_serves():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))  # bound and not listening: connections are refused
+        wait = datetime.timedelta(seconds=0.2)
+        return message_of(dist.TCPStore, "127.0.0.1", free.getsockname()[1], 1, False, timeout=wait)
+
+
+@makes("requires at least one CUDA device")
+def nccl_without_gpu(folder):
+    message = message_of(dist.init_process_group, "nccl", init_method=f"file://{folder}/nccl", rank=0, world_size=1)
+    if dist.is_initialized():
+        dist.destroy_process_group()
+    return message
+
+
+@makes("No backend type associated with device type")
+def no_backend(folder):
+    dist.init_process_group("cuda:gloo", init_method=f"file://{folder}/backend", rank=0, world_size=1)
+    try:
+        return message_of(dist.all_reduce, torch.ones(1))
+    finally:
+        dist.destroy_process_group()
+
+
+# -- two ranks: one pool, and a group of its own for each message
+
+
+@by_value
+def on_two_ranks():
+    """Return the messages of this rank; at the end the sockets of rank 1 close, as if it had died."""
+    rank, messages = dist.get_rank(), []
+
+    def ddp(group, *layers):
+        return DistributedDataParallel(nn.Sequential(*layers), process_group=group)
+
+    def close_sockets():
+        for connection in psutil.Process().net_connections("inet"):
+            if connection.status == psutil.CONN_ESTABLISHED:
+                with socket.socket(fileno=os.dup(connection.fd)) as copy:
+                    copy.shutdown(socket.SHUT_RDWR)
+
+    cases = (
+        lambda group: rank == 0 and dist.all_reduce(torch.ones(1), group=group),
+        lambda group: ddp(group, *[nn.Linear(1, 1) for _ in range(1 + rank)]),
+        lambda group: ddp(group, nn.Linear(1, 1 + rank)),
+        lambda group: close_sockets() if rank else dist.all_reduce(torch.ones(1)),
+    )
+    for case in cases:
+        group = dist.new_group(timeout=datetime.timedelta(seconds=1.5))  # also for its connections
+        try:
+            case(group)
+        except Exception as error:
+            messages.append(str(error))
+    return messages
+
+
+for _text in (
+    "Timed out waiting ...ms for recv operation to complete",
+    "Connection closed by peer",
+    "DDP expects same model across all ranks",
+    "appears not to match sizes of the same param in process 0",
+):
+    MAKERS[_text] = lambda two_ranks: two_ranks
+
+
+# -- DistributedDataParallel and DataParallel
+
+
+class Unused(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.used, self.unused = nn.Linear(1, 1), nn.Linear(1, 1)
+
+    def forward(self, X):
+        return self.used(X)
+
+
+class Twice(nn.Module):
+    def __init__(self, use_reentrant=True):
+        super().__init__()
+        self.layer, self.options = nn.Linear(1, 1), {"use_reentrant": use_reentrant}
+
+    def forward(self, X):
+        return checkpoint(self.layer, checkpoint(self.layer, X, **self.options), **self.options)
+
+
+def step(net):
+    net(torch.ones(1, 1, requires_grad=True)).sum().backward()
+
+
+@makes("Expected to have finished reduction in the prior iteration")
+def unused_layer(alone):
+    net = DistributedDataParallel(Unused())
+    step(net)
+    return message_of(step, net)
+
+
+@makes("SyncBatchNorm expected input tensor to be on GPU")
+def sync_batch_norm(alone):
+    assert contains(message_of(DistributedDataParallel, nn.SyncBatchNorm(2)), "only work with GPU modules")
+    return message_of(nn.SyncBatchNorm(2), torch.ones(4, 2))
+
+
+@makes("shares its memory with")
+def one_memory():
+    tensor = torch.ones(2)
+    return message_of(all_reduce, [tensor, tensor])
+
+
+# -- devices, files, gradients
+
+
+@makes("operator torchvision::nms does not exist")
+def unmatched_torchvision():
+    """Register an operator of a library that is not loaded, as the Python part of a torchvision that does not fit."""
+    name = "nms" if "torchvision" not in sys.modules else "not_there"  # nms is there if another test loaded it
+    register = torch.library.register_fake(f"torchvision::{name}")
+    return message_of(register, lambda *_: None).replace("::not_there", "::nms")
+
+
+@makes("Missing key(s) in state_dict")
+def wrapped_names():
+    net = nn.Linear(1, 1)
+    return message_of(net.load_state_dict, {f"module.{name}": value for name, value in net.state_dict().items()})
+
+
+@makes("Attempting to deserialize object on a CUDA device")
+def saved_on_gpu(monkeypatch):
+    with monkeypatch.context() as patch, io.BytesIO() as file:
+        patch.setattr(torch.serialization, "location_tag", lambda *_: "cuda:0")
+        torch.save(torch.ones(1), file)
+        content = file.getvalue()
+    return message_of(torch.load, io.BytesIO(content), weights_only=True)
+
+
+@makes("Weights only load failed")
+def saved_object():
+    file = io.BytesIO()
+    torch.save(datetime.datetime, file)
+    file.seek(0)
+    return message_of(torch.load, file)
+
+
+@makes("modified by an inplace operation")
+def changed_in_place():
+    twice = torch.ones(2, requires_grad=True) * 2
+    loss = twice.square().sum()
+    twice += 1
+    return message_of(loss.backward)
+
+
+@makes("Trying to backward through the graph a second time")
+def second_backward():
+    loss = torch.ones(1, requires_grad=True).square().sum()
+    loss.backward()
+    return message_of(loss.backward)

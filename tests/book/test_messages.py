@@ -1,0 +1,171 @@
+"""The texts of book/messages.md are those that PyTorch gives here; each entry says where its text comes from."""
+
+import json
+import mmap
+import os
+import re
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from d2lite import Workers
+from tests.book.message_makers import MAKERS, Twice, Unused, contains, on_two_ranks, step
+
+BOOK = Path(__file__).parents[2] / "book"
+PAGE = BOOK / "messages.md"
+TORCH = Path(torch.__file__).parent
+PARTS = ("Means", "Shown in", "Repair", "Checked")
+ASKED = (
+    "Can't get attribute ... on <module '__main__'", "Cannot re-initialize CUDA in forked subprocess",
+    "SyncBatchNorm expected input tensor to be on GPU", "Expected to have finished reduction in the prior iteration",
+    "Watchdog caught collective operation timeout", "Duplicate GPU detected", "Address already in use",
+    "Connection closed by peer", "operator torchvision::nms does not exist", "CUDA out of memory",
+    "Expected all tensors to be on the same device", "Default process group has not been initialized",
+    "trying to initialize the default process group twice", "module.", "Expected to mark a variable ready only once",
+)  # fmt: skip
+
+
+def entries():
+    """{the heading of an entry: {the name of a part: its text}}."""
+    found = {}
+    for block in re.split(r"^### ", PAGE.read_text(), flags=re.M)[1:]:
+        heading, rest = block.split("\n", 1)
+        found[heading] = {part: text for part, text in re.findall(r"^- \*\*([^*]+):\*\* (.*)$", rest, flags=re.M)}
+    return found
+
+
+def texts(heading):
+    """The literal texts in a heading."""
+    return re.findall(r"`([^`]+)`", heading)
+
+
+ENTRIES = entries()
+MADE = [heading for heading, parts in ENTRIES.items() if parts["Checked"].startswith("made by a test")]
+WITHOUT_GPU = ("where there is no GPU", "SyncBatchNorm", "Expected a non cpu device")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("messages")
+
+
+@pytest.fixture
+def alone(folder, request):
+    """A process group of one rank, in this process."""
+    options = {"init_method": f"file://{folder}/{abs(hash(request.node.name))}", "rank": 0, "world_size": 1}
+    dist.init_process_group("gloo", **options)
+    yield options
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+@pytest.fixture(scope="module")
+def two_ranks():
+    """All messages of two ranks, in one text."""
+    if os.name == "nt":
+        pytest.skip("needs ranks")
+    with Workers(2, timeout_s=20) as workers:
+        return "\n".join(sum(workers.run(on_two_ranks), []))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("heading", MADE)
+def test_a_message_that_can_be_made_here_is_what_the_page_says(heading, request):
+    if torch.cuda.is_available() and any(word in heading + ENTRIES[heading]["Checked"] for word in WITHOUT_GPU):
+        pytest.skip("needs a machine without a GPU")
+    maker = MAKERS[texts(heading)[0]]
+    names = maker.__code__.co_varnames[: maker.__code__.co_argcount]
+    message = maker(**{name: request.getfixturevalue(name) for name in names})
+    assert any(contains(message, text) for text in texts(heading)), message
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("make", "options"),
+    [
+        (Unused, {"find_unused_parameters": True}),
+        (lambda: Twice(use_reentrant=False), {}),
+        (Twice, {"static_graph": True}),
+    ],
+    ids=["unused layers", "checkpointed twice", "checkpointed twice, a static graph"],
+)
+def test_the_repairs_of_ddp_work(make, options, alone):
+    net = DistributedDataParallel(make(), **options)
+    for _ in range(3):
+        step(net)
+    assert next(net.parameters()).grad.abs().sum() > 0
+
+
+def test_each_maker_belongs_to_an_entry():
+    assert set(MAKERS) == {texts(heading)[0] for heading in MADE}
+
+
+def library(pattern):
+    """The libraries of PyTorch, or of NCCL next to it."""
+    return [path for path in (*TORCH.glob("lib/*"), *TORCH.parent.glob("nvidia/nccl/lib/*")) if pattern in path.name]
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("op.preamble.length <= op.nbytes", "torch_cpu"),
+        ("Detected mismatch between collectives on ranks", "torch_cpu"),
+        ("Expected all tensors to be on the same device", "torch_cpu"),
+        ("CUDA out of memory", "c10_cuda"),
+        ("unhandled system error", "nccl.so"),
+        ("Multiple Ranks are using the same GPU", "nccl.so"),
+    ],
+)
+def test_a_text_that_is_said_to_be_in_a_library_is_there(text, name):
+    (heading,) = [heading for heading in ENTRIES if text in texts(heading)]
+    assert "library" in ENTRIES[heading]["Checked"]
+    files = [path for path in library(name) if path.stat().st_size]
+    if not files:
+        pytest.skip(f"this build of PyTorch has no {name}")
+    for path in files:
+        with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            if content.find(text.encode()) >= 0:
+                return
+    pytest.fail(f"not in {files}")
+
+
+def test_a_text_that_is_said_to_be_in_pytorchs_code_is_there():
+    found = 0
+    for heading, parts in ENTRIES.items():
+        for path in re.findall(r"`([\w/]+\.py)`", parts["Checked"]):
+            code = re.sub(r'"\s*\n\s*f?"', "", (TORCH / path).read_text())  # strings over several lines
+            assert contains(code, texts(heading)[0]), heading
+            found += 1
+    assert found >= 4
+
+
+def test_there_are_enough_and_those_that_people_search_for():
+    page = PAGE.read_text()
+    assert len(ENTRIES) >= 25 and len(ENTRIES) == page.count("\n### ")
+    for text in ASKED:
+        assert any(text in texts(heading) for heading in ENTRIES), text
+
+
+def headings(path):
+    cells = json.loads(path.read_text())["cells"]
+    return re.findall(r"^#+ (.*)$", "\n".join("".join(cell["source"]) for cell in cells), flags=re.M)
+
+
+@pytest.mark.parametrize("heading", ENTRIES)
+def test_an_entry_says_what_it_means_where_it_is_shown_and_how_to_repair_it(heading):
+    parts = ENTRIES[heading]
+    assert tuple(parts) == PARTS and all(parts.values())
+    assert re.match(r"made by a test|the text is in PyTorch's|(the first )?from \[", parts["Checked"])
+    shown = re.findall(r"\[chapter (\d)\]\(([^)]+)\)(?:, \*([^*]+)\*)?", " ".join(parts.values()))
+    assert shown
+    for number, link, section in shown:
+        assert link.startswith(f"0{number}-") and (BOOK / link).is_file()
+        assert not section or section in headings(BOOK / link), (link, section)
+
+
+def test_the_other_links_of_the_page_lead_somewhere():
+    for link in re.findall(r"\]\(([^)]+)\)", PAGE.read_text()):
+        assert link.startswith("https://") or (BOOK / link).is_file(), link
