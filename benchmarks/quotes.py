@@ -7,9 +7,13 @@ results, so that neither changes without the other.
 import json
 import re
 import statistics
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
+from benchmarks.accuracies import label
 from benchmarks.report import RESULTS
+from tools.cluster import rings, speed
 
 __all__ = ["QUOTES", "Quote", "main", "texts", "value", "write"]
 
@@ -18,6 +22,7 @@ LENET = "lenet-2-cores"
 TWO, ONE = "LeNet, s/epoch, 2 replicas", "LeNet, s/epoch, 1 replica"
 PLAIN, FOUR = f"{TWO}, train_batch in a plain loop", "LeNet, s/epoch, 4 replicas"
 USUAL = "usual loop, DataLoader with 4 workers"
+MEASURED, PREDICTED = "measured_factor", "predicted_factor"  # times as fast as the naive algorithm
 DDP = "DDP in a notebook, LeNet, 2 ranks, 256 a rank, the fastest epoch"
 
 
@@ -25,17 +30,19 @@ DDP = "DDP in a notebook, LeNet, 2 ranks, 256 a rank, the fastest epoch"
 class Quote:
     """Words of `file` with gaps for figures, such as "{:.1f} s per epoch".
 
-    Each of `figures` is (result file, row, peer of the row, what): "median ours", "min ratios", ... "max peer".
+    Each of `figures` is (result file, row, peer of the row, what): "median ours", "min ratios", ... "max peer"; or a
+    function that reads it from another kind of result file.
     """
 
     file: str
     template: str
-    figures: tuple[tuple[str, str, str, str], ...]
+    figures: tuple[tuple[str, str, str, str] | Callable[[], float], ...]
 
     def figures_now(self):
         """Return the texts of the figures, from the result files."""
         gaps = re.findall(r"\{:[^}]*\}", self.template)
-        return [gap.format(value(*figure)) for gap, figure in zip(gaps, self.figures, strict=True)]
+        values = [figure() if callable(figure) else value(*figure) for figure in self.figures]
+        return [gap.format(number) for gap, number in zip(gaps, values, strict=True)]
 
     def find(self, text):
         """Return the match of the words in `text`, one group per figure; None if they are not there.
@@ -49,20 +56,61 @@ class Quote:
         """Return `text` with the figures of the result files; raise LookupError if the words are not there."""
         found = self.find(text)
         if found is None:
-            raise LookupError(f"{self.file}: expected the words {self.template!r}. Change the template with the words.")
+            raise self.missing()
         for i, figure in reversed(list(enumerate(self.figures_now(), start=1))):
             text = text[: found.start(i)] + figure + text[found.end(i) :]
         return text
 
+    def missing(self):
+        """Return the error for a text without the words."""
+        return LookupError(f"{self.file}: expected the words {self.template!r}. Change the template with the words.")
+
 
 def value(result, row, peer, what):
-    """Return one figure of a result file: the median, min or max of a row's ours, peer or ratios."""
-    rows = json.loads((RESULTS / f"{result}.json").read_text())["rows"]
+    """Return one figure of a result file: the median, min or max of a row's ours, peer or ratios.
+
+    Raises LookupError unless the file has exactly one row with this name and this peer.
+    """
+    rows = _kept(result)["rows"]
     found = [r for r in rows if r["name"] == row and r["peer_name"] == peer]
     if len(found) != 1:
         raise LookupError(f"{result}: expected one row {row!r} with the peer {peer!r}, got {len(found)}.")
     how, field = what.split()
     return {"median": statistics.median, "min": min, "max": max}[how](found[0][field])
+
+
+def _kept(name):
+    return json.loads((RESULTS / f"{name}.json").read_text())
+
+
+def ring_figure(hosts, per_host, algorithm, what):
+    """Return `what` of an algorithm on hosts with a cable of 100 Mb/s each, from rings.json."""
+    rows = rings.rows(_kept("rings")["records"])
+    wanted = {"hosts": hosts, "per_host": per_host, "algorithm": algorithm, "mbit": 100}
+    (found,) = [row for row in rows if wanted.items() <= row.items()]
+    return found[what]
+
+
+def step_ratio(how, **wanted):
+    """Return min or max of measured over predicted steps in cluster.json; `limited` says whether the cable was."""
+    rows = [row | {"limited": row["mbit"] is not None} for row in speed.rows(_kept("cluster")["links"])]
+    return how(row["step_s"] / row["predicted_s"] for row in rows if wanted.items() <= row.items())
+
+
+def resumed_s(how):
+    """Return min or max of the seconds from a fault until training goes on, in cluster.json."""
+    return how(fault["resumed_s"] for fault in _kept("cluster")["faults"] if fault["resumed_s"] is not None)
+
+
+def prediction_misses():
+    """Return how far each prediction of prediction-2-cores.json is off, in percent: the median of its rounds."""
+    rows = [row for row in _kept("prediction-2-cores")["rows"] if row["peer_name"] == "predicted"]
+    return [100 * abs(statistics.median(1 / ratio for ratio in row["ratios"]) - 1) for row in rows]
+
+
+def accuracy(batch_size, lr, seed, num_gpus, net="ResNet-18"):
+    """Return (result file, row, peer, what) of a run of accuracies-2-cores.json."""
+    return "accuracies-2-cores", label(net, num_gpus, batch_size, lr, seed), "", "median ours"
 
 
 def _spread(result, row, peer, field="ratios"):
@@ -125,6 +173,11 @@ QUOTES = (
     ),
     Quote(
         "README.md",
+        "on 1, 2, 4 ranks | all {:.0f} within {:.0f}% (medians of four rounds)",
+        (lambda: len(prediction_misses()), lambda: max(prediction_misses())),
+    ),
+    Quote(
+        "README.md",
         "| one `Animator.add` | {:.2f} ms (d2l 1.0.3: {:.0f} ms)",
         tuple(("cpu-2-cores", "Animator.add", "d2l 1.0.3", f"median {field}") for field in ("ours", "peer")),
     ),
@@ -150,6 +203,84 @@ QUOTES = (
             (LENET, FOUR, "2 replicas", "median ours"),
         ),
     ),
+    *(
+        Quote(
+            "book/03-data-parallel-concise.ipynb",
+            f"| {k} | {batch_size} | {lr:g} | {bold}{{:.3f}}{bold} |",
+            (accuracy(batch_size, lr, 0, k),),
+        )
+        for k, batch_size, lr, bold in ((1, 128, 0.1, ""), (2, 128, 0.1, ""), (2, 256, 0.1, ""), (2, 256, 0.2, "**"))
+    ),
+    *(
+        Quote(
+            "book/03-data-parallel-concise.ipynb",
+            f"| {k} | {seed} | {{:.3f}} | {{:.3f}} |",
+            (accuracy(256, 0.1, seed, k), accuracy(256, 0.2, seed, k)),
+        )
+        for k in (1, 2)
+        for seed in (0, 1)
+    ),
+    Quote(
+        "book/03-data-parallel-concise.ipynb",
+        "Where this was written: {:.3f} and {:.3f}, and {:.3f} with seed 0.",
+        tuple(accuracy(128, 0.1, seed, 2) for seed in (1, 2, 0)),
+    ),
+    Quote(
+        "book/03-data-parallel-concise.ipynb",
+        "The accuracies are equal, {:.3f} where this was written.",
+        (accuracy(256, 0.001, 0, 2, "SimpleCNN"),),
+    ),
+    Quote(
+        "book/04-all-reduce.ipynb",
+        "On four hosts the ring is {:.2f} times as fast as the naive way (predicted: {:.2f}).",
+        (partial(ring_figure, 4, 1, "ring", MEASURED), partial(ring_figure, 4, 1, "ring", PREDICTED)),
+    ),
+    Quote(
+        "book/04-all-reduce.ipynb",
+        "two-level is {:.2f} times as fast (predicted: {:.2f}), and the ring {:.2f} times ({:.2f}).",
+        tuple(partial(ring_figure, 2, 2, way, what) for way in ("two-level", "ring") for what in (MEASURED, PREDICTED)),
+    ),
+    Quote(
+        "book/04-all-reduce.ipynb",
+        "The tree on four hosts is only {:.2f} times as fast, where {:.2f} was predicted.",
+        (partial(ring_figure, 4, 1, "tree", MEASURED), partial(ring_figure, 4, 1, "tree", PREDICTED)),
+    ),
+    Quote(
+        "book/appendix/04-more-algorithms.ipynb",
+        "all pairs took {:.3f} s where the ring took {:.3f} s",
+        tuple(partial(ring_figure, 4, 1, way, "measured_s") for way in ("all pairs", "ring")),
+    ),
+    Quote(
+        "book/07-many-machines.ipynb",
+        "the measured step took {:.2f} to {:.2f} times as long as predicted",
+        (partial(step_ratio, min, limited=True), partial(step_ratio, max, limited=True)),
+    ),
+    Quote(
+        "book/07-many-machines.ipynb",
+        "{:.1f} to {:.1f} times for LeNet, and for the MLP without delay {:.1f} times on two hosts and {:.1f} times on "
+        "four",
+        (
+            partial(step_ratio, min, limited=False, net="LeNet"),
+            partial(step_ratio, max, limited=False, net="LeNet"),
+            partial(step_ratio, max, limited=False, net="MLP", hosts=2, delay_ms=0),
+            partial(step_ratio, max, limited=False, net="MLP", hosts=4),
+        ),
+    ),
+    Quote(
+        "book/07-many-machines.ipynb",
+        "{:.0f} to {:.0f} seconds after the fault training goes on",
+        (partial(resumed_s, min), partial(resumed_s, max)),
+    ),
+    Quote(
+        "book/07-many-machines.ipynb",
+        "it was wrong by a factor of up to {:.1f}",
+        (partial(step_ratio, max, limited=False),),
+    ),
+    Quote(
+        "book/08-why-faster-why-slower.ipynb",
+        "All medians were predicted within {:.0f}%",
+        (lambda: max(prediction_misses()),),
+    ),
 )
 
 
@@ -161,25 +292,30 @@ def texts(path):
 
 
 def write(quote, root=ROOT):
-    """Write the figures of a quote into its file."""
+    """Write the figures of a quote into its file; raise LookupError if its words are not there."""
     path = root / quote.file
     if path.suffix == ".md":
         path.write_text(quote.written(path.read_text()))
         return
     notebook = json.loads(path.read_text())
-    for cell in notebook["cells"]:
-        if cell["cell_type"] == "markdown" and quote.find("".join(cell["source"])):
-            cell["source"] = quote.written("".join(cell["source"])).splitlines(keepends=True)
+    words = [cell for cell in notebook["cells"] if cell["cell_type"] == "markdown"]
+    found = [cell for cell in words if quote.find("".join(cell["source"]))]
+    if not found:
+        raise quote.missing()
+    for cell in found:
+        cell["source"] = quote.written("".join(cell["source"])).splitlines(keepends=True)
     path.write_text(json.dumps(notebook, indent=1, ensure_ascii=False) + "\n")
 
 
 def main():
-    """Write the figures of all quotes into their files, and name the machine and the date of each result."""
+    """Write the figures of all quotes into their files, and print the machine and the date of each result."""
     for quote in QUOTES:
         write(quote)
-    for name in sorted({figure[0] for quote in QUOTES for figure in quote.figures}):
-        facts = json.loads((RESULTS / f"{name}.json").read_text())["machine"]
-        print(f"{name}: {facts['date']}, {facts['processor']}, {facts['devices']}, torch {facts['torch']}")
+    others = {"rings", "cluster", "prediction-2-cores"}  # read by functions
+    for name in sorted({f[0] for quote in QUOTES for f in quote.figures if not callable(f)} | others):
+        facts = _kept(name)["machine"]
+        cores = facts.get("devices", f"{facts['cores']} cores")
+        print(f"{name}: {facts['date']}, {facts['processor']}, {cores}, torch {facts['torch']}")
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from d2lite.workers.failures import WorkersError, short_message
 
 __all__ = ["check_function", "load_answer", "pickled_job"]
 
-LARGE_BYTES = 100_000_000
+LARGE_BYTES = 100_000_000  # of a job: a larger one is warned about
 
 
 def check_function(fn: Any, generator: bool) -> None:
@@ -31,8 +31,17 @@ def check_function(fn: Any, generator: bool) -> None:
 
 
 def pickled_job(fn: Callable[..., Any], args: tuple[Any, ...], world_size: int) -> bytes:
-    """Return a job for the ranks; warn if it is larger than 100 MB. Raises TypeError if it cannot be pickled."""
-    job: bytes = cloudpickle.dumps((fn, args))
+    """Return a job for the ranks, in bytes; warn if it is larger than 100 MB.
+
+    Raises TypeError if it cannot be pickled, whatever error its objects raise.
+    """
+    try:
+        job: bytes = cloudpickle.dumps((fn, args))
+    except Exception as error:
+        raise TypeError(
+            "fn: expected a function and arguments that can be pickled, got "
+            f"{type(error).__name__}: {text_of(error)[:500]}. Make locks, open files and the like inside the function."
+        ) from error
     if len(job) > LARGE_BYTES:
         warnings.warn(
             f"fn and what it uses are {len(job) / 1e6:.0f} MB, and each of {world_size} ranks gets a copy: let the "

@@ -19,7 +19,7 @@ ADDRESS = "127.0.0.1"
 
 
 class PoolGroup:
-    """Rank `rank` of the `world_size` ranks that meet in the pool's folder, and its environment variables.
+    """The group of `world_size` ranks that find each other in the pool's folder, and the variables of rank `rank`.
 
     The variables are those that torchrun sets, so that libraries which read them find the group. MASTER_PORT is a free
     port of rank 0. Nothing listens there until a program makes a group or a store of its own with it.
@@ -28,7 +28,7 @@ class PoolGroup:
     def __init__(self, rank: int, world_size: int, backend: str, timeout_s: float, folder: str) -> None:
         self.rank, self.world_size, self.backend = rank, world_size, backend
         self.timeout, self.folder = datetime.timedelta(seconds=timeout_s), Path(folder)
-        self.call = 0  # the number of the last one
+        self.call = 0  # the number of the last call
         self.group: dist.ProcessGroup | None = None
         self.environment: dict[str, str] = {}
         torch.set_num_threads(1)  # one thread per rank
@@ -40,7 +40,7 @@ class PoolGroup:
         self._accept_a_second_init()
 
     def begin(self, call: int) -> None:
-        """Begin a call: join a new group if a rank left the last one in the call before; set the variables again."""
+        """Begin a call: join a new group if a rank left the group in the last call; set the variables again."""
         if self._left().exists():
             self.leave()
             self.call = call

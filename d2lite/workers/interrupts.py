@@ -1,4 +1,4 @@
-"""Interrupts of the notebook: where they must wait until processes, pipes and folders have an owner, or are gone."""
+"""Interrupts of the notebook, held back while processes, pipes and folders are made or removed."""
 
 import contextlib
 import signal

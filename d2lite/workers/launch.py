@@ -1,4 +1,4 @@
-"""The notebook's side of `d2lite.workers.agent`: it starts the agent, learns how the ranks ended, and ends them."""
+"""The notebook's side of `d2lite.workers.agent`: start the agent, receive the ranks' exit codes, and end the ranks."""
 
 import contextlib
 import os
@@ -27,14 +27,15 @@ EXITCODE_S = 2.0  # bounds the wait for the exit code of an agent whose pipe is 
 class Agent:
     """The process that starts `world_size` ranks, reports how they ended, and ends them; with the pool's folder.
 
-    `pipes` are the notebook's ends of the pipes to the ranks. A process that the notebook forks has no part in them: it
-    may end in any way. Raises OSError if no process or folder can be made.
+    `pipes` are the notebook's ends of the pipes to the ranks. A process that the notebook forks does not have them, and
+    its end does not end the ranks. Raises OSError if no process or folder can be made.
     """
 
     def __init__(self, world_size: int) -> None:
         memory.give_back()  # the ranks need it
         self.owner, self.killed = os.getpid(), False
-        self.tempdir = self.folder, _ = make_tempdir()
+        self.tempdir = make_tempdir()  # the folder, and the descriptor of its lock
+        self.folder = self.tempdir[0]
         self.exitcodes: dict[int, int] = {}
         pairs = []
         try:
@@ -70,7 +71,8 @@ class Agent:
         """
         try:
             while self.control.poll(limit_s):
-                self.exitcodes.update([self.control.recv()])
+                rank, code = self.control.recv()
+                self.exitcodes[rank] = code
                 limit_s = 0.0
         except (EOFError, OSError):
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -78,7 +80,7 @@ class Agent:
                 self.exitcodes = {**dict.fromkeys(range(len(self.pipes)), code), **self.exitcodes}
 
     def exitcode(self, rank: int, limit_s: float = 0.0) -> int | None:
-        """Return the exit code of a rank; None if it has not ended within `limit_s`, or the agent does not say."""
+        """Return the exit code of a rank; None if it has not ended within `limit_s`, or if its code has not come."""
         deadline = time.monotonic() + limit_s
         while rank not in self.exitcodes:
             self.read_exitcodes(max(0.0, deadline - time.monotonic()))
@@ -104,6 +106,7 @@ class Agent:
             self.process.kill()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(END_S)
+        _agents.discard(self)  # its descriptors are free for other files, which a fork must not close
         self.close()
         remove_tempdir(*self.tempdir)
 
@@ -122,6 +125,7 @@ def _leave_to_the_parent() -> None:
     for agent in list(_agents):
         agent.close()
         os.close(agent.tempdir[1])
+    _agents.clear()  # a fork of this fork has nothing more to close
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows
@@ -129,7 +133,7 @@ if hasattr(os, "register_at_fork"):  # not on Windows
 
 
 def _environment() -> dict[str, str]:
-    """Return the ranks' environment: the notebook's modules can be imported, one thread, and only loopback is used."""
+    """Return the ranks' environment: the notebook's import path, one thread per rank, and loopback alone."""
     loopback = "lo0" if sys.platform == "darwin" else "lo"
     return {
         **os.environ,
@@ -142,5 +146,5 @@ def _environment() -> dict[str, str]:
 
 
 def import_path() -> list[str]:
-    """Return what Python looks at of the notebook's `sys.path`: it skips what is no text, as a Path."""
+    """Return the entries of the notebook's `sys.path` that Python searches; it skips what is no text (a Path)."""
     return [p for p in sys.path if isinstance(p, str) and "\0" not in p]

@@ -1,4 +1,4 @@
-"""What a rank writes, line by line for the calling cell: by Python's streams, by C code and by child processes."""
+"""What a rank writes, sent line by line to the calling cell: by Python's streams, C code and child processes."""
 
 import codecs
 import io
@@ -17,9 +17,9 @@ MOST_BYTES = 10_000_000  # of the file that are kept after a call
 class Output(io.TextIOBase):
     """A stream that passes complete lines to `send("print", line)`, and a progress bar's states to `send("bar", line)`.
 
-    `file` is what descriptors 1 and 2 of the process append to. During a call its growth is passed on too, in order
-    with what the stream was given before and after. After a call it is emptied if it is past 10 MB. What a carriage
-    return overwrites is left out.
+    Descriptors 1 and 2 of the process append to `file`. During a call, what they append is passed on too, in order with
+    what is written to the stream before and after it. After a call the file is emptied if it has more than 10 MB. What
+    a carriage return overwrites is left out.
     """
 
     encoding = "utf-8"

@@ -1,4 +1,4 @@
-"""Modules of the learner's own that were edited since a rank imported them: the rank imports them again."""
+"""The learner's own modules: a rank imports them again if one was edited since it imported them."""
 
 import importlib
 import os
@@ -27,13 +27,16 @@ class OwnModules:
         self.note(0)
 
     def note(self, since_ns: int) -> None:
-        """Note the modules that were imported since `since_ns` (time.time_ns): between `forget_changed` and this call.
+        """Note the modules that are new since the last call, with the states of their files.
 
-        A file that was written after that counts as changed: which version was imported is not known.
+        `since_ns` (of time.time_ns) is a moment before they were imported. A file that was written after it counts as
+        changed, since the version that was imported is not known. With 0, no file does.
         """
-        for name in [name for name in list(sys.modules) if name not in self._looked_at]:
+        for name, module in list(sys.modules.items()):  # a list: other threads import, too
+            if name in self._looked_at:
+                continue
             self._looked_at.add(name)
-            file = getattr(sys.modules[name], "__file__", None)
+            file = getattr(module, "__file__", None)
             if name != "__main__" and isinstance(file, str) and _is_own(file):
                 state = _state(file)
                 self._files[name] = file, None if state and since_ns and state[0] > since_ns else state

@@ -26,7 +26,7 @@ def pack(message: Any) -> tuple[bytes, bytes]:
 
 
 class NotebookEnd:
-    """The notebook's end of a pipe: no call waits. A part that the pipe cannot take yet stays in `unsent`."""
+    """The notebook's end of a pipe: no call waits. What the pipe cannot take yet stays in `unsent`."""
 
     def __init__(self, end: socket.socket) -> None:
         end.setblocking(False)
@@ -56,14 +56,15 @@ class NotebookEnd:
                     self.unsent[0] = self.unsent[0][n:]
         except BlockingIOError:  # the pipe is full
             pass
-        except OSError:  # the rank has ended: `receive` finds that out
+        except OSError:  # the rank has ended: `receive` sets `closed`
             self.unsent.clear()
         return sent
 
     def receive(self) -> list[Any]:
         """Read what has come; return the messages that are complete.
 
-        Sets `closed` if the other end is closed, or sent what is no message: its function wrote to the pipe.
+        Sets `closed` if the other end is closed, or if what has come is no message: the rank's function wrote to the
+        pipe.
         """
         try:
             data = self.socket.recv(AT_ONCE)
@@ -103,8 +104,8 @@ class NotebookEnd:
 class RankEnd:
     """The rank's end of a pipe, for several threads: each call waits for the notebook.
 
-    A process that the rank starts has no part in it: it cannot answer for the rank, and does not keep the pipe open
-    when the rank has ended.
+    A process that the rank starts does not have it: such a process cannot answer for the rank, and does not keep the
+    pipe open when the rank has ended.
     """
 
     def __init__(self, descriptor: int) -> None:

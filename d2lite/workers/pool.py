@@ -23,19 +23,18 @@ from d2lite.workers.functions import check_function, load_answer, pickled_job
 from d2lite.workers.interrupts import interrupts_held
 from d2lite.workers.output import Cell
 from d2lite.workers.pipe import pack
-from d2lite.workers.process import PING_S, RankProcess, end_all, start_ranks, wait
+from d2lite.workers.process import PING_S, RankProcess, end_all, last_reports, start_ranks, wait
 
 __all__ = ["Workers", "WorkersError"]
 
 START_S = 60  # bounds the start, in which the ranks import PyTorch
 JOIN_S = 20  # bounds the time in which they form their group: it takes milliseconds unless somebody disturbs it
 LEAVE_S = 1.0  # bounds an orderly end, in which the ranks leave their group
-GRACE_S = 0.4  # bounds the wait for the reports of the other ranks after a first failure
 Message = tuple[str, int | None, Any]  # kind, rank, value
 
 
 class _Call:
-    """One call on the pool: its number, and how far it is."""
+    """One call on the pool: its number, and its state."""
 
     def __init__(self) -> None:
         self.number, self.uses_ranks, self.done, self.stopped = 0, False, False, False
@@ -256,44 +255,35 @@ class Workers:
 
     def _answers(self, call: _Call, last: str, limit_s: float = math.inf) -> Generator[Message, None, None]:
         """Print or yield what the ranks send until each has sent its `last`; raise WorkersError if one cannot."""
-        limit_s += time.monotonic()
-        num_joining, results = 0, dict[int, Any]()
+        deadline, num_joining, results = time.monotonic() + limit_s, 0, dict[int, Any]()
         while len(results) < self.world_size:
             waiting = [rank for rank in self._ranks if rank.rank not in results]
             emit("waiting")  # a panel's listener raises Stopped here
             with self._held(call):
                 received = [(r.rank, *message) for r in wait(waiting, PING_S / 4) for message in r.receive()]
+                # Not after the loop below: its yields may take longer than a time-out, and answers may have come since.
+                # While the ranks start they cannot answer: they import PyTorch.
+                late = last == "result" and any(rank.given_up(self.timeout_s) for rank in waiting)
             for rank, kind, value in received:
                 if kind == last:
                     results[rank] = value
                 elif kind == "joining":
                     num_joining += 1
-                    limit_s = time.monotonic() + JOIN_S if num_joining == self.world_size else limit_s
+                    deadline = time.monotonic() + JOIN_S if num_joining == self.world_size else deadline
                 elif kind in ("print", "bar"):
                     self._cell.show(rank, kind, value)
                 elif kind in ("item", "event"):
                     yield kind, rank, value
                 elif kind in ("error", "died"):
                     self._fail(call)
-            with self._held(call):  # while the ranks start they cannot answer: they import PyTorch
-                late = last == "result" and any(rank.given_up(self.timeout_s) for rank in waiting)
-            if late or time.monotonic() > limit_s:
+            if late or time.monotonic() > deadline:
                 self._fail(call)
         yield "results", None, [results[rank] for rank in range(self.world_size)]
 
     def _fail(self, call: _Call) -> NoReturn:
         """Collect what each rank was doing, end all ranks, and raise one error."""
         with self._held(call):
-            for rank in self._ranks:
-                rank.request_frames()
-            deadline = time.monotonic() + GRACE_S
-            while (left := deadline - time.monotonic()) > 0:
-                running = [rank for rank in self._ranks if rank.report["state"] == "running"]
-                if not running:
-                    break
-                for rank in wait(running, left):
-                    rank.receive()
-            reports = {rank.rank: rank.final_report() for rank in self._ranks}
+            reports = last_reports(self._ranks)
             if call.stopped:  # in the meantime
                 raise Stopped
         at_fault, message = describe_failure(reports, self.timeout_s)

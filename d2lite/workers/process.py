@@ -12,11 +12,12 @@ from d2lite.workers.failures import Report
 from d2lite.workers.launch import Agent, import_path
 from d2lite.workers.pipe import pack
 
-__all__ = ["RankProcess", "end_all", "start_ranks", "wait"]
+__all__ = ["RankProcess", "end_all", "last_reports", "start_ranks", "wait"]
 
 PING_S = 1.0  # a rank that has sent nothing for so long is asked for its frames
 EXITCODE_S = 2.0  # bounds the wait for the exit code of a rank whose pipe is closed
 WORKING = 0.01  # share of a core: a rank that uses less does not work
+GRACE_S = 0.4  # bounds the wait for the reports of the other ranks after a first failure
 PATIENCE = 10  # a rank that works and does not answer is given up after so many time-outs
 FRAMES = pack(("frames", 0, None))
 
@@ -84,6 +85,10 @@ class RankProcess:
             self.report["frames"] = value
         return kind, value
 
+    def answered(self) -> bool:
+        """Return whether something has come from the rank since its last request."""
+        return self.last_message_s >= self.last_request_s
+
     def given_up(self, timeout_s: float) -> bool:
         """Return whether the rank has not answered for `timeout_s`, in which it did not work either.
 
@@ -91,7 +96,7 @@ class RankProcess:
         after `PATIENCE` time-outs. Sends a request when one is due.
         """
         now = time.monotonic()
-        if self.last_message_s >= self.last_request_s:
+        if self.answered():
             if now - self.last_message_s > PING_S:
                 self.request_frames()
             return False
@@ -117,7 +122,7 @@ class RankProcess:
 
     def final_report(self) -> Report:
         """Return the report after a last request; a running rank that did not answer it is silent."""
-        if self.report["state"] == "running" and self.last_message_s < self.last_request_s:
+        if self.report["state"] == "running" and not self.answered():
             return {"state": "silent", "works": self.works()}
         return self.report
 
@@ -147,6 +152,25 @@ def wait(ranks: Sequence[RankProcess], limit_s: float) -> list[RankProcess]:
         if rank.pipe.unsent:
             rank.flush()
     return [r for r in ranks if events.get(r.pipe.fileno(), 0) & ~select.POLLOUT or r.rank in agent.exitcodes]
+
+
+def last_reports(ranks: Sequence[RankProcess]) -> dict[int, Report]:
+    """Return {rank: report} after a failure: ask what each rank is doing, and wait `GRACE_S` at most.
+
+    An error may be the consequence of one that has not come yet. A rank that has died is the cause: then the answers of
+    the others are enough, and they come within milliseconds.
+    """
+    for rank in ranks:
+        rank.request_frames()
+    deadline = time.monotonic() + GRACE_S
+    while (left := deadline - time.monotonic()) > 0:
+        died = any(rank.report["state"] == "died" for rank in ranks)
+        running = [r for r in ranks if r.report["state"] == "running" and not (died and r.answered())]
+        if not running:
+            break
+        for rank in wait(running, left):
+            rank.receive()
+    return {rank.rank: rank.final_report() for rank in ranks}
 
 
 def start_ranks(world_size: int, backend: str, timeout_s: float) -> list[RankProcess]:

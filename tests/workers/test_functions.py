@@ -94,6 +94,19 @@ def test_a_large_job_is_warned_about(monkeypatch):
         pickled_job(lambda: data, (), 2)
 
 
+class Unwilling:
+    """An object whose pickling raises an error that is no TypeError."""
+
+    def __reduce__(self):
+        raise ValueError("I stay here")
+
+
+def test_what_cannot_be_pickled_is_a_type_error_whatever_its_objects_raise():
+    with pytest.raises(TypeError, match="fn: expected .* that can be pickled, got ValueError: I stay here. Make") as e:
+        pickled_job(plain, (Unwilling(),), 2)
+    assert isinstance(e.value.__cause__, ValueError)
+
+
 class OnlyInARank:
     """Its copy cannot be made in the process that has the pool."""
 

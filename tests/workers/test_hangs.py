@@ -168,6 +168,28 @@ def test_a_stop_between_calls_does_not_end_the_next_one(pool):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_loop_that_takes_longer_than_a_time_out_loses_no_rank(pool):
+    """Rank 1 is asked for its frames, and answers while the loop is busy with an item of rank 0."""
+
+    @by_value
+    def items():
+        if dist.get_rank() == 0:
+            time.sleep(1.8)
+            yield None
+        else:
+            yield os.getpid()
+            time.sleep(2.5)
+
+    for rank, pid in pool.stream(items):
+        if rank == 1:
+            stopped = psutil.Process(pid)
+            stopped.suspend()
+        else:
+            stopped.resume()
+            time.sleep(pool.timeout_s + 1)
+    assert pool.run(rank_and, 3) == [(0, 3), (1, 3)] and stopped.is_running()
+
+
 def test_a_dead_rank_is_found_although_its_child_has_its_pipe(pool):
     @by_value
     def leave_a_child_and_die(find):

@@ -20,7 +20,7 @@ from benchmarks.leaks import of_a_pool
 from d2lite.devices import num_gpus
 from d2lite.events import Stopped, emit
 from d2lite.widgets.panel import Panel
-from d2lite.workers import launch
+from d2lite.workers import launch, process
 from d2lite.workers import pool as module
 from d2lite.workers import rank as in_a_rank
 from d2lite.workers.failures import describe_failure
@@ -164,6 +164,21 @@ def test_a_fault_is_reported_with_the_rank_at_fault_and_the_next_call_works(pool
     assert [r for r, _ in pool.run(add_ranks, 0)] == [0, 1]
 
 
+@by_value
+def kill_rank_1_while_rank_0_is_elsewhere():
+    if dist.get_rank() == 1:
+        time.sleep(0.3)
+        os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(600)
+
+
+def test_a_death_is_not_named_later_because_another_rank_is_elsewhere(pool, monkeypatch):
+    monkeypatch.setattr(process, "GRACE_S", 500)  # rank 0 reports no error of its own, however long one waits
+    with pytest.raises(WorkersError, match=r"(?s)rank 1 died \(SIGKILL\).*rank 0 .*line \d+: time.sleep\(600\)"):
+        pool.run(kill_rank_1_while_rank_0_is_elsewhere)
+
+
+@by_value
 def raise_when_all_have_begun():
     dist.barrier()
     if dist.get_rank() == 1:

@@ -1,0 +1,30 @@
+"""The accuracies that chapter 3 compares, by devices, minibatch, learning rate and seed: one run each, no times."""
+
+import torch
+
+from benchmarks.report import Row
+from d2lite import SimpleCNN, resnet18, train_concise
+
+__all__ = ["RUNS", "label", "rows"]
+
+WIDTH = 8  # of ResNet-18, as the chapter has it on a CPU
+SEEDS = [(k, 256, lr, seed) for k in (1, 2) for seed in (0, 1) for lr in (0.1, 0.2)]
+# (network, devices, minibatch, learning rate, seed)
+RUNS = [("ResNet-18", k, 128, 0.1, seed) for k, seed in ((1, 0), (2, 0), (2, 1), (2, 2))]
+RUNS += [("ResNet-18", *run) for run in SEEDS] + [("SimpleCNN", k, 256, 0.001, 0) for k in (1, 2)]
+
+
+def label(net, num_gpus, batch_size, lr, seed):
+    """Return the name of a run's row."""
+    return f"{net}, {num_gpus} replica{'s' * (num_gpus > 1)}, minibatch {batch_size}, lr {lr:g}, seed {seed}: accuracy"
+
+
+def rows(num_epochs=3, num_examples=4096):
+    """Return one row per run, its accuracy after the last epoch."""
+    return [Row(label(*run), "", [_accuracy(*run, num_epochs, num_examples)]) for run in RUNS]
+
+
+def _accuracy(net, num_gpus, batch_size, lr, seed, num_epochs, num_examples):
+    module = resnet18(10, width=WIDTH) if net == "ResNet-18" else SimpleCNN()
+    optim = torch.optim.SGD if net == "ResNet-18" else torch.optim.Adam
+    return train_concise(module, num_gpus, batch_size, lr, num_epochs, num_examples, seed, None, optim).accuracy
