@@ -3,15 +3,20 @@ PYTHON ?= python3
 BIN := .venv/bin
 ARGS ?=
 GPUS ?= 2
+# the index is opened; settings of the project's own: no question about news, Markdown files as pages
+LAB := --LabApp.default_url=/lab/tree/index.ipynb --LabApp.app_settings_dir=tools/jupyterlab --ip=127.0.0.1
 ROOT_FLAG := $(if $(filter 0,$(shell id -u)),--allow-root)
 # glibc: all threads share the one heap that can keep what is freed (d2lite/_memory.py)
 export MALLOC_ARENA_MAX ?= 1
-NBVAL := $(BIN)/python -m pytest book --nbval-lax -W default
-# two files, or two notebooks, at a time; one process would wait most of its time for others
-JOBS ?= 2
+NBVAL := $(BIN)/python -m pytest --nbval-lax -W default
+CHAPTERS := $(sort $(wildcard book/*.ipynb))
+# GPUS GPUs for notebooks: real ones where there are some, else pretend GPUs (tests/pretend)
+ON_GPUS = D2LITE_PRETEND_GPUS=$(GPUS) PYTHONPATH=$(CURDIR)/tests/pretend
+# so many files, or notebooks, at a time: they wait for processes half of their time; those that wait longest come first
+JOBS ?= 3
 PARALLEL := -n $(JOBS) --dist loadfile
 
-.PHONY: setup data lab test pretend test-full bench horovod frameworks cluster rings lint clean
+.PHONY: setup data lab test pretend test-full bench horovod frameworks cluster rings wheels badges navigation lint clean
 
 setup: ## .venv, made or brought up to date; TORCH=cpu or TORCH=cuda decides by hand
 	@$(PYTHON) tools/setup_env.py
@@ -20,19 +25,26 @@ data: setup ## Fashion-MNIST, or the drawn stand-in where there is no network
 	@$(BIN)/python -m d2lite data
 
 lab: data ## JupyterLab on the book; make lab ARGS=--no-browser passes arguments on
-	$(BIN)/jupyter lab book --ip=127.0.0.1 $(ROOT_FLAG) $(ARGS)
+	$(BIN)/jupyter lab book $(LAB) $(ROOT_FLAG) $(ARGS)
 
-test: data ## everything, with few examples and epochs
-	D2LITE_QUICK=1 $(BIN)/python -m pytest tests $(PARALLEL) $(ARGS)
-	D2LITE_QUICK=1 $(NBVAL) $(PARALLEL) --nbval-cell-timeout=120
+test: export D2LITE_QUICK = 1
+test: export D2LITE_LEDGER = off
+test: data ## everything, with few examples and epochs; chapters on the CPU and on two GPUs
+	$(BIN)/python -m pytest tests/browser tests/workers tests $(PARALLEL) $(ARGS)
+	$(NBVAL) $(CHAPTERS) book/appendix $(PARALLEL) --nbval-cell-timeout=120
+	$(ON_GPUS) $(NBVAL) $(CHAPTERS) book/solutions $(PARALLEL) --nbval-cell-timeout=120
 
-pretend: data ## every chapter on GPUS=2 GPUs: real ones where there are some, else pretend GPUs (tests/pretend)
-	D2LITE_QUICK=1 D2LITE_PRETEND_GPUS=$(GPUS) PYTHONPATH=$(CURDIR)/tests/pretend \
-		$(NBVAL) $(PARALLEL) --nbval-cell-timeout=240
+pretend: export D2LITE_QUICK = 1
+pretend: export D2LITE_LEDGER = off
+pretend: data ## every notebook on GPUS=2 GPUs, with few examples and epochs
+	$(ON_GPUS) $(NBVAL) book $(PARALLEL) --nbval-cell-timeout=240
 
-test-full: data ## the same as a learner runs it
+test-full: export D2LITE_LEDGER = off
+test-full: data ## everything as a learner runs it, and every notebook on 1 and on 4 GPUs
 	$(BIN)/python -m pytest tests $(ARGS)
-	$(NBVAL) --nbval-cell-timeout=600
+	$(NBVAL) book --nbval-cell-timeout=600
+	$(MAKE) pretend GPUS=1
+	$(MAKE) pretend GPUS=4
 
 bench: data ## the comparison table
 	$(BIN)/python -m benchmarks $(ARGS)
@@ -50,6 +62,15 @@ cluster: setup ## two and four hosts as network namespaces (root; else loopback)
 
 rings: setup ## all-reduce algorithms on such hosts (root): figures of chapter 4
 	$(BIN)/python -m tools.cluster.rings --json benchmarks/results/rings.json $(ARGS)
+
+wheels: setup ## sdist and wheel, installed into a fresh environment, with chapters run in a copy of the book
+	$(BIN)/python tools/check_install.py $(ARGS)
+
+badges: setup ## REPO=owner/name REF=v1: badges, and the line that installs from there, in the chapters
+	$(BIN)/python tools/badges.py --repo $(REPO) --ref $(REF)
+
+navigation: setup ## the links at the beginning and the end of each notebook
+	$(BIN)/python tools/navigation.py
 
 lint: setup
 	$(BIN)/ruff format --check .

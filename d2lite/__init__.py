@@ -5,10 +5,12 @@ from typing import Any
 
 from d2lite import _memory
 from d2lite._format import format_bytes
+from d2lite.book import book_root
 from d2lite.collectives import all_gather, all_reduce, all_reduce_on_ranks, broadcast, reduce, reduce_scatter
 from d2lite.data import load_data_fashion_mnist, quick
 from d2lite.devices import MAX_REPLICAS, describe, num_cores, num_gpus, synchronize, try_all_gpus, try_gpu, try_gpus
 from d2lite.events import Diverged, Stopped, emit, listening
+from d2lite.ledger import read_ledger
 from d2lite.meters import Accumulator, Timer
 from d2lite.models import LeNet, SimpleCNN, lenet, lenet_params, resnet18
 from d2lite.parallel import check_devices, one_intra_op_thread, parallel_apply
@@ -22,13 +24,14 @@ from d2lite.training import (
     init_all,
     replicate,
     scatter,
-    sgd,
+    sgd_step,
     split_batch,
     train,
     train_batch,
     train_concise,
     wrap,
 )
+from d2lite.training.d2l_names import Benchmark, Residual, accuracy, evaluate_accuracy_gpu, pyplot, set_figsize, sgd
 from d2lite.workers import Workers, WorkersError
 
 __version__ = "0.1.0"
@@ -36,13 +39,14 @@ __version__ = "0.1.0"
 _memory.keep()  # before anything is timed
 
 # what shows things needs plotly and ipywidgets: loaded at first use
-_SHOWN = {"Animator", "CollectiveStepper", "FaultLab", "Panel", "PartitionExplorer", "ScalingExplorer"}
-_ROOMS = {"costs", "figures", "profiling", "widgets"}  # the other rooms are loaded above
+_SHOWN = {"Animator", "CollectiveStepper", "FaultLab", "Panel", "PartitionExplorer", "Predict", "ScalingExplorer"}
+_ROOMS = {"costs", "exercises", "figures", "profiling", "widgets"}  # the other rooms are loaded above
 
 __all__ = [
     "MAX_REPLICAS",
     "Accumulator",
     "Animator",
+    "Benchmark",
     "CollectiveStepper",
     "DataParallel",
     "Diverged",
@@ -51,6 +55,8 @@ __all__ = [
     "LeNet",
     "Panel",
     "PartitionExplorer",
+    "Predict",
+    "Residual",
     "Run",
     "ScalingExplorer",
     "Send",
@@ -60,14 +66,18 @@ __all__ = [
     "Trace",
     "Workers",
     "WorkersError",
+    "accuracy",
     "all_gather",
     "all_reduce",
     "all_reduce_on_ranks",
+    "book_root",
     "broadcast",
+    "check",
     "check_devices",
     "describe",
     "emit",
     "evaluate_accuracy",
+    "evaluate_accuracy_gpu",
     "evaluate_accuracy_gpus",
     "figures",
     "format_bytes",
@@ -82,12 +92,15 @@ __all__ = [
     "one_intra_op_thread",
     "parallel_apply",
     "quick",
+    "read_ledger",
     "reduce",
     "reduce_scatter",
     "replicate",
     "resnet18",
     "scatter",
+    "set_figsize",
     "sgd",
+    "sgd_step",
     "split_batch",
     "synchronize",
     "train",
@@ -103,10 +116,14 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name in _ROOMS:
         return importlib.import_module(f"d2lite.{name}")
+    if name == "check":
+        return importlib.import_module("d2lite.exercises").check
     if name in _SHOWN:
         return getattr(importlib.import_module("d2lite.widgets"), name)
+    if name == "plt":
+        return pyplot()
     raise AttributeError(f"module 'd2lite' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_SHOWN, *_ROOMS})
+    return sorted({*globals(), *_SHOWN, *_ROOMS, "check"})

@@ -2,7 +2,9 @@
 
 It lists the devices, the versions, the place of the data, and which features of the chapters work here. It downloads
 nothing and imports no plotting or widget package: it reads the versions of what is installed. `python -m d2lite data`
-downloads the data set, or draws its substitute, before the first lesson.
+downloads the data set, or draws its substitute, before the first lesson. `python -m d2lite progress [FOLDER]` lists the
+exercises that were solved with the notebooks of a folder, by default the current one. `python -m d2lite book FOLDER`
+copies the chapters, with the scripts and results that they read, into a new folder.
 """
 
 import importlib.metadata
@@ -16,6 +18,8 @@ import torch
 import torch.distributed as dist
 
 import d2lite
+from d2lite._install import how_to_install, in_checkout
+from d2lite.book import copy_book
 from d2lite.data import find_files, load_data_fashion_mnist, location
 from d2lite.devices import MAX_REPLICAS, describe, num_cores, num_gpus, try_gpus
 
@@ -23,7 +27,6 @@ __all__ = ["features", "main", "report"]
 
 PACKAGES = ("torch", "torchvision", "numpy", "jupyterlab", "ipykernel", "ipywidgets", "plotly", "anywidget")
 MIRROR = ("fashion-mnist.s3-website.eu-central-1.amazonaws.com", 80)  # where Fashion-MNIST is fetched
-SET_UP = "run make lab, or pip install -r requirements.txt"
 
 
 def version_of(package: str) -> str | None:
@@ -57,12 +60,18 @@ def features(is_reachable: Callable[[], bool] = reachable) -> list[tuple[str, bo
     """Return a list of (feature, whether it works here, what to do if not), in the order of the chapters."""
     installed = {package: version_of(package) is not None for package in PACKAGES}
     shows = installed["plotly"] and installed["ipywidgets"] and installed["anywidget"]
-    gpus, ranks = num_gpus(), dist.is_available()
+    gpus, ranks, set_up = num_gpus(), dist.is_available(), how_to_install()
+    cuda = "TORCH=cuda make lab" if in_checkout() else "see pytorch.org/get-started"
     torch_hint = "this build of torch does not have it: install a build from pytorch.org"
     return [
-        ("JupyterLab", installed["jupyterlab"] and installed["ipykernel"], SET_UP),
-        ("live figures", shows, f"plotly, ipywidgets and anywidget are missing: {SET_UP}"),
-        ("panel", shows, f"plotly, ipywidgets and anywidget are missing: {SET_UP}"),
+        ("JupyterLab", installed["jupyterlab"] and installed["ipykernel"], set_up),
+        ("live figures", shows, f"plotly, ipywidgets and anywidget are missing: {set_up}"),
+        ("panel", shows, f"plotly, ipywidgets and anywidget are missing: {set_up}"),
+        (
+            "torchvision, for ImageNet networks and image folders",
+            installed["torchvision"],
+            f"chapter 3 reads a folder of images with it, chapter 8 counts ResNet-50 and VGG-16: {set_up}",
+        ),
         (
             "Fashion-MNIST, here or by download",
             bool(find_files()) or is_reachable(),
@@ -79,7 +88,7 @@ def features(is_reachable: Callable[[], bool] = reachable) -> list[tuple[str, bo
         (
             "DDP ranks, backend nccl",
             ranks and dist.is_nccl_available() and gpus >= 1,
-            "requires NVIDIA GPUs and a CUDA build of torch (TORCH=cuda make lab); gloo does the same on CPUs",
+            f"requires NVIDIA GPUs and a CUDA build of torch ({cuda}); gloo does the same on CPUs",
         ),
     ]
 
@@ -100,7 +109,10 @@ def report(is_reachable: Callable[[], bool] = reachable) -> str:
         "",
         "What works here",
     ]
+    advice, said = how_to_install(), False
     for name, works, otherwise in features(is_reachable):
+        if not works and advice in otherwise:  # a wheel's advice lists packages: once is enough
+            otherwise, said = otherwise.replace(advice, "see the first line") if said else otherwise, True
         lines.append(f"  {'yes' if works else 'no ':3}  {name}" + ("" if works else f" - {otherwise}"))
     return "\n".join(lines)
 
@@ -113,12 +125,29 @@ def fetch() -> None:
 
 
 def main(arguments: Sequence[str] = ()) -> None:
-    """Print the report; with the argument `data`, download the data set instead."""
+    """Print the report; with an argument do what it names (see the module)."""
     if list(arguments) == ["data"]:
         fetch()
+    elif arguments and arguments[0] == "book" and len(arguments) == 2:
+        try:
+            place = copy_book(arguments[1])
+        except (OSError, ValueError) as error:
+            sys.exit(f"python -m d2lite book: {error}")
+        print(f"The notebooks are in {place}. Open them: jupyter lab {place}")
+    elif arguments and arguments[0] == "progress" and len(arguments) <= 2:
+        from d2lite.exercises.progress import progress  # all chapters: only when they are needed
+
+        try:
+            print(progress(*arguments[1:]))
+        except (OSError, ValueError) as error:
+            sys.exit(f"python -m d2lite progress: {error}")
     elif arguments:
         got = " ".join(arguments)
-        sys.exit(f"python -m d2lite: expected no argument, or data, got {got}. `data` downloads the data set.")
+        sys.exit(
+            f"python -m d2lite: expected no argument, or data, or progress with a folder, or book with a folder, got "
+            f"{got}. `data` downloads the data set, `progress` lists the exercises that were solved, `book` copies the "
+            "notebooks."
+        )
     else:
         print(report())
 

@@ -2,7 +2,7 @@
 
 glibc returns the memory of large tensors to the system when they are freed, and the system clears the same pages when
 the next step allocates them again. For some minibatch sizes that takes a third of the step, for others no time
-(chapter 8 counts the pages).
+(the appendix to chapter 8 counts the pages).
 """
 
 import ctypes

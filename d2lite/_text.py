@@ -1,4 +1,4 @@
-"""Texts that come from outside, as messages of errors do: made without harm, and bounded."""
+"""The texts of objects of any class, such as the messages of errors: printable, and bounded in length."""
 
 __all__ = ["printable", "text_of"]
 
@@ -11,7 +11,7 @@ def printable(text: str) -> str:
 
 
 def text_of(thing: object) -> str:
-    """Return `str(thing)` as a printable str of at most a million characters, whatever its class makes of it."""
+    """Return `str(thing)` as a printable str of its first million characters, also if its `__str__` raises."""
     try:
         return printable(str(thing)[:MOST_CHARS])
     except BaseException as error:

@@ -17,6 +17,7 @@ def drawn_data(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         patch.setenv("D2LITE_OFFLINE", "1")
+        patch.setenv("D2LITE_LEDGER", "off")
         yield
 
 

@@ -9,10 +9,10 @@ import pytest
 import d2lite
 
 READ = [
-    "Accumulator", "Animator", "DataParallel", "Timer", "Trace", "Workers", "all_reduce", "describe",
+    "Accumulator", "Animator", "DataParallel", "Timer", "Trace", "Workers", "all_reduce", "check", "describe",
     "evaluate_accuracy", "evaluate_accuracy_gpus", "forward_backward", "init_all", "lenet", "lenet_params",
-    "load_data_fashion_mnist", "parallel_apply", "replicate", "scatter", "sgd", "split_batch", "train", "train_batch",
-    "train_concise", "training.ddp_step", "try_gpus", "wrap",
+    "load_data_fashion_mnist", "parallel_apply", "replicate", "scatter", "sgd_step", "split_batch", "train",
+    "train_batch", "train_concise", "training.ddp_step", "try_gpus", "wrap",
 ]  # fmt: skip
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from d2lite import __main__ as page
 from d2lite.data import location
+from d2lite.ledger import FILE
 
 
 def verdicts(**arguments):
@@ -68,8 +69,26 @@ def test_the_argument_data_fetches_the_data_and_another_is_refused(monkeypatch, 
     monkeypatch.setattr(page, "fetch", lambda: print("fetched"))
     page.main(["data"])
     assert capsys.readouterr().out == "fetched\n"
-    with pytest.raises(SystemExit, match="expected no argument, or data, got dta"):
-        page.main(["dta"])
+    for arguments in (["dta"], ["progress", "one", "two"]):
+        with pytest.raises(
+            SystemExit, match=f"expected no argument, or data, or progress .*, got {' '.join(arguments)}"
+        ):
+            page.main(arguments)
+
+
+def test_progress_is_printed_and_a_damaged_ledger_is_named(tmp_path, monkeypatch, capsys):
+    monkeypatch.delenv("D2LITE_LEDGER", raising=False)
+    monkeypatch.chdir(tmp_path)
+    page.main(["progress"])
+    assert capsys.readouterr().out.startswith("No ledger: there is no ")
+    (tmp_path / FILE).write_text('{"exercises": {"1.2": {"solved": true}}}')
+    for arguments in (["progress"], ["progress", str(tmp_path)]):
+        page.main(arguments)
+        assert "chapter 1: 1 of 3 solved, 0 predictions made" in capsys.readouterr().out
+    (tmp_path / FILE).write_text("{")
+    for argument, said in ((".", f"{FILE}: expected JSON"), ("none", "got none, which does not exist")):
+        with pytest.raises(SystemExit, match=f"python -m d2lite progress: .*{said}"):
+            page.main(["progress", argument])
 
 
 def test_it_runs_as_a_module_and_loads_nothing_that_shows_things():

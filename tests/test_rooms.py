@@ -19,6 +19,7 @@ BELOW["training"] = (*BELOW["collectives"], "collectives", "data", "workers")
 BELOW["profiling"] = (*BELOW["training"], "training")
 BELOW["figures"] = (*BELOW["profiling"], "profiling")
 BELOW["widgets"] = (*BELOW["figures"], "figures")
+BELOW["exercises"] = BELOW["figures"]  # beside figures and widgets
 ROOMS = [room for room in BELOW if room != "top"]
 MODULES = {".".join(p.relative_to(PACKAGE).with_suffix("").parts): p for p in sorted(PACKAGE.rglob("*.py"))}
 EACH = pytest.mark.parametrize("name", MODULES)
@@ -80,7 +81,7 @@ def cells(path):
 
 
 USERS = [p for folder in ("benchmarks", "book", "tools") for p in sorted((ROOT / folder).rglob("*.py"))]
-USERS += sorted((ROOT / "book").rglob("[0-9]*.ipynb"))
+USERS += [*sorted((ROOT / "book").rglob("[0-9]*.ipynb")), ROOT / "book/index.ipynb"]
 
 
 @pytest.mark.parametrize("path", USERS, ids=lambda p: str(p.relative_to(ROOT)))

@@ -20,6 +20,7 @@ import torch.distributed as dist
 from torch import nn
 
 import d2lite
+from d2lite.ledger import read_ledger, record
 from d2lite.training.ddp import load_checkpoint
 from d2lite.training.run import Run, save
 from d2lite.workers.pool import Workers
@@ -128,7 +129,9 @@ def test_a_saved_run_has_what_the_page_says_and_no_more(tmp_path, monkeypatch):
 
 
 def test_jupyter_keeps_its_token():
-    (command,) = [line for line in (ROOT / "Makefile").read_text().splitlines() if "jupyter lab" in line]
+    make = ["make", "-n", "lab"]
+    shown = subprocess.run(make, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    (command,) = [line for line in shown if "jupyter lab" in line]
     assert "--ip=127.0.0.1" in command
     for path in (ROOT / "Makefile", ROOT / "README.md", *ROOT.glob("book/*.ipynb"), *(ROOT / "tools").rglob("*.py")):
         text = path.read_text()
@@ -142,3 +145,18 @@ def test_jupyter_keeps_its_token():
 def test_the_page_is_linked():
     assert "docs/security.md" in (ROOT / "CONTRIBUTING.md").read_text()
     assert PAGE.startswith("# Security")
+
+
+def test_a_ledger_is_json_of_bounded_size_and_off_writes_none(tmp_path, monkeypatch):
+    path = tmp_path / "d2lite-ledger.json"
+    path.write_text(" " * 5_000_001)
+    with pytest.raises(ValueError, match="5,000,001 bytes"):
+        read_ledger(path)
+    path.unlink()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("D2LITE_LEDGER", "off")
+    record("exercises", "1.2", solved=True)
+    assert not list(tmp_path.iterdir())
+    monkeypatch.setenv("D2LITE_LEDGER", "")
+    record("exercises", "1.2", solved=True)
+    assert json.loads(path.read_text())["exercises"]["1.2"]["solved"] is True

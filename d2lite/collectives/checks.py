@@ -29,13 +29,16 @@ def check_trace(trace: Any) -> None:
 
 
 def check_tensors(tensors: Sequence[torch.Tensor], op: str | None = None) -> None:
-    """Raise TypeError or ValueError unless `tensors` can be communicated, and reduced if `op` is given."""
+    """Raise TypeError or ValueError unless collectives can send `tensors`, and reduce them with `op` if it is given."""
     check_each(tensors, op)
     check_memory(tensors, [f"tensors[{i}]" for i in range(len(tensors))])
 
 
 def check_each(tensors: Sequence[torch.Tensor], op: str | None = None, name: str = "tensors[{}]") -> None:
-    """Make all checks of `check_tensors` but that of shared memory; `name` is that of tensor {} in messages."""
+    """Raise TypeError or ValueError as `check_tensors` does, except for shared memory.
+
+    Messages call tensor i `name.format(i)`.
+    """
     if op is not None:
         check_op(op)
     whole = name.partition("[")[0]
@@ -77,7 +80,7 @@ def check_each(tensors: Sequence[torch.Tensor], op: str | None = None, name: str
 
 @cache
 def _can_reduce(op: str, dtype: torch.dtype, device: str) -> bool:
-    """Try it on two tensors of one number each: PyTorch does not list what its kernels are missing."""
+    """Return whether PyTorch has the kernels of `op`: try two tensors of one number, since it has no list of them."""
     try:
         own, received = (torch.zeros(1, dtype=dtype, device=device) for _ in range(2))
         WRITE[op](own, received)
@@ -120,7 +123,7 @@ def check_memory(tensors: Sequence[torch.Tensor], names: Sequence[str]) -> None:
 
 
 def _overlaps_itself(tensor: torch.Tensor, n: int) -> bool:
-    """Whether two numbers of a tensor, which spans `n` places, are in one place."""
+    """Return whether two numbers of a tensor, which spans `n` places in memory, are in one place."""
     reach = 0  # how far the dimensions with smaller strides go
     for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
         if size > 1 and stride <= reach:  # rare: slices, transposed and channels-last tensors never come here
@@ -134,7 +137,10 @@ def _overlaps_itself(tensor: torch.Tensor, n: int) -> bool:
 
 
 def _check_group(tensors: Sequence[torch.Tensor], names: Sequence[str], group: Sequence[int]) -> None:
-    """Raise ValueError if two tensors of a group, sorted by address, share memory: mark what each of them uses."""
+    """Raise ValueError if two tensors of a group share memory: mark the places that each of them uses.
+
+    `group` has the indices of tensors whose spans overlap, sorted by address.
+    """
     if len(group) < 2:
         return
     begin = tensors[group[0]].data_ptr()

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from d2lite._checks import all_of, instance_of, one_of, positive_int, whole_number
+from d2lite._install import missing
 from d2lite.costs.forward_pass import forward_calls
 from d2lite.models import lenet_layers, mlp_layers, resnet18
 
@@ -80,8 +81,10 @@ def workload(net: nn.Module, X: torch.Tensor, name: str = "", num_examples: int 
 
 def _torchvision(name: str, **options: Any) -> Callable[[], nn.Module]:
     def make() -> nn.Module:
-        from torchvision import models  # takes a second to load: only when it is needed
-
+        try:
+            from torchvision import models  # takes a second to load: only when it is needed
+        except ModuleNotFoundError as error:
+            raise missing(f"the network {name}", "torchvision") from error
         return getattr(models, name)(**options)
 
     return make

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from d2lite._text import text_of
 from d2lite.data.cache import cache_folder, new_part, remove, sweep
 from d2lite.data.fetch import STALL_S, fetch
 
@@ -150,7 +151,8 @@ def download(folder: Path) -> None:
             if getattr(error, "errno", None) == errno.ENOSPC:  # no other mirror helps
                 text = f"no space left, free 40 MB or set D2LITE_DATA: {folder.parent}"
                 raise OSError(errno.ENOSPC, text) from error
-            reasons.append(f"{mirror}: {_plain(error)}")
+            reason = " ".join(text_of(error).split())[:200]  # one line, whatever the mirror has sent
+            reasons.append(f"{mirror}: {reason or type(error).__name__}")
         finally:
             remove(part)
     raise OSError("Fashion-MNIST could not be downloaded: " + "; ".join(reasons))
@@ -201,9 +203,3 @@ def _move(part: Path, folder: Path) -> None:
         folder.mkdir(exist_ok=True)
         for name in FILES:
             os.replace(part / name, folder / name)
-
-
-def _plain(error: Exception) -> str:
-    """Return the text of an error without control characters, which a mirror may have sent, in at most 200 letters."""
-    text = str(error) or type(error).__name__
-    return "".join(c if c.isprintable() else "?" for c in text)[:200]

@@ -71,9 +71,9 @@ def fetch(url: str, path: Path, n_bytes: int, md5: str, answer_s: float) -> None
 
 @contextmanager
 def _shut_after(most_s: Callable[[], float]) -> Iterator[list[socket.socket]]:
-    """Yield a list for sockets. All are shut most_s() seconds after the first; what fails then is a TimeoutError.
+    """Yield a list for sockets. All of them are shut down most_s() seconds after the first was added.
 
-    A socket's own time-out is not enough: it begins again with each byte.
+    What fails then is a TimeoutError. A socket's own time-out is not enough: it begins again with each byte.
     """
     sockets: list[socket.socket] = []
     done, late = threading.Event(), threading.Event()
@@ -129,20 +129,11 @@ def _opener(sockets: list[socket.socket]) -> urllib.request.OpenerDirector:
         def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
             return self.do_open(watched(http.client.HTTPSConnection), req)
 
-    class Redirect(urllib.request.HTTPRedirectHandler):
-        def http_error_302(
-            self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: http.client.HTTPMessage
-        ) -> Any:
-            fp.close()  # urllib would read the body of a redirect, however long
-            return super().http_error_302(req, fp, code, msg, headers)
-
-        http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
-
     opener = urllib.request.OpenerDirector()
     for handler in (
         urllib.request.ProxyHandler(),
         Open(),
-        Redirect(),
+        _Redirect(),
         urllib.request.HTTPErrorProcessor(),
         urllib.request.HTTPDefaultErrorHandler(),
         urllib.request.UnknownHandler(),
@@ -151,9 +142,21 @@ def _opener(sockets: list[socket.socket]) -> urllib.request.OpenerDirector:
     return opener
 
 
+class _Redirect(urllib.request.HTTPRedirectHandler):
+    """Follow redirects without reading their bodies."""
+
+    def http_error_302(
+        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: http.client.HTTPMessage
+    ) -> Any:
+        fp.close()  # urllib would read the body of a redirect, however long
+        return super().http_error_302(req, fp, code, msg, headers)
+
+    http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
+
+
 @contextmanager
 def _bar(name: str, n_bytes: int) -> Iterator[Callable[[int], object]]:
-    """Yield a function that is given the number of each block's bytes, and shows them on stderr."""
+    """Yield a function that takes the number of bytes of each block; a bar on stderr shows their sum, with tqdm."""
     try:
         from tqdm import tqdm
     except ImportError:

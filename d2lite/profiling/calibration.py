@@ -18,7 +18,7 @@ from d2lite.costs.workloads import Workload
 from d2lite.meters import Timer
 from d2lite.profiling.fitting import fit_device, fit_link, time_all_reduces
 from d2lite.training.ddp import my_device
-from d2lite.training.from_scratch import sgd
+from d2lite.training.from_scratch import sgd_step
 from d2lite.workers.pool import Workers
 
 __all__ = ["Calibration", "calibrate", "measured_seconds", "predicted_step", "time_steps"]
@@ -61,7 +61,7 @@ def time_steps(
     for _ in range(num_steps + 3):
         timer.start()
         F.cross_entropy(net(X), y).backward()
-        sgd(params, 0.01, 1)  # DDP has averaged
+        sgd_step(params, 0.01, 1)  # DDP has averaged
         net.zero_grad()
         timer.stop()
     return timer.times[3:]

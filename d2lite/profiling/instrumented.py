@@ -15,7 +15,7 @@ from d2lite.parallel import parallel_apply
 from d2lite.profiling.recorder import Moment, Recorder
 from d2lite.trace import Event
 from d2lite.training.ddp import my_device, my_shard
-from d2lite.training.from_scratch import sgd
+from d2lite.training.from_scratch import sgd_step
 from d2lite.training.sharding import split_batch
 
 __all__ = ["record_buckets", "record_ddp", "record_train_batch"]
@@ -74,7 +74,7 @@ def record_ddp(
         if sent:  # between the last bucket and its end the backward pass only waited
             recorder.skip(sent[-1])
         recorder.lap("backward", "copy back")
-        sgd(params, lr, 1)  # DDP has averaged the gradients
+        sgd_step(params, lr, 1)  # DDP has averaged the gradients
         net.zero_grad()
         recorder.lap("update")
         recorder.end()
@@ -123,7 +123,7 @@ def record_train_batch(
 
     def update(i: int, params: Sequence[torch.Tensor]) -> None:
         start = recorder.mark(i)
-        sgd(params, lr, len(X))
+        sgd_step(params, lr, len(X))
         recorder.add("update", "update", start, recorder.mark(i), lane=i)
         if len(devices) > 1:
             recorder.add("wait", "wait for the slowest", ready[i], together[i], lane=i)

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 import benchmarks.__main__ as bench
-from benchmarks import gpu, imports, iterator, lenet, peers
+from benchmarks import accuracies, gpu, imports, iterator, lenet, peers
 from benchmarks.report import Row, machine, rounds, save, table
-from d2lite import load_data_fashion_mnist
+from d2lite import load_data_fashion_mnist, resnet18, train_concise
 from d2lite.models import lenet as from_scratch
 
 
@@ -158,3 +158,11 @@ def test_wrong_arguments(wrong, capsys):
     with pytest.raises(SystemExit):
         bench.main(wrong)
     assert "expected" in capsys.readouterr().err or wrong[0] == "--only"
+
+
+def test_accuracies_are_those_of_the_chapter_s_own_call(monkeypatch):
+    monkeypatch.setattr(accuracies, "RUNS", [("ResNet-18", 1, 128, 0.1, 0), ("SimpleCNN", 2, 256, 0.001, 0)])
+    one, two = accuracies.rows(num_epochs=1, num_examples=256)
+    assert one.name == "ResNet-18, 1 replica, minibatch 128, lr 0.1, seed 0: accuracy" and not one.unit
+    again = train_concise(resnet18(10, width=8), 1, 128, 0.1, 1, 256)
+    assert one.ours == [again.accuracy] and 0 < two.ours[0] < 1

@@ -25,6 +25,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 __all__ = ["install"]
 
+T = torch.Tensor
 CPU = torch.device("cpu")
 MIXED = "Expected all tensors to be on the same device, but found at least two devices, {} and {}!"
 NAME = "pretend GPU"
@@ -61,10 +62,12 @@ def as_device(device):
 
 
 def current_device():
+    """Return the index of this thread's current pretend GPU."""
     return getattr(_current, "index", 0)
 
 
 def tensors_in(value, depth=0):
+    """Yield the tensors in lists, tuples and dicts, which may be nested four deep."""
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, (list, tuple)) and depth < 4:
@@ -75,17 +78,16 @@ def tensors_in(value, depth=0):
             yield from tensors_in(item, depth + 1)
 
 
-T = torch.Tensor
-
-
 class PretendGpus(TorchFunctionMode):
     """Follow the device of each tensor through every function of PyTorch."""
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = dict(kwargs or {})
         name = getattr(func, "__name__", "")
+        if any(kind.__name__ == "Placed" for kind in types):  # of d2lite.exercises: it has devices of its own
+            return func(*args, **kwargs)
         if name in ("__get__", "__set__"):
-            return _attribute(func, name, args)
+            return _attribute(func, args)
         if name in _SPECIAL and func == getattr(T, name, None):
             return _SPECIAL[name](func, *args, **kwargs)
         wanted = as_device(kwargs.get("device"))
@@ -94,7 +96,7 @@ class PretendGpus(TorchFunctionMode):
         tensors = list(tensors_in([args, kwargs]))
         devices = list(dict.fromkeys(tag_of(t) for t in tensors if t.dim() or tag_of(t).type != "cpu"))
         real = [device for device in devices if device.type != "meta"]
-        if len(real) > 1 and not _may_mix(func, name, args, real):
+        if len(real) > 1 and not _may_mix(name, args):
             raise RuntimeError(MIXED.format(real[0], real[1]) + f" (when checking arguments of {name})")
         result = func(*args, **kwargs)
         device = wanted or next((d for d in real if d.type == "cuda"), CPU)
@@ -106,7 +108,8 @@ class PretendGpus(TorchFunctionMode):
         return result
 
 
-def _may_mix(func, name, args, devices):
+def _may_mix(name, args):
+    """Return whether a function of this name takes these arguments from several devices."""
     if name == "__getitem__":  # an index on the CPU is allowed
         return all(tag_of(t) in (CPU, tag_of(args[0])) for t in tensors_in(list(args[1:])))
     if name == "__setitem__":
@@ -116,7 +119,8 @@ def _may_mix(func, name, args, devices):
     return name in ("copy_", "type_as", "_has_compatible_shallow_copy_type", "is_same_size", "set_")
 
 
-def _attribute(func, name, args):
+def _attribute(func, args):
+    """Return an attribute of a tensor, or set it, as on the device that the tensor pretends to be on."""
     tensor = args[0]
     if func == T.device.__get__:
         return tag_of(tensor)
@@ -176,22 +180,13 @@ def _deepcopy(func, tensor, memo):
 
 
 def _register_hook(func, tensor, hook):
+    """Register a hook that gets a gradient or a parameter of the tensor's device."""
     device = tag_of(tensor)
 
     @functools.wraps(hook, assigned=())
-    def tagged(grad):
+    def tagged(grad_or_param):
         with _entered():
-            return hook(set_tag(grad, device))
-
-    return func(tensor, tagged)
-
-
-def _post_hook(func, tensor, hook):
-    device = tag_of(tensor)
-
-    def tagged(param):
-        with _entered():
-            return hook(set_tag(param, device))
+            return hook(set_tag(grad_or_param, device))
 
     return func(tensor, tagged)
 
@@ -214,14 +209,13 @@ _SPECIAL = {
     "get_device": lambda func, tensor: tag_of(tensor).index if tag_of(tensor).type == "cuda" else -1,
     "__deepcopy__": _deepcopy,
     "register_hook": _register_hook,
-    "register_post_accumulate_grad_hook": _post_hook,
+    "register_post_accumulate_grad_hook": _register_hook,
     "__repr__": _repr,
     "record_stream": lambda func, tensor, stream: None,
 }
 
 
 _mode = PretendGpus()
-_inside = threading.local()
 
 
 @contextlib.contextmanager
@@ -249,7 +243,8 @@ class Event:
     def synchronize(self):
         pass
 
-    wait = record
+    def wait(self, stream=None):
+        pass
 
 
 class Stream(contextlib.nullcontext):
@@ -501,6 +496,11 @@ def _patch_distributed():
         setattr(dist, name, checked(getattr(dist, name)))
     for name in ("isend", "irecv"):  # P2POp compares its function with these
         setattr(dist.distributed_c10d, name, getattr(dist, name))
+    _patch_ddp(check)
+
+
+def _patch_ddp(check):
+    """DDP that refuses what `check` refuses, and whose hooks see gradients on the device of its parameters."""
     ddp = nn.parallel.DistributedDataParallel
     make, hook = ddp.__init__, ddp.register_comm_hook
 
@@ -518,23 +518,26 @@ def _patch_distributed():
 
         hook(self, state, functools.wraps(fn)(tagged))
 
-    class Bucket:
-        def __init__(self, bucket, device):
-            self.bucket, self.device = bucket, device
-
-        def buffer(self):
-            return set_tag(self.bucket.buffer(), self.device)
-
-        def gradients(self):
-            return [set_tag(grad, self.device) for grad in self.bucket.gradients()]
-
-        def parameters(self):
-            return [set_tag(param, self.device) for param in self.bucket.parameters()]
-
-        def __getattr__(self, name):
-            return getattr(self.bucket, name)
-
     ddp.__init__, ddp.register_comm_hook = make_checked, register_comm_hook
+
+
+class Bucket:
+    """DDP's bucket of gradients, whose tensors pretend to be on `device`."""
+
+    def __init__(self, bucket, device):
+        self.bucket, self.device = bucket, device
+
+    def buffer(self):
+        return set_tag(self.bucket.buffer(), self.device)
+
+    def gradients(self):
+        return [set_tag(grad, self.device) for grad in self.bucket.gradients()]
+
+    def parameters(self):
+        return [set_tag(param, self.device) for param in self.bucket.parameters()]
+
+    def __getattr__(self, name):
+        return getattr(self.bucket, name)
 
 
 def install(n):
