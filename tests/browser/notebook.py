@@ -11,6 +11,7 @@ __all__ = [
     "press",
     "rows",
     "run_all",
+    "save_and_reload",
     "set_number",
     "start_run_all",
     "step",
@@ -52,6 +53,26 @@ def run_all(page, seconds=240):
     start_run_all(page)
     until(lambda: _prompts(page) and not any(p in ("[*]:", "[ ]:") for p in _prompts(page)), seconds)
     idle(page)
+
+
+def save_and_reload(page, path):
+    """Save a notebook, with the output of each cell that has run, and load the page again."""
+    ran = sum(bool(text and text.strip("[]: ")) for text in _prompts(page))
+    shown = page.locator(".jp-Notebook .jp-CodeCell:has(.jp-OutputArea-output)").count()
+
+    def saved():
+        page.keyboard.press("Control+S")
+        try:
+            kept = [cell for cell in json.loads(path.read_text("utf-8"))["cells"] if cell["cell_type"] == "code"]
+        except ValueError:  # half written
+            return False
+        if sum(bool(cell["execution_count"]) for cell in kept) < ran:
+            return False
+        return sum(bool(cell["outputs"]) for cell in kept) >= shown
+
+    until(saved, every=0.5)
+    page.reload()
+    page.wait_for_selector(".jp-Notebook .jp-CodeCell .jp-OutputArea-output")
 
 
 def _prompts(page):

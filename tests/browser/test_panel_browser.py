@@ -12,6 +12,7 @@ from notebook import (
     press,
     rows,
     run_all,
+    save_and_reload,
     set_number,
     start_run_all,
     step,
@@ -108,7 +109,7 @@ NAMES = """() => [...document.querySelectorAll('.d2lite .noUi-handle')].map(
 WORDS = """() => [...document.querySelectorAll('.d2lite [role=img]')].map(e => e.getAttribute('aria-label'))"""
 
 
-def test_names_words_and_focus_and_a_page_that_is_loaded_again(panel):
+def test_names_words_and_focus_and_a_page_that_is_loaded_again(panel, lab):
     until(lambda: panel.evaluate(NAMES) == [["num_gpus", "1"], ["lr", "0.050"], ["num_epochs", "2"]])
     set_number(panel, "num_epochs", 20)
     panel.locator('.d2lite button:has-text("Train")').focus()
@@ -121,8 +122,7 @@ def test_names_words_and_focus_and_a_page_that_is_loaded_again(panel):
     n = len(points(panel)[0]["x"])
     until(lambda: f": {n} points, from" in panel.evaluate(WORDS)[0] and panel.evaluate(WORDS)[1].endswith(" s."))
     before = points(panel), rows(panel), panel.evaluate(WORDS)
-    panel.keyboard.press("Control+S")
-    panel.reload()
+    save_and_reload(panel, lab.folder / "panel.ipynb")
     panel.wait_for_selector(".d2lite .js-plotly-plot .main-svg")
     until(lambda: (points(panel), rows(panel), panel.evaluate(WORDS)) == before)
     assert not panel.errors

@@ -3,7 +3,7 @@
 import json
 import shutil
 
-from notebook import errors, open_notebook, points, press, until, write
+from notebook import errors, open_notebook, points, press, save_and_reload, until, write
 
 from tests.browser.conftest import ROOT
 from tests.browser.test_panel_browser import contrast
@@ -61,8 +61,7 @@ def test_by_keyboard_alone(lab, page):
     assert kept["2.3"]["answers"] == [1.9] and kept["2.3"]["measured"] is None
 
     lab.theme("Dark")
-    page.keyboard.press("Control+S")
-    page.reload()
+    save_and_reload(page, lab.folder / "predict.ipynb")
     fast.locator("text=1.9×").wait_for()
     lab.theme("Light")
     assert "Predict again" in fast.inner_text()
