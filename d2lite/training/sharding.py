@@ -35,6 +35,7 @@ def replicate(params: Iterable[torch.Tensor], devices: Sequence[torch.device]) -
         [1.0, 2.0]
     """
     check_devices(devices)
+    params = list(params)  # net.parameters() can be read only once
     return [[p.detach().to(device, copy=True).requires_grad_() for p in params] for device in devices]
 
 

@@ -30,6 +30,12 @@ def test_split_batch_refuses():
         split_batch(torch.zeros(4, 1), torch.zeros(4), CPU)
 
 
+def test_parameters_from_an_iterator_reach_each_replica():
+    net = torch.nn.Linear(3, 2)
+    for replica in replicate(net.parameters(), [CPU] * 3):
+        assert all(torch.equal(p, q) for p, q in zip(replica, net.parameters(), strict=True))
+
+
 @given(k=st.integers(1, 9))
 def test_replicas_share_no_storage(k):
     params = [torch.randn(3, 2), torch.zeros(2)]
