@@ -9,14 +9,16 @@ ROOT_FLAG := $(if $(filter 0,$(shell id -u)),--allow-root)
 # glibc: all threads share the one heap that can keep what is freed (d2lite/_memory.py)
 export MALLOC_ARENA_MAX ?= 1
 NBVAL := $(BIN)/python -m pytest --nbval-lax -W default
-CHAPTERS := $(sort $(wildcard book/*.ipynb))
+CHAPTERS := $(shell ls -r book/*.ipynb) # the long ones are the last
 # GPUS GPUs for notebooks: real ones where there are some, else pretend GPUs (tests/pretend)
 ON_GPUS = D2LITE_PRETEND_GPUS=$(GPUS) PYTHONPATH=$(CURDIR)/tests/pretend
-# so many files, or notebooks, at a time: they wait for processes half of their time; those that wait longest come first
+# so many files, or notebooks, at a time: they wait for processes half of their time
 JOBS ?= 3
-PARALLEL := -n $(JOBS) --dist loadfile
+# a test of processes or of the browser that fails on a busy machine runs once more, and is listed as RERUN
+RERUN := --reruns 1 -rR
+PARALLEL := -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: setup data lab test pretend test-full bench horovod frameworks cluster rings wheels badges navigation lint clean
+.PHONY: setup data lab test test-slow pretend test-full bench horovod frameworks cluster rings wheels badges navigation lint clean
 
 setup: ## .venv, made or brought up to date; TORCH=cpu or TORCH=cuda decides by hand
 	@$(PYTHON) tools/setup_env.py
@@ -29,10 +31,15 @@ lab: data ## JupyterLab on the book; make lab ARGS=--no-browser passes arguments
 
 test: export D2LITE_QUICK = 1
 test: export D2LITE_LEDGER = off
-test: data ## everything, with few examples and epochs; chapters on the CPU and on two GPUs
-	$(BIN)/python -m pytest tests/browser tests/workers tests $(PARALLEL) $(ARGS)
+test: data ## the quick tests; chapters with few examples and epochs, on the CPU and on two GPUs
+	$(BIN)/python -m pytest tests -m "not slow" $(PARALLEL) $(RERUN) $(ARGS)
 	$(NBVAL) $(CHAPTERS) book/appendix $(PARALLEL) --nbval-cell-timeout=120
 	$(ON_GPUS) $(NBVAL) $(CHAPTERS) book/solutions $(PARALLEL) --nbval-cell-timeout=120
+
+test-slow: export D2LITE_QUICK = 1
+test-slow: export D2LITE_LEDGER = off
+test-slow: data ## the tests that take more than four seconds each
+	$(BIN)/python -m pytest tests -m slow $(PARALLEL) $(RERUN) $(ARGS)
 
 pretend: export D2LITE_QUICK = 1
 pretend: export D2LITE_LEDGER = off

@@ -11,6 +11,12 @@ settings.register_profile("d2lite", deadline=None, derandomize=True, max_example
 settings.load_profile("d2lite")
 
 
+def pytest_collection_modifyitems(items):
+    """Tests that wait longest begin first: browser, ranks, all others."""
+    first = {"browser": 0, "workers": 1}
+    items.sort(key=lambda item: min((first.get(part, 2) for part in item.path.parts), default=2))
+
+
 @pytest.fixture(scope="session", autouse=True)
 def drawn_data(tmp_path_factory):
     """Unit tests never touch the network or the user's cache: the drawn data set unless D2LITE_DATA is given."""

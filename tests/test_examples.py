@@ -23,6 +23,7 @@ def find(name):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", READ)
 def test_it_explains_its_arguments_and_its_example_runs(name):
     function = find(name)

@@ -91,6 +91,7 @@ def test_progress_is_printed_and_a_damaged_ledger_is_named(tmp_path, monkeypatch
             page.main(["progress", argument])
 
 
+@pytest.mark.slow
 def test_it_runs_as_a_module_and_loads_nothing_that_shows_things():
     code = (
         "import sys, d2lite.__main__ as page; page.main(); "

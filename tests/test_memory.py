@@ -43,16 +43,19 @@ def printed(code, **settings):
     return [int(word) for word in done.stdout.split()]
 
 
+@pytest.mark.slow
 def test_a_replica_in_its_own_thread_does_not_allocate_its_pages_again_in_every_step():
     (pages,) = printed(STEPS, MALLOC_ARENA_MAX="1")
     assert pages < 3000  # of 4 KiB; up to 10,000 with a heap for each thread, 20,000 where nothing is kept
 
 
+@pytest.mark.slow
 def test_kept_memory_can_be_given_back():
     kept, given_back = printed(FREE)
     assert given_back < kept - 90e6
 
 
+@pytest.mark.slow
 def test_the_setting_can_be_switched_off():
     code = FREE.replace("range(25)", "range(1)").replace("2**20", "7 * 2**20")
     kept, _ = printed(code)
@@ -71,6 +74,7 @@ def test_another_c_library_is_left_alone(monkeypatch):
     memory.give_back()
 
 
+@pytest.mark.slow
 def test_ranks_start_without_the_small_caches_and_with_the_users_own_tunables(monkeypatch):
     monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
     ours = memory.tunables()["GLIBC_TUNABLES"]

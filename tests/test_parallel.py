@@ -224,6 +224,7 @@ def test_threads_that_start_later_have_as_many_intra_op_threads_as_the_caller():
     assert out.stdout.split() == ["3", "3"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_forked_process_gets_threads_of_its_own():
     code = """

@@ -37,6 +37,7 @@ def in_the_ranks():
     return os.getpid(), [os.environ[f"{library}_SOCKET_IFNAME"] for library in ("GLOO", "NCCL")]
 
 
+@pytest.mark.slow
 @needs_pools
 def test_ranks_listen_on_loopback_alone_and_their_folder_is_the_owners():
     temporary = Path(tempfile.gettempdir())

@@ -82,6 +82,7 @@ def test_the_peer_is_the_same_network_on_the_same_data(tmp_path):
     torch.testing.assert_close(net(X), from_scratch(X, params))
 
 
+@pytest.mark.slow
 def test_lenet():
     rows = lenet.rows(512, n=2, workers=0)
     assert [len(row.ours) for row in rows] == [2] * 8
@@ -95,11 +96,13 @@ def test_iterator():
     assert "512 examples" in row.name and row.ours[0] > 0 and row.peer[0] > 0
 
 
+@pytest.mark.slow
 def test_import_loads_nothing_heavy():
     (row,) = imports.rows(n=1)
     assert row.holds and row.note.startswith("none of torchvision")
 
 
+@pytest.mark.slow
 def test_the_rows_of_the_card_without_a_card():
     rows = gpu.rows(256, width=2, epochs=2, n=2, workers=0, compiled=False)
     assert [len(row.ours) for row in rows] == [2, 2, 1]
@@ -122,6 +125,7 @@ def test_memory_of_a_kernel():
     assert 200 < memory.peak_mb(notebook) < 600
 
 
+@pytest.mark.slow
 def test_animator(monkeypatch):
     animator = pytest.importorskip("benchmarks.animator")
     monkeypatch.setattr(animator, "install_d2l", lambda: "pip could not install d2l")

@@ -19,6 +19,7 @@ def test_the_wide_mlp_is_bound_by_sending():
     assert found.flops / found.total_n_bytes < named_workload("LeNet").flops / named_workload("LeNet").total_n_bytes
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_rows_are_measured_and_predicted_on_this_machine(monkeypatch):
     make_net = prediction.NETWORKS["LeNet"][0]

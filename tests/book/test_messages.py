@@ -71,6 +71,7 @@ def two_ranks():
         return "\n".join(sum(workers.run(on_two_ranks), []))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("heading", MADE)
 def test_a_message_that_can_be_made_here_is_what_the_page_says(heading, request):

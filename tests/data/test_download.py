@@ -137,6 +137,7 @@ def test_a_mirror_that_does_not_answer_is_given_up(mirror, monkeypatch):
     assert len(cached_files()) == 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGKILL])
 def test_interrupted(mirror, sign, tmp_path):
     mirror.spoil["train-images-idx3-ubyte.gz"] = "hang"
@@ -225,6 +226,7 @@ def test_a_folder_that_another_process_has_mended_is_not_set_aside(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_ranks_that_find_a_damaged_cache_at_the_same_moment_all_load_the_new_one(mirror, tmp_path):
     url, files = mirror.url, mirror.files
 

@@ -307,6 +307,7 @@ def never(piece_size, num_examples):
     return False
 
 
+@pytest.mark.slow
 def test_check_ends_an_answer_of_which_only_the_root_calls(capsys, tmp_path, monkeypatch):
     monkeypatch.setenv("D2LITE_LEDGER", str(tmp_path / "ledger.json"))
     assert not check("5.2", root_alone).solved

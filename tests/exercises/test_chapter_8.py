@@ -187,6 +187,7 @@ def tries_them_all(overhead_s, s_per_example, all_reduce_s):
     return b
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="Workers needs Linux or macOS")
 def test_trying_all_minibatches_takes_too_long(capsys, tmp_path, monkeypatch):
     monkeypatch.setenv("D2LITE_LEDGER", str(tmp_path / "ledger.json"))

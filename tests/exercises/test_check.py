@@ -54,6 +54,7 @@ def test_the_room_and_the_package_offer_it():
     assert d2lite.check is check is same_check and "check" in dir(d2lite) and "check" in d2lite.__all__
 
 
+@pytest.mark.slow
 @pools
 def test_a_right_answer_its_output_and_the_ledger(ledger, capsys, nothing_left):
     score = check("1.2", right)
@@ -64,6 +65,7 @@ def test_a_right_answer_its_output_and_the_ledger(ledger, capsys, nothing_left):
     assert (found["solved"], found["right"], found["total"], found["tries"]) == (True, 5, 5, 1)
 
 
+@pytest.mark.slow
 @pools
 def test_an_endless_loop_takes_too_long_and_its_process_is_gone(ledger, capsys, nothing_left):
     score = check(dataclasses.replace(FEWER_BYTES, limit_s=1.0), endless)
@@ -96,6 +98,7 @@ def takes_all_memory(params_n_bytes, cut_n_bytes_per_example):
     return params_n_bytes // cut_n_bytes_per_example + 1
 
 
+@pytest.mark.slow
 @pools
 def test_an_answer_that_takes_all_memory_and_goes_on_with_the_next_case(nothing_left):
     score = check(dataclasses.replace(FEWER_BYTES, limit_s=60.0), takes_all_memory)
@@ -114,6 +117,7 @@ def floods(params_n_bytes, cut_n_bytes_per_example):
     return params_n_bytes // cut_n_bytes_per_example + 1
 
 
+@pytest.mark.slow
 @pools
 def test_a_flood_of_output_is_cut(capsys, nothing_left):
     assert check(dataclasses.replace(FEWER_BYTES, limit_s=60.0), floods).solved
@@ -122,6 +126,7 @@ def test_a_flood_of_output_is_cut(capsys, nothing_left):
     assert "the rest of what it prints is left out" in printed and printed.endswith("right in all 5 cases.\n")
 
 
+@pytest.mark.slow
 @pools
 def test_an_answer_that_cannot_be_sent_to_a_process(nothing_left):
     lock = threading.Lock()

@@ -5,9 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 HERE = Path(__file__).parent
 
 
+@pytest.mark.slow
 def test_pretend_gpus_are_as_strict_as_real_ones():
     env = {**os.environ, "D2LITE_PRETEND_GPUS": "2", "PYTHONPATH": str(HERE), "D2LITE_QUICK": "1"}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n0", HERE / "gpu_checks.py"]

@@ -73,6 +73,7 @@ def weights_after(length):
     return times, made[0].params[0].sum().item()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length", (None, 0.5, 2.0))
 def test_real_steps_that_sum_gradients_or_other_tensors(length):
     with Workers(2, timeout_s=30) as workers:

@@ -93,6 +93,7 @@ def test_steps_that_give_no_device_are_explained():
     assert isinstance(fit_device([(1, 1.0), (2, 2.0), (3, 3.0)], 1e9), Device)
 
 
+@pytest.mark.slow
 def test_two_ranks_measure_their_link():
     with Workers(2) as workers:
         measurements = workers.run(time_all_reduces, (1024, 262_144, 1_048_576), 3)[0]

@@ -60,6 +60,7 @@ def on_ranks(bucket_cap_mb):
     return recorded, [[p.detach() for p in net.parameters()] for net in nets]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("k", "bucket_cap_mb", "num_buckets"), ((1, 25, 1), (2, 25, 1), (2, 0.1, 2)))
 def test_the_recorded_step_is_that_of_ddp(k, bucket_cap_mb, num_buckets):
     with Workers(k, timeout_s=30) as workers:

@@ -89,6 +89,7 @@ def until(condition, seconds=60):
         time.sleep(0.1)
 
 
+@pytest.mark.slow
 def test_two_agents_on_loopback_train_one_network():
     with hosts.loopback(2) as cluster:
         with agents.Job(cluster, SHORT) as job:
@@ -96,6 +97,7 @@ def test_two_agents_on_loopback_train_one_network():
             assert "k=2" in job.said(0) and "finished" in job.said(0) and "k=2" not in job.said(1)
 
 
+@pytest.mark.slow
 def test_a_job_that_is_interrupted_leaves_nothing():
     with pytest.raises(KeyboardInterrupt):
         with hosts.loopback(2) as cluster, agents.Job(cluster, ["--no-python", "sleep", "600"]) as job:
@@ -103,6 +105,7 @@ def test_a_job_that_is_interrupted_leaves_nothing():
             raise KeyboardInterrupt
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process that its parent was killed")
 def test_a_job_whose_starter_is_killed_ends_and_the_next_one_sweeps_up(tmp_path):
     env = os.environ | {"PYTHONPATH": str(ROOT)}
@@ -117,12 +120,14 @@ def test_a_job_whose_starter_is_killed_ends_and_the_next_one_sweeps_up(tmp_path)
         assert list(tmp_path.glob("d2lite-*")) == [cluster.folder]
 
 
+@pytest.mark.slow
 def test_nobody_serves_and_it_is_over_in_time():
     with hosts.loopback(2) as cluster, agents.Job(cluster, SHORT, is_host=False, join_timeout_s=2) as job:
         assert job.wait(60) == [1, 1]
         assert "timed out" in agents.last_words(job.said(0), 2)[0]
 
 
+@pytest.mark.slow
 def test_a_killed_worker_is_replaced_and_the_job_goes_on():
     settings = {"num_epochs": 2, "num_examples": 640, "batch_size": 128}
     with hosts.loopback(2) as cluster:
@@ -150,6 +155,7 @@ def test_a_link_is_as_narrow_and_as_long_as_asked_for(delay_ms):
     assert float(took_s) >= 0.8 * (n_bytes - 100_000) * 8 / (mbit * 1e6)  # a burst may go out at once
 
 
+@pytest.mark.slow
 @namespaces_only
 def test_hosts_in_namespaces_train():
     found = speed.measure(2, 200, 5, arguments=["--nets", "MLP", "--num-epochs", "2"])
@@ -158,6 +164,7 @@ def test_hosts_in_namespaces_train():
     assert min(net["step_s"]) > 0.7 * speed.predicted_step_s(0, net["n_bytes"], 2, 200e6 / 8)
 
 
+@pytest.mark.slow
 @namespaces_only
 def test_algorithms_on_hosts_give_the_right_sum_in_no_less_than_their_cables_need():
     found = rings.measure(2, 2, 100, arguments=["--repeats=1", "--algorithms", "naive", "two-level"])
@@ -178,6 +185,7 @@ def test_what_a_killed_run_left_is_swept_up():
     assert space not in "".join(spaces())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_command_line_clears_up_when_it_is_interrupted(number):
     command = [sys.executable, "-m", "tools.cluster", "speed", "--hosts", "2", "--bandwidths", "100", "--delays", "5"]

@@ -61,6 +61,7 @@ def defined_in(name, cells, up_to, **given):
     return SimpleNamespace(**namespace)
 
 
+@pytest.mark.slow
 def test_allreduce_says_mean_or_sum_and_leaves_its_argument_alone(cells, pool):
     @by_value
     def both(cells):
@@ -142,6 +143,7 @@ def distance(a, b):
     return (a - b).abs().max().item()
 
 
+@pytest.mark.slow
 def test_two_ranks_equal_one_process(ours, alone):
     assert distance(*ours) == 0
     assert 0 <= distance(ours[0], alone) < 1e-9

@@ -445,6 +445,7 @@ def test_ci_run_is_a_sound_script():
     assert calls == [
         "make lint",
         "make test",
+        "make test-slow",
         "make pretend GPUS=1",
         "make pretend GPUS=4",
         "make wheels",

@@ -201,6 +201,7 @@ d2l.plt.plot([1, 2, 3]);""",
 ]
 
 
+@pytest.mark.slow
 def test_lessons_in_the_calls_of_sections_13_5_and_13_6(tmp_path):
     """Both in one kernel, for its start takes longest."""
     cells = [nbformat.v4.new_code_cell(source) for source in [START, *FROM_SCRATCH, *CONCISE]]

@@ -122,6 +122,7 @@ BLOCKS = [
 WRAPS = [lambda inner: inner, Residual, Twice, Checkpointed, InLists]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*weight_norm.*is deprecated", "ignore:.*torch.nn.utils.weight_norm")
 @settings(max_examples=300)
 @given(

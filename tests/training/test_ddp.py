@@ -138,6 +138,7 @@ def test_no_checkpoint_is_written_without_a_path(monkeypatch):
     save_checkpoint(None, None, None, None)
 
 
+@pytest.mark.slow
 def test_settings_out_of_range_are_told_as_by_train(pools):
     with pytest.raises(WorkersError, match="ValueError: lr: expected a finite number above 0, got 0"):
         pools[2].run(train_ddp, 64, 0, 1, 128)
@@ -145,6 +146,7 @@ def test_settings_out_of_range_are_told_as_by_train(pools):
         pools[2].run(train_ddp, 64, 1e6, 2, 320)
 
 
+@pytest.mark.slow
 def test_torchrun_runs_the_same_function():
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--master-port=0"]
     options = ["--batch-size=64", "--lr=0.05", "--num-epochs=1", "--num-examples=330"]
@@ -161,11 +163,13 @@ def test_torchrun_runs_the_same_function():
     assert float(out.stdout.split("test accuracy ")[1][:5]) == pytest.approx(one.accuracy, abs=0.05)
 
 
+@pytest.mark.slow
 def test_without_torchrun_it_says_how_to_start():
     out = subprocess.run([sys.executable, "-m", "d2lite.training.ddp"], capture_output=True, text=True, timeout=60)
     assert out.returncode == 2 and "expected to be started by torchrun" in out.stderr
 
 
+@pytest.mark.slow
 def test_ddp_warns_of_nothing(capsys):
     with Workers(2) as fresh:  # torch warns once a process
         fresh.run(train_ddp, 64, 0.1, 1, 256)

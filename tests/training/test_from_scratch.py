@@ -39,6 +39,7 @@ def train_by_autograd(batches, params, lr):
     return params, losses
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @settings(max_examples=12)
 @given(

@@ -280,12 +280,14 @@ def test_a_listener_stops_a_loop_that_only_adds():
         Animator().add(1, 0.5)
 
 
+@pytest.mark.slow
 def test_in_a_script_it_prints_lines_and_the_last_state_at_the_end():
     code = "from d2lite import Animator\na = Animator('epoch', 'acc')\nfor i in range(100): a.add(i, i / 100)"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.splitlines()
     assert out[0] == "epoch 0: acc 0" and out[-1] == "epoch 99: acc 0.99" and len(out) <= 4
 
 
+@pytest.mark.slow
 def test_in_a_kernel_the_last_state_is_saved_as_a_picture():
     code = "from d2lite import Animator\na = Animator('epoch', 'acc')\nfor i in range(100): a.add(i, i / 100)"
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)])

@@ -23,6 +23,7 @@ def policies():
 policies.__module__ = "__main__"  # pickled by value, as a function of a cell is
 
 
+@pytest.mark.slow
 @batch_mode
 def test_all_threads_of_gloo_are_in_batch_mode_and_the_notebook_is_not():
     before = os.sched_getscheduler(0)
@@ -32,6 +33,7 @@ def test_all_threads_of_gloo_are_in_batch_mode_and_the_notebook_is_not():
     assert os.sched_getscheduler(0) == before
 
 
+@pytest.mark.slow
 @batch_mode
 def test_threads_started_later_are_in_batch_mode_too():
     code = (

@@ -159,6 +159,7 @@ def first_reduce(rank):
         dist.all_reduce(t)
 
 
+@pytest.mark.slow
 @needs_ranks
 @pytest.mark.parametrize("rank", [0, 1])
 def test_collectives_in_different_order_are_named_as_such(pool, rank):
@@ -181,6 +182,7 @@ def test_other_waits_are_not_called_different_collectives():
         assert "different collectives" not in describe_failure({0: timed_out, 1: other}, 60)[1]
 
 
+@pytest.mark.slow
 @needs_ranks
 def test_a_hostile_error_and_a_real_time_signal_on_real_ranks(pool):
     def hostile():

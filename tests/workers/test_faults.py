@@ -51,6 +51,7 @@ EXPECTED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda f: f.split(":")[0])
 def test_each_fault_is_named(lab, fault):
     lab.fault.value = fault

@@ -117,6 +117,7 @@ class OnlyInARank:
         raise RuntimeError("not here")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(bool(num_gpus()), reason="the ranks of these tests compute on CPUs")
 def test_a_result_that_exists_in_a_rank_only_is_named_and_the_pool_lives():
     def wrapped():

@@ -30,6 +30,7 @@ def add_ranks():
     return total.item(), os.getpid()
 
 
+@pytest.mark.slow
 def test_the_variables_of_torchrun_are_set(pool):
     def variables():
         return {name: os.environ.get(name) for name in names}
@@ -199,6 +200,7 @@ def dist_rank():
     return dist.get_rank()
 
 
+@pytest.mark.slow
 def test_an_error_after_leaving_is_named_and_the_next_call_works(pool):
     def leave_and_reduce():
         dist.destroy_process_group()

@@ -96,6 +96,7 @@ def script(code, **environment):
     return done.stdout
 
 
+@pytest.mark.slow
 def test_a_child_forked_in_a_rank_does_not_answer_for_it(pool, capsys):
     def fork(x):
         if not os.fork():
@@ -126,6 +127,7 @@ def test_an_answer_to_another_call_is_refused(pool):
     assert pool.run(rank_and, 1) == [(0, 1), (1, 1)]
 
 
+@pytest.mark.slow
 def test_a_close_in_another_thread_ends_a_call(pool):
     pool.run(rank_and, 0)
     thread, outcome = in_a_thread(pool.run, sleep_on_rank_1)
@@ -138,6 +140,7 @@ def test_a_close_in_another_thread_ends_a_call(pool):
     assert pool.run(rank_and, 1) == [(0, 1), (1, 1)]
 
 
+@pytest.mark.slow
 def test_a_close_inside_the_loop_of_a_stream_ends_the_loop(pool):
     @by_value
     def forever():
@@ -162,11 +165,13 @@ def test_a_stop_in_the_first_moments_of_a_call_is_heeded(after_s):
         assert isinstance(outcome[0], Stopped)
 
 
+@pytest.mark.slow
 def test_a_stop_between_calls_does_not_end_the_next_one(pool):
     pool.stop()
     assert pool.run(rank_and, 1) == [(0, 1), (1, 1)]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_a_loop_that_takes_longer_than_a_time_out_loses_no_rank(pool):
     """Rank 1 is asked for its frames, and answers while the loop is busy with an item of rank 0."""
@@ -190,6 +195,7 @@ def test_a_loop_that_takes_longer_than_a_time_out_loses_no_rank(pool):
     assert pool.run(rank_and, 3) == [(0, 3), (1, 3)] and stopped.is_running()
 
 
+@pytest.mark.slow
 def test_a_dead_rank_is_found_although_its_child_has_its_pipe(pool):
     @by_value
     def leave_a_child_and_die(find):
@@ -210,6 +216,7 @@ def test_a_dead_rank_is_found_although_its_child_has_its_pipe(pool):
     assert pool.run(rank_and, 1) == [(0, 1), (1, 1)]
 
 
+@pytest.mark.slow
 def test_a_rank_that_is_stopped_does_not_block_a_large_argument(pool):
     pids = pool.run(os.getpid)
     os.kill(pids[1], signal.SIGSTOP)
@@ -220,6 +227,7 @@ def test_a_rank_that_is_stopped_does_not_block_a_large_argument(pool):
     assert pool.run(len, bytes(20_000_000)) == [20_000_000] * 2
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize(
     ("end", "message"),
@@ -243,6 +251,7 @@ def test_half_a_message_does_not_block_the_notebook(pool, end, message):
     assert pool.run(rank_and, 1) == [(0, 1), (1, 1)]
 
 
+@pytest.mark.slow
 def test_an_agent_that_is_stopped_hides_no_death(pool):
     pids = pool.run(os.getpid)
     agent = pool._ranks[0].agent.process.pid
@@ -267,6 +276,7 @@ def test_a_real_time_signal_that_ends_a_rank_is_named(pool):
         pool.run(end_by, 40)
 
 
+@pytest.mark.slow
 def test_a_rank_that_works_in_one_long_c_call_is_not_given_up(monkeypatch):
     @by_value
     def long_c_call(n):
@@ -281,6 +291,7 @@ def test_a_rank_that_works_in_one_long_c_call_is_not_given_up(monkeypatch):
         assert time.monotonic() - began > 0.1 + 2 * 0.3
 
 
+@pytest.mark.slow
 def test_a_rank_that_works_in_a_c_call_for_ever_is_given_up(monkeypatch):
     monkeypatch.setattr(process, "PATIENCE", 3)
     monkeypatch.setattr(process, "PING_S", 0.3)
@@ -299,6 +310,7 @@ def test_a_rank_that_works_in_a_c_call_for_ever_is_given_up(monkeypatch):
         assert 3 * 0.3 < time.monotonic() - began < HANG_S
 
 
+@pytest.mark.slow
 def test_a_group_that_is_disturbed_while_it_forms_is_formed_again(monkeypatch):
     starts = []
 
@@ -322,6 +334,7 @@ def test_a_group_that_is_disturbed_while_it_forms_is_formed_again(monkeypatch):
         assert len(starts) == 2
 
 
+@pytest.mark.slow
 def test_a_notebook_that_ignores_its_children_has_ranks_all_the_same():
     handler = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     try:
@@ -337,6 +350,7 @@ def test_a_notebook_that_ignores_its_children_has_ranks_all_the_same():
         signal.signal(signal.SIGCHLD, handler)
 
 
+@pytest.mark.slow
 def test_a_fork_of_the_notebook_does_not_end_the_ranks():
     out = script("""
         import os, sys, warnings
@@ -356,6 +370,7 @@ def test_a_fork_of_the_notebook_does_not_end_the_ranks():
     assert out == "all the same True\n"
 
 
+@pytest.mark.slow
 def test_odd_entries_of_sys_path_and_an_odd_temporary_folder(tmp_path):
     folder = tmp_path / "new\nline ?#%20: ü"
     folder.mkdir()
@@ -385,6 +400,7 @@ def start_a_family():
     return [fork, program, int(away.stdout.readline())]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the whole family is found on Linux only")
 @pytest.mark.parametrize("end", ["close", "kill"])
 def test_what_a_rank_has_started_ends_with_the_ranks(pool, end):
@@ -399,6 +415,7 @@ def test_what_a_rank_has_started_ends_with_the_ranks(pool, end):
     assert all_have_ended(family) and time.monotonic() - began < HANG_S
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the whole family is found on Linux only")
 def test_what_a_rank_has_started_ends_when_the_notebook_is_killed(tmp_path):
     out = tmp_path / "pids"

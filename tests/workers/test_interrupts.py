@@ -88,6 +88,7 @@ def test_an_interrupt_at_each_step_of_a_start_leaves_nothing(monkeypatch, step):
     assert left_over(before) == {}
 
 
+@pytest.mark.slow
 def test_a_second_interrupt_while_the_first_ends_the_ranks_leaves_nothing(monkeypatch):
     workers = Workers(1)
     before = count()
@@ -123,6 +124,7 @@ print(set(came) <= {1, 2}, left)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("moment", "times"), [("first 30 ms", 20), ("call", 1), ("end", 1)])
 def test_interrupts_at_random_moments_leave_nothing(moment, times):
     """In a process of its own: an interrupt that comes late must not end the tests."""

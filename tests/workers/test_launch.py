@@ -39,6 +39,7 @@ IN_A_FORK_OF_A_FORK = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("then", [AFTER_THE_END, IN_A_FORK_OF_A_FORK], ids=["after the end", "in a fork of a fork"])
 def test_a_fork_closes_no_file_that_got_the_number_of_a_lock(then):
     code = "".join(map(textwrap.dedent, (BEGIN, then)))

@@ -81,6 +81,7 @@ def test_the_file_is_emptied_after_a_call_that_wrote_much(written, monkeypatch):
     assert [len(line) for line in lines(messages)] == [150, 49, 49, 49]
 
 
+@pytest.mark.slow
 def test_a_rank_s_file_is_emptied_and_written_again(pool):
     def fn(n):
         os.system(f"head -c {n} /dev/zero | tr '\\0' x; echo; echo end")

@@ -59,6 +59,7 @@ def test_a_file_that_is_gone_counts_as_changed(folder):
         importlib.import_module("our_module")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="Workers needs Linux or macOS")
 def test_ranks_run_what_was_edited_and_reloaded(folder):
     write(folder, "old")

@@ -50,6 +50,7 @@ def add_ranks(x):
     return dist.get_rank(), total.item() + x
 
 
+@pytest.mark.slow
 def test_results_come_in_rank_order_and_the_ranks_stay(pool):
     assert pool.run(add_ranks, 10) == [(0, 13.0), (1, 13.0)]
     pids = pool.run(os.getpid)
@@ -88,6 +89,7 @@ def test_items_stream_while_the_ranks_run(pool):
         assert mine[0][2] < mine[2][1]  # the first arrived before the last was sent: no item waits for the end
 
 
+@pytest.mark.slow
 def test_a_loop_that_is_left_early_ends_the_ranks_and_the_next_call_works(pool):
     @by_value
     def forever():
@@ -138,6 +140,7 @@ def sleep():
     dist.all_reduce(torch.ones(1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "at_fault", "message"),
     [
@@ -166,6 +169,7 @@ def test_a_fault_is_reported_with_the_rank_at_fault_and_the_next_call_works(pool
 
 @by_value
 def kill_rank_1_while_rank_0_is_elsewhere():
+    dist.barrier()  # both have begun
     if dist.get_rank() == 1:
         time.sleep(0.3)
         os.kill(os.getpid(), signal.SIGKILL)
@@ -187,6 +191,7 @@ def raise_when_all_have_begun():
     dist.all_reduce(torch.ones(1))
 
 
+@pytest.mark.slow
 def test_the_message_contains_what_the_others_were_doing(pool):
     with pytest.raises(WorkersError, match=r"rank 0 (was in raise_when.*all_reduce|lost its connection)"):
         pool.run(by_value(raise_when_all_have_begun))
@@ -198,6 +203,7 @@ def test_a_rank_that_had_not_begun_is_not_described_by_our_own_lines():
     assert message.endswith("rank 0 had not begun this call yet.")
 
 
+@pytest.mark.slow
 def test_stop_from_another_thread_ends_a_call(pool):
     pool.run(add_ranks, 0)
     ended = []
@@ -217,6 +223,7 @@ def test_stop_from_another_thread_ends_a_call(pool):
     assert pool.run(add_ranks, 0)[1] == (1, 3.0)
 
 
+@pytest.mark.slow
 def test_an_interrupt_ends_the_ranks_and_is_passed_on(pool):
     pool.run(add_ranks, 0)
     pids = pool.run(os.getpid)
@@ -244,6 +251,7 @@ def test_what_is_no_function_or_cannot_be_pickled_is_refused(pool):
     assert pool.run(add_ranks, 0)[0] == (0, 3.0)
 
 
+@pytest.mark.slow
 def test_two_pools_are_independent(pool):
     with Workers(1, timeout_s=3) as other:
         assert other.run(add_ranks, 0) == [(0, 1.0)]
@@ -263,6 +271,7 @@ def test_ranks_open_sockets_on_loopback_only(pool):
         assert all(ip in ("127.0.0.1", "::1") for ip in listening), listening
 
 
+@pytest.mark.slow
 def test_after_the_parent_has_computed_with_many_threads(pool):
     net = torch.nn.Linear(64, 64)
     net(torch.rand(512, 64)).sum().backward()
@@ -270,6 +279,7 @@ def test_after_the_parent_has_computed_with_many_threads(pool):
         assert fresh.run(add_ranks, 0)[0] == (0, 3.0)
 
 
+@pytest.mark.slow
 def test_nothing_is_left_behind_after_close():
     with Workers(1) as fresh:
         pids = fresh.run(os.getpid)
@@ -290,6 +300,7 @@ def test_nothing_is_left_behind_after_close():
     assert not multiprocessing.active_children()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("state", "start"), [("idle", "fork"), ("computing", "fork"), ("stopped", "fork"), ("stopped", "spawn")]
 )
@@ -330,6 +341,7 @@ def test_forked_ranks_share_the_memory_of_what_was_imported(pool):
     assert max(pool.run(by_value(private_mb))) < 100  # an import of PyTorch is 290 MB (CUDA build)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux" or bool(num_gpus()), reason="ranks on CPUs are forked on Linux only")
 def test_forked_ranks_share_the_compiler():
     def compiler_is_loaded():
@@ -341,6 +353,7 @@ def test_forked_ranks_share_the_compiler():
         assert fresh.run(by_value(compiler_is_loaded)) == [True]
 
 
+@pytest.mark.slow
 def test_torch_compile_works_in_a_rank(pool):
     def compiled():  # this backend imports what the default one does, and needs no C++ compiler
         return torch.compile(lambda x: x + 1, backend="aot_eager_decomp_partition")(torch.ones(2)).tolist()
@@ -377,6 +390,7 @@ def test_forked_ranks_draw_numbers_of_their_own(pool):
     assert mine[0] != other[0] and mine[1] != other[1] and mine[2] == other[2]
 
 
+@pytest.mark.slow
 def test_ranks_that_are_not_forked_do_the_same(monkeypatch):
     monkeypatch.setattr(launch, "START", "spawn")
     before = ours()
@@ -388,6 +402,7 @@ def test_ranks_that_are_not_forked_do_the_same(monkeypatch):
     assert ours() == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGTERM])
 def test_the_ranks_end_with_an_agent_that_is_killed(sent):
     with Workers(2, timeout_s=5) as fresh:
@@ -403,6 +418,7 @@ def test_the_ranks_end_with_an_agent_that_is_killed(sent):
         assert fresh.run(add_ranks, 0)[0] == (0, 3.0)
 
 
+@pytest.mark.slow
 def test_an_agent_that_is_stopped_is_not_waited_for(monkeypatch):
     monkeypatch.setattr(launch, "END_S", 0.5)
     before = ours()
@@ -416,6 +432,7 @@ def test_an_agent_that_is_stopped_is_not_waited_for(monkeypatch):
     assert ours() == before
 
 
+@pytest.mark.slow
 def test_a_machine_without_room_for_another_process_raises_and_leaves_nothing(monkeypatch):
     before = ours()
 
@@ -445,6 +462,7 @@ def test_world_size_of_another_type(size):
         Workers(size)
 
 
+@pytest.mark.slow
 def test_more_ranks_than_cores_warns_and_works(monkeypatch):
     monkeypatch.setattr(module, "num_cores", lambda: 1)
     with pytest.warns(UserWarning, match="2 ranks share 1 CPU cores"):

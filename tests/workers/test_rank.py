@@ -33,6 +33,7 @@ def step(rank, wrap):
     return net
 
 
+@pytest.mark.slow
 def test_a_step_of_fsdp_of_the_first_version_equals_one_process(pool):
     def fsdp(step):
         from torch.distributed.fsdp import FullyShardedDataParallel
@@ -46,6 +47,7 @@ def test_a_step_of_fsdp_of_the_first_version_equals_one_process(pool):
         torch.testing.assert_close(found, alone)
 
 
+@pytest.mark.slow
 def test_torch_compile_says_nothing_and_equals_the_net(pool, capfd):
     def compiled():
         net, X = torch.nn.Linear(3, 2), torch.ones(4, 3)
@@ -58,6 +60,7 @@ def test_torch_compile_says_nothing_and_equals_the_net(pool, capfd):
     assert capfd.readouterr().out == ""
 
 
+@pytest.mark.slow
 def test_torch_says_nothing_about_a_missing_triton(tmp_path, monkeypatch, capfd):
     (tmp_path / "triton").mkdir()
     (tmp_path / "triton" / "__init__.py").write_text("raise ImportError('no triton here')")
