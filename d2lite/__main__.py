@@ -10,6 +10,7 @@ copies the chapters, with the scripts and results that they read, into a new fol
 import importlib.metadata
 import os
 import platform
+import shlex
 import socket
 import sys
 from collections.abc import Callable, Sequence
@@ -133,7 +134,9 @@ def main(arguments: Sequence[str] = ()) -> None:
             place = copy_book(arguments[1])
         except (OSError, ValueError) as error:
             sys.exit(f"python -m d2lite book: {error}")
-        print(f"The notebooks are in {place}. Open them: jupyter lab {place}")
+        settings = place.parent / "tools" / "jupyterlab"  # no question about news, Markdown files as pages
+        options = ["--LabApp.default_url=/lab/tree/index.ipynb", f"--LabApp.app_settings_dir={settings}"]
+        print(f"The notebooks are in {place}. Open them: {shlex.join(['jupyter', 'lab', str(place), *options])}")
     elif arguments and arguments[0] == "progress" and len(arguments) <= 2:
         from d2lite.exercises.progress import progress  # all chapters: only when they are needed
 

@@ -1,7 +1,7 @@
 """The book's own files: where they are, and a copy of them to work in.
 
 A checkout has them next to the package. A wheel carries them inside it: the notebooks, the scripts that torchrun
-starts, the helpers of chapter 7 and the kept results.
+starts, the helpers of chapter 7, settings of JupyterLab and the kept results.
 """
 
 import shutil
@@ -9,7 +9,14 @@ from pathlib import Path
 
 __all__ = ["PARTS", "book_root", "copy_book"]
 
-PARTS = ("book", "tools/cluster", "benchmarks/__init__.py", "benchmarks/report.py", "benchmarks/results")
+PARTS = (
+    "book",
+    "tools/cluster",
+    "tools/jupyterlab",
+    "benchmarks/__init__.py",
+    "benchmarks/report.py",
+    "benchmarks/results",
+)
 _PACKAGE = Path(__file__).resolve().parent
 _NOT_COPIED = shutil.ignore_patterns("__pycache__", ".*", "d2lite-ledger.json*", "runs")
 

@@ -54,8 +54,9 @@ def test_a_copy_has_what_the_chapters_read_and_nothing_of_the_learner(tmp_path, 
     monkeypatch.chdir(root)
     page.main(["book", str(tmp_path / "a" / "mine")])
     copied = tmp_path / "a" / "mine"
-    assert (
-        capsys.readouterr().out == f"The notebooks are in {copied / 'book'}. Open them: jupyter lab {copied / 'book'}\n"
+    assert capsys.readouterr().out == (
+        f"The notebooks are in {copied / 'book'}. Open them: jupyter lab {copied / 'book'} "
+        f"--LabApp.default_url=/lab/tree/index.ipynb --LabApp.app_settings_dir={copied / 'tools' / 'jupyterlab'}\n"
     )
     assert names(copied) == {"book/one.ipynb", "benchmarks/__init__.py", "benchmarks/report.py"}
     monkeypatch.chdir(copied / "book")
@@ -78,6 +79,8 @@ def test_the_copy_of_this_book_is_complete(tmp_path):
     book.copy_book(tmp_path / "mine")
     for path in (ROOT / "book").glob("*.ipynb"):
         assert (tmp_path / "mine" / "book" / path.name).read_bytes() == path.read_bytes()
+    settings = Path("tools", "jupyterlab", "overrides.json")
+    assert (tmp_path / "mine" / settings).read_bytes() == (ROOT / settings).read_bytes()
     code = (
         "import d2lite, sys; root = d2lite.book_root(); sys.path.insert(0, str(root)); "
         "from tools.cluster import faults, hosts, links, rings, speed; "

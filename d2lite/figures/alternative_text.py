@@ -17,25 +17,35 @@ _TAGS = re.compile(r"<[^<>]*>")
 def alternative_text(figure: BaseFigure) -> str:
     """Return what a figure shows, in words: its titles, and of each curve, bar and cell the numbers.
 
-    A curve is told by its first and its last point and its extremes, a bar by its length.
+    A curve is told by its first and its last point and its extremes, a bar by its label and its length. Who draws a
+    figure can say it better: a trace with `meta={"words": [...]}` is told by these words, and a note (annotation) with
+    a `name` by that name, "" for none.
     """
     title = _words(figure.layout.title.text) or "Figure"
     axes = [_words(axis.title.text) for axis in (figure.layout.xaxis, figure.layout.yaxis)]
     named = [f"{letter} axis: {text}" for letter, text in zip("xy", axes, strict=True) if text]
-    parts = [part for trace in figure.data for part in _trace(trace)]
-    notes = [_words(note.text) for note in figure.layout.annotations or () if note.text]
+    parts = [part for trace in figure.data for part in _trace(trace, figure.layout)]
+    said = [note.text if note.name is None else note.name for note in figure.layout.annotations or ()]
+    notes = [_words(text) for text in said if text]
     text = ". ".join([title, *named, *_few(parts or ([] if notes else ["No data yet"])), *_few(notes)])
     return text + ("" if text.endswith(".") else ".")
 
 
-def _trace(trace: Any) -> Iterator[str]:
+def _trace(trace: Any, layout: Any) -> Iterator[str]:
     """What is said of one trace; nothing if it is empty."""
     name = _words(trace.name)
-    if trace.type == "bar":
-        yield from _bars(trace, name)
+    if isinstance(trace.meta, dict) and "words" in trace.meta:
+        words = "; ".join(_few(_words(text) for text in trace.meta["words"]))
+        if words:
+            yield ": ".join(filter(None, [name, words]))
+    elif trace.type == "bar":
+        yield from _bars(trace, name, _ticks(layout, trace, "y" if trace.orientation == "h" else "x"))
     elif trace.type == "heatmap":
-        rows = [[f"{v:g}" for v in row if v is not None] for row in trace.z]
-        yield "Cells, row by row: " + "; ".join(" ".join(row) for row in rows)
+        ticks = _ticks(layout, trace, "y")
+        labels = [ticks.get(y, "") for y in (trace.y if trace.y is not None else range(len(trace.z)))]
+        rows = [" ".join(f"{v:g}" for v in row if v is not None) for row in trace.z]
+        told = (": ".join(filter(None, pair)) for pair in zip(labels, rows, strict=False))
+        yield "Cells, row by row: " + "; ".join(told)
     elif trace.x is not None and trace.y is not None and getattr(trace, "opacity", None) != 0:
         points = [(x, y) for x, y in zip(trace.x, trace.y, strict=False) if _is_number(x) and _is_number(y)]
         if points:
@@ -53,7 +63,13 @@ def _curve(points: list[tuple[Any, Any]]) -> str:
     return words
 
 
-def _bars(trace: Any, name: str) -> Iterator[str]:
+def _ticks(layout: Any, trace: Any, letter: str) -> dict[Any, str]:
+    """{place: label} of the axis of a trace, if it has labels of its own."""
+    axis = layout[(trace[f"{letter}axis"] or letter).replace(letter, f"{letter}axis", 1)]
+    return {} if axis.ticktext is None else dict(zip(axis.tickvals, map(_words, axis.ticktext), strict=False))
+
+
+def _bars(trace: Any, name: str, ticks: dict[Any, str]) -> Iterator[str]:
     across = trace.orientation == "h"
     lengths, places = (trace.x, trace.y) if across else (trace.y, trace.x)
     texts = trace.text if isinstance(trace.text, (list, tuple, np.ndarray)) else [""] * len(lengths or ())
@@ -61,7 +77,8 @@ def _bars(trace: Any, name: str) -> Iterator[str]:
         return
     for place, length, text in zip(places, lengths, [*texts, *[""] * len(lengths)], strict=False):
         if _is_number(length):
-            what = " ".join(filter(None, [name, _words(place if isinstance(place, str) else _number(place))]))
+            label = ticks.get(place) or _words(place if isinstance(place, str) else _number(place))
+            what = " ".join(filter(None, [name, label]))
             own = _words(text)
             yield f"{what}: {own if any(c.isdigit() for c in own) else ' '.join(filter(None, [own, _number(length)]))}"
 

@@ -142,6 +142,7 @@ def _arrows(trace: Trace, step: int) -> Iterator[go.Scatter]:
             marker={"color": colour, "angle": angles, "symbol": ["circle", "arrow", "circle"] * (len(x) // 3)}
             | {"size": ([5, 9, 1] if small else [7, 13, 1]) * (len(x) // 3), "line": {"width": 0}},
             customdata=about,
+            meta={"words": [text for text in about[::3]]},
             hovertemplate="%{customdata}<extra></extra>",
             cliponaxis=False,
             showlegend=True,
@@ -181,6 +182,7 @@ def _bars(trace: Trace, step: int) -> Iterator[go.Bar | go.Scatter]:
         xaxis="x2",
         yaxis="y2",
         marker={"color": PALETTE[0]},
+        meta={"words": [f"device {i} has sent {format_bytes(n_bytes)}" for i, n_bytes in enumerate(sent)]},
         hovertemplate="device %{y} has sent %{x:,} bytes<extra></extra>",
         showlegend=False,
     )
@@ -190,6 +192,7 @@ def _bars(trace: Trace, step: int) -> Iterator[go.Bar | go.Scatter]:
         xaxis="x2",
         yaxis="y2",
         name="" if least is None else f"the busiest sends at least {format_bytes(least)}",
+        meta={"words": ["" if least is None else "a line"]},
         mode="lines",
         line={"color": PALETTE[2], "dash": "dash", "width": 2.5},
         hoverinfo="skip",

@@ -153,6 +153,7 @@ def traffic_bars(
     place of a bar.
     """
     sizes = [traffic.n_bytes if traffic else 0 for traffic in traffics.values()]
+    texts = [_sent(traffic) for traffic in traffics.values()]
     figure = Figure(layout=_layout(None, 260, (plain(title), plain(subtitle))))
     figure.update_layout(margin=dict(l=142, r=100, b=40))
     figure.update_xaxes(type="log", range=[_LOWEST, _HIGHEST], dtick=1, showticklabels=False, gridcolor=PALE_GREY)
@@ -163,21 +164,25 @@ def traffic_bars(
         y=list(range(len(traffics))),
         width=0.6,
         customdata=sizes,
+        meta={"words": [f"{WAYS[way]}: {text}" for way, text in zip(traffics, texts, strict=True)]},
         hovertemplate="%{customdata:,} bytes<extra></extra>",
         marker_color=[_WAY_COLOURS[way] for way in traffics],
     )
-    for row, (way, traffic) in enumerate(traffics.items()):
-        figure.add_annotation(**_plate(WAYS[way], 0, row, *PLATE, xref="paper", xanchor="right", xshift=-6))
-        if traffic is None:
-            text = "not possible with so many devices"
-        else:
-            text = format_bytes(traffic.n_bytes) if traffic.n_bytes else "nothing"
+    for row, (way, text) in enumerate(zip(traffics, texts, strict=True)):
+        said: dict[str, Any] = {"name": ""}  # the bars' own words say it
+        figure.add_annotation(**_plate(WAYS[way], 0, row, *PLATE, xref="paper", xanchor="right", xshift=-6, **said))
         x = max(_LOWEST, math.log10(sizes[row] or 1))
-        figure.add_annotation(**_plate(text, x, row, *PLATE, xanchor="left", xshift=6))
+        figure.add_annotation(**_plate(text, x, row, *PLATE, xanchor="left", xshift=6, **said))
     for power in range(_LOWEST, _HIGHEST + 1, 2):
         text = format_bytes(10**power).replace(".00", "").replace(".0", "")
-        figure.add_annotation(**_plate(text, power, 0, *PLATE, yref="paper", yanchor="top", yshift=-6))
+        figure.add_annotation(**_plate(text, power, 0, *PLATE, yref="paper", yanchor="top", yshift=-6, name=""))
     return figure
+
+
+def _sent(traffic: Traffic | None) -> str:
+    if traffic is None:
+        return "not possible with so many devices"
+    return format_bytes(traffic.n_bytes) if traffic.n_bytes else "nothing"
 
 
 def _plate(text: str, x: float, y: float, fill: str, ink: str, **more: Any) -> dict[str, Any]:

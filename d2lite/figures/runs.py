@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 from d2lite.figures.figure import Figure
 from d2lite.figures.labels import plain
 from d2lite.figures.palette import DASHES, GREY, PALE_GREY, TRANSPARENT, style
+from d2lite.figures.svg import ticks
 from d2lite.training.run import Run, legends
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "line",
     "seconds_per_epoch",
     "thin",
+    "tick_step",
 ]
 
 MAX_POINTS = 2000  # points of one trace; more cannot be seen, and each point must be sent to the page
@@ -136,21 +138,31 @@ def axes(runs: Sequence[Run]) -> tuple[str, dict[str, Any], dict[str, Any]]:
         title = f"{found[0]}, {title}"
     quantity = {name: curve.get("quantity", name) for run in runs for name, curve in run.curves.items()}
     quantities = dict.fromkeys(quantity.get(name, name) for name in found)  # the legend names the ranks
-    xaxis: dict[str, Any] = {"title": {"text": "epoch"}, "range": None, "autorange": True, "dtick": None}
+    seen = [v for run in runs for x, _ in curves_of(run).values() for v in x]
+    xaxis: dict[str, Any] = {"title": {"text": "epoch"}, "range": None, "autorange": True, "tick0": 0}
     yaxis: dict[str, Any] = {"title": {"text": plain(" · ".join(quantities))}, "range": None, "autorange": True}
     yaxis |= {"tickformat": ""}
     if all(is_accuracy(name) for name in found):
         yaxis |= {"range": [0, 1], "autorange": False, "tickformat": ".0%"}
-    if runs and max((v for run in runs for x, _ in curves_of(run).values() for v in x), default=0) <= 10:
-        xaxis |= {"dtick": 1, "tick0": 0}  # no epoch 1.5
+    xaxis["dtick"] = tick_step(min(seen, default=0), max(seen, default=1))
     ends: list[Any] = [run.settings.get("num_epochs") for run in runs]
     if ends and all(isinstance(n, int) for n in ends):
-        seen = [v for run in runs for x, _ in curves_of(run).values() for v in x]
         low, high = min([1, *seen]), max([*ends, *seen])
         pad = max(0.02 * (high - low), 0 if high > low else 0.5)
         xaxis |= {"range": [low - pad, high + pad], "autorange": False, "tickformat": ",d"}
-        xaxis |= {"dtick": 1, "tick0": 0} if high <= 20 else {}
+        xaxis["dtick"] = 1 if high <= 20 else tick_step(low, high)
     return plain(title), xaxis, yaxis
+
+
+def tick_step(low: float, high: float) -> float:
+    """Return the step between the ticks of an axis from `low` to `high`: whole, where the axis is one or longer.
+
+    No epoch is called 1.5. The step is always given: a figure that has once had one keeps it on the page, and hundreds
+    of ticks take the page a minute (tried with plotly 7.1).
+    """
+    found = ticks(low, high, most=9)
+    step = round(found[1] - found[0], 12) if len(found) > 1 else 1.0
+    return max(1.0, step) if high - low >= 1 else step
 
 
 def curves(runs: Sequence[Run]) -> Figure:

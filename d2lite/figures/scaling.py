@@ -26,6 +26,7 @@ def efficiency_figure(outcomes: Mapping[int, Outcome | None], k: int) -> Figure:
     figure.add_scatter(
         x=list(outcomes),
         y=[o and o.efficiency for o in outcomes.values()],
+        name="efficiency",
         mode="lines",
         line={"color": PALETTE[0], "width": 3},
         hovertemplate=hover,
@@ -35,6 +36,7 @@ def efficiency_figure(outcomes: Mapping[int, Outcome | None], k: int) -> Figure:
     figure.add_scatter(
         x=[k],
         y=[here and here.efficiency],
+        name="the chosen number of GPUs",
         mode="markers+text",
         marker={"color": PALETTE[0], "size": 13, "symbol": "diamond", "line": {"color": GREY, "width": 1}},
         text=[f"{here.efficiency:.0%}" if here else ""],
@@ -70,7 +72,8 @@ def step_figure(one: Outcome | None, many: Outcome | None) -> Figure:
     longest = max(o.step.seconds for o in shown)
     for o, name in zip(shown, names, strict=True):
         text = f"{1e3 * o.step.seconds:.3g} ms"
-        figure.add_annotation(x=1e3 * o.step.seconds, y=name, text=text, showarrow=False, xanchor="left", xshift=6)
+        place = dict(x=1e3 * o.step.seconds, y=name, xanchor="left", xshift=6)
+        figure.add_annotation(text=text, name=f"{name}, all parts: {text}", showarrow=False, **place)
     figure.update_xaxes(range=[0, 1.25e3 * longest])
     figure.update_yaxes(autorange="reversed", type="category", showgrid=False)
     legend = {"traceorder": "normal", "font_size": 12, **below(HEIGHT, 116)}  # its four rows fit in

@@ -41,7 +41,7 @@ class CurrentFigure(FigureWidget):
 
     _esm = """
     const found = async (manager, id) => {  // a page that is loaded again may make the figure's model first
-        for (let tries = 0; tries < 100; tries++)
+        for (let tries = 0; tries < 600; tries++)
             try { return await manager.get_model(id); } catch { await new Promise((go) => setTimeout(go, 100)); }
         throw new Error("plotly's code is not in this page: run the cell again");
     };

@@ -59,7 +59,7 @@ class Explorer:
     def _draw_still(self) -> str:
         """The figures as pictures and the summary, for a page without a kernel (HTML)."""
         drawn = [picture(still(figure), figure.alternative_text) for figure in self._figures()]
-        return "".join([*drawn, f"<p>{self.summary.value}</p>"])
+        return "".join([*drawn, f"<p>{self.summary.value}</p>" if self.summary.value else ""])
 
     def _figures(self) -> list[Any]:
         """The figures inside the view, in their order."""
@@ -67,7 +67,8 @@ class Explorer:
 
     def __repr__(self) -> str:
         words = [figure.alternative_text for figure in self._figures()]
-        return "\n".join([type(self).__name__, *words, html.unescape(_TAGS.sub("", self.summary.value))])
+        summary = html.unescape(_TAGS.sub("", self.summary.value))
+        return "\n".join([type(self).__name__, *words, *([summary] if summary else [])])
 
 
 def _figures_in(widget: Widget) -> Iterator[Any]:

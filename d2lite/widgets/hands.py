@@ -37,7 +37,7 @@ class Hands(AnyWidget):
             box.scrollHeight > box.clientHeight + 1 || box.scrollWidth > box.clientWidth + 1
                 ? set(box, "tabindex", "0") : box.removeAttribute("tabindex");
     };
-    const keep = (button, tries = 20) => {  // the buttons of a row change one after another
+    const keep = (button, tries = 100) => {  // the buttons of a row change one after another
         const now = document.activeElement, elsewhere = "button, input, select, textarea, [contenteditable=true], a";
         if (!button.isConnected || (now && now !== button && now.matches(elsewhere))) return;
         const next = [...button.parentElement.children].slice(0, 2).find((other) => other.matches("button:enabled"));

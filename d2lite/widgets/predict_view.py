@@ -20,7 +20,8 @@ __all__ = ["View"]
 
 _LAYOUT = widgets.Layout
 _ROW_PX = 26  # of one choice
-_ENTER_S = 0.25  # the page sends Enter before the text that was typed
+_ENTER_S = 0.25  # the page sends Enter before the text that was typed,
+_LATE_S = 5.0  # and a slow one sends the text later than that: it is committed when it comes
 _DOUBLE_CLICK_S = 0.7
 _CSS = """<style>
 .d2lite-predict .widget-radio, .d2lite-predict .widget-radio-box { height: auto; width: 100%; max-width: 100%; }
@@ -72,7 +73,7 @@ class View:
         is_open: bool,
     ) -> None:
         self._commit, self._again, self._is_open = commit, again, is_open
-        self._locked_at = -_DOUBLE_CLICK_S
+        self._locked_at, self._entered_at = -_DOUBLE_CLICK_S, -_LATE_S
         unit = asked.unit
         question = widgets.HTML(f'<div class="d2lite-question">{html.escape(asked.question)}</div>')
         if choices is None:
@@ -84,6 +85,7 @@ class View:
                 style={"description_width": "88px"},
             )
             self.inputs.on_msg(self._on_message)
+            self.inputs.observe(self._on_late_text, "value")
         else:
             self.inputs = widgets.RadioButtons(options=choices, index=None, layout=_LAYOUT(width="auto"))
         self.result, self.message = widgets.HTML(), widgets.HTML()
@@ -141,9 +143,14 @@ class View:
     def _on_message(self, _: object, content: dict[str, Any], __: object) -> None:
         """Enter was pressed in the field: commit, once the text has come."""
         if content.get("event") == "submit" and self._is_open:
+            self._entered_at = time.monotonic()
             timer = threading.Timer(_ENTER_S, self._on_enter)
             timer.daemon = True
             timer.start()
+
+    def _on_late_text(self, _: object) -> None:
+        if self._is_open and _ENTER_S <= time.monotonic() - self._entered_at < _LATE_S:
+            self._on_enter()
 
     def _on_enter(self) -> None:
         if self._is_open:

@@ -55,39 +55,49 @@ def lab(tmp_path_factory):
     """A server on an empty folder, with settings of its own; it and its kernels are ended in every case."""
     home = tmp_path_factory.mktemp("jupyter")
     folder = tmp_path_factory.mktemp("notebooks")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
     token = secrets.token_hex(16)
     own = ("JUPYTER_CONFIG_DIR", "JUPYTER_RUNTIME_DIR", "JUPYTERLAB_SETTINGS_DIR", "JUPYTERLAB_WORKSPACES_DIR")
     env = os.environ | {name: str(home / name) for name in (*own, "IPYTHONDIR")}
     env.pop("D2LITE_LEDGER", None)  # next to the notebook, as a learner has it
     env["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ip=127.0.0.1"]
-    command += [f"--port={port}", f"--IdentityProvider.token={token}", "--ServerApp.port_retries=0"]
-    log = home / "log.txt"
-    with open(log, "w") as out:
-        server = subprocess.Popen([*command, str(folder)], env=env, stdout=out, stderr=out, stdin=subprocess.DEVNULL)
+    command += [f"--IdentityProvider.token={token}", "--ServerApp.port_retries=0"]
+    log, server = home / "log.txt", None
     try:
-        lab = Lab(f"http://127.0.0.1:{port}", token, folder, home / "JUPYTERLAB_SETTINGS_DIR", server.pid)
-        lab.theme("Light")
-        _wait_for(server, f"{lab.url}/api/status?token={token}", log)
+        for is_last in (False, False, True):  # between the choice of a port and its use another server may take it
+            port = _free_port()
+            with open(log, "w") as out:
+                arguments = [*command, f"--port={port}", str(folder)]
+                server = subprocess.Popen(arguments, env=env, stdout=out, stderr=out, stdin=subprocess.DEVNULL)
+            lab = Lab(f"http://127.0.0.1:{port}", token, folder, home / "JUPYTERLAB_SETTINGS_DIR", server.pid)
+            lab.theme("Light")
+            if _is_up(server, f"{lab.url}/api/status?token={token}"):
+                break
+            end_with_children(server)
+            if is_last or "already in use" not in log.read_text():
+                pytest.fail(f"JupyterLab did not come up:\n{log.read_text()[-2000:]}")
         yield lab
     finally:
-        end_with_children(server)
+        if server is not None:
+            end_with_children(server)
 
 
-def _wait_for(server, url, log, seconds=60):
+def _free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def _is_up(server, url, seconds=120):
+    """Wait until a server answers; False if it has ended, or does not answer in time."""
     end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if server.poll() is not None:
-            break
+    while time.monotonic() < end and server.poll() is None:
         try:
-            with urllib.request.urlopen(url, timeout=2):
-                return
+            with urllib.request.urlopen(url, timeout=5):
+                return True
         except (urllib.error.URLError, OSError):
             time.sleep(0.2)
-    pytest.fail(f"JupyterLab did not come up:\n{log.read_text()[-2000:]}")
+    return False
 
 
 def end_with_children(server):
@@ -107,7 +117,7 @@ def end_with_children(server):
             process.kill()
         except psutil.NoSuchProcess:
             pass
-    _, left = psutil.wait_procs(family, timeout=5)
+    _, left = psutil.wait_procs(family, timeout=20)
     assert not left, f"still there: {left}"
 
 
@@ -127,7 +137,7 @@ def browser():
 def page(browser):
     """A fresh page, 1400 pixels wide; what its console calls an error is kept in `page.errors`."""
     page = browser.new_page(viewport={"width": 1400, "height": 1000})
-    page.set_default_timeout(60_000)
+    page.set_default_timeout(120_000)
     page.errors = []
     page.on("pageerror", lambda error: page.errors.append(str(error)))
     yield page

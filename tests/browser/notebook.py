@@ -1,23 +1,35 @@
-"""What a learner's hands do in JupyterLab, as functions of a page."""
+"""What a learner's hands do in JupyterLab, as functions of a page.
+
+A page lags behind the kernel, and behind a test: each function waits until what it did can be seen. A test does the
+same: it waits for a state by `until` or `settled`, and never reads one right after an action.
+"""
 
 import json
 import time
 
 __all__ = [
+    "cell_prompt",
     "control",
     "errors",
+    "idle",
     "open_notebook",
     "points",
     "press",
     "rows",
     "run_all",
+    "run_cell",
+    "save",
     "save_and_reload",
     "set_number",
+    "settled",
+    "slide",
     "start_run_all",
     "step",
     "until",
     "write",
 ]
+
+SLOW_S = 120  # what is drawn at once on a quiet machine may take this long on one that runs other tests
 
 
 def write(path, *cells):
@@ -32,36 +44,74 @@ def write(path, *cells):
 def open_notebook(page, lab, name):
     """Open a notebook and wait until its kernel is there."""
     page.goto(f"{lab.url}/lab/tree/{name}?reset&token={lab.token}")  # reset: no tabs of an earlier test
+    _wait_for_notebook(page)
+
+
+def _wait_for_notebook(page):
+    """Wait for the cells, and for the kernel to be shown as idle: before, there is none, and Run asks for one."""
     page.wait_for_selector(".jp-Notebook .jp-CodeCell")
-    page.wait_for_selector('.jp-StatusBar-TextItem:has-text("| Idle")')  # before, there is none, and Run asks for one
+    page.wait_for_selector('.jp-StatusBar-TextItem:has-text("| Idle")', state="attached")
     idle(page)
 
 
-def idle(page, seconds=60):
+def idle(page, seconds=SLOW_S):
     """Wait until the kernel has nothing to do."""
     page.wait_for_selector('.jp-Notebook-ExecutionIndicator[data-status="idle"]', timeout=seconds * 1000)
 
 
 def start_run_all(page):
-    """Run all cells by the menu."""
-    page.click('.lm-MenuBar-itemLabel:text-is("Run")')
-    page.click('.lm-Menu-itemLabel:text-is("Run All Cells")')
+    """Run all cells by the menu, once more if the menu was built anew under the mouse; they are marked as running."""
+
+    def started():
+        return any(prompt != "[ ]:" for prompt in _prompts(page))
+
+    for _ in range(3):
+        page.click('.lm-MenuBar-itemLabel:text-is("Run")')
+        page.click('.lm-Menu-itemLabel:text-is("Run All Cells")')
+        try:
+            return until(started, 20)
+        except TimeoutError:
+            page.keyboard.press("Escape")
+    raise TimeoutError("Run All Cells ran nothing")
 
 
 def run_all(page, seconds=240):
-    """Run all cells by the menu and wait for the last."""
+    """Run all cells of a notebook that has not run yet by the menu, and wait for the last."""
     start_run_all(page)
-    until(lambda: _prompts(page) and not any(p in ("[*]:", "[ ]:") for p in _prompts(page)), seconds)
+    until(lambda: not any(prompt in ("[*]:", "[ ]:") for prompt in _prompts(page)), seconds)
     idle(page)
+
+
+def run_cell(page, n, seconds=SLOW_S):
+    """Run the n-th code cell by the keyboard, and wait until it has ended."""
+    before = cell_prompt(page, n)
+    page.click(f".jp-CodeCell >> nth={n} >> .cm-content")
+    page.keyboard.press("Control+Enter")
+    until(lambda: cell_prompt(page, n) not in (before, "[*]:", "[ ]:"), seconds)
+    idle(page)
+
+
+def cell_prompt(page, n):
+    """What stands before the n-th code cell: "[ ]:", "[*]:" or "[3]:"."""
+    return page.locator(f".jp-CodeCell >> nth={n} >> .jp-InputPrompt").inner_text().strip()
+
+
+def save(page, is_saved):
+    """Save the notebook until is_saved() sees it in the file, and return what it returned."""
+
+    def saved():
+        page.keyboard.press("Control+S")
+        return is_saved()
+
+    return until(saved, every=1)
 
 
 def save_and_reload(page, path):
     """Save a notebook, with the output of each cell that has run, and load the page again."""
-    ran = sum(bool(text and text.strip("[]: ")) for text in _prompts(page))
+    ran = sum(bool(text.strip("[]: *")) for text in _prompts(page))
     shown = page.locator(".jp-Notebook .jp-CodeCell:has(.jp-OutputArea-output)").count()
 
-    def saved():
-        page.keyboard.press("Control+S")
+    def is_saved():
         try:
             kept = [cell for cell in json.loads(path.read_text("utf-8"))["cells"] if cell["cell_type"] == "code"]
         except ValueError:  # half written
@@ -70,8 +120,9 @@ def save_and_reload(page, path):
             return False
         return sum(bool(cell["outputs"]) for cell in kept) >= shown
 
-    until(saved, every=0.5)
+    save(page, is_saved)
     page.reload()
+    _wait_for_notebook(page)
     page.wait_for_selector(".jp-Notebook .jp-CodeCell .jp-OutputArea-output")
 
 
@@ -79,8 +130,8 @@ def _prompts(page):
     """The prompts of all code cells that hold something."""
     script = """() => [...document.querySelectorAll('.jp-Notebook .jp-CodeCell')].filter(
         cell => cell.querySelector('.cm-content')?.textContent.trim()).map(
-        cell => cell.querySelector('.jp-InputPrompt')?.textContent.trim())"""
-    return page.evaluate(script)
+        cell => cell.querySelector('.jp-InputPrompt')?.textContent.trim() ?? '[ ]:')"""
+    return page.evaluate(script) or ["[ ]:"]
 
 
 def errors(page):
@@ -88,7 +139,7 @@ def errors(page):
     return page.locator('.jp-OutputArea-output [data-mime-type="application/vnd.jupyter.error"]').all_inner_texts()
 
 
-def until(condition, seconds=60, every=0.1):
+def until(condition, seconds=SLOW_S, every=0.1):
     """Return the first true value of condition(); raises TimeoutError."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -99,12 +150,38 @@ def until(condition, seconds=60, every=0.1):
     raise TimeoutError(f"not true within {seconds} s")
 
 
+def settled(read, seconds=SLOW_S, still_s=1.0):
+    """Return read() once it has given something, and the same, for `still_s`: the page draws no more."""
+    end, last, since = time.monotonic() + seconds, None, time.monotonic()
+    while time.monotonic() < end:
+        value = read()
+        if value != last or not value:
+            last, since = value, time.monotonic()
+        elif time.monotonic() - since >= still_s:
+            return value
+        time.sleep(0.1)
+    raise TimeoutError(f"still changing after {seconds} s: {last}")
+
+
+def slide(handle, key, times=1):
+    """Press a key on the handle of a slider; a press that the page lost while it was drawing is given again."""
+    for _ in range(times):
+        before = handle.get_attribute("aria-valuenow")
+        for _ in range(3):
+            handle.press(key)
+            try:
+                until(lambda: handle.get_attribute("aria-valuenow") != before, 3, 0.02)  # noqa: B023
+                break
+            except TimeoutError:
+                pass
+        else:
+            if key not in ("Home", "End"):  # there, it may have been at that end
+                raise TimeoutError(f"{key} moved nothing from {before}")
+
+
 def step(page, name, key, times=1):
     """Move the slider of a parameter by the keyboard."""
-    handle = control(page, name).locator(".noUi-handle")
-    handle.focus()
-    for _ in range(times):
-        handle.press(key)
+    slide(control(page, name).locator(".noUi-handle"), key, times)
 
 
 def set_number(page, name, value):
@@ -116,7 +193,10 @@ def set_number(page, name, value):
         page.keyboard.press("Control+A")
         page.keyboard.type(str(value))
         page.keyboard.press("Enter")
-        return float(readout.inner_text()) == value
+        try:
+            return float(readout.inner_text()) == value
+        except ValueError:  # half typed
+            return False
 
     until(typed)
 
@@ -127,12 +207,12 @@ def control(page, name):
 
 
 def press(page, text):
-    """Press a button of the panel."""
+    """Press a button of the panel, as soon as it can be pressed."""
     page.click(f'.d2lite button.jupyter-button:has-text("{text}")')
 
 
 def points(page):
-    """The points of each curve on the page: [{name, x, y}]."""
+    """The points of each curve on the page: [{name, x, y}]; none while the figure is drawn anew."""
     script = """() => JSON.stringify((document.querySelector('.d2lite .js-plotly-plot')?._fullData ?? []).map(
         t => ({name: t.name, x: Array.from(t.x ?? []), y: Array.from(t.y ?? [])})))"""
     return json.loads(page.evaluate(script))

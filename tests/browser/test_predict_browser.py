@@ -3,7 +3,7 @@
 import json
 import shutil
 
-from notebook import errors, open_notebook, points, press, save_and_reload, until, write
+from notebook import errors, open_notebook, points, press, run_cell, save_and_reload, settled, until, write
 
 from tests.browser.conftest import ROOT
 from tests.browser.test_panel_browser import contrast
@@ -15,14 +15,18 @@ same = Predict("Are the replicas equal?", choices=["bit for bit", "up to roundin
 display(fast, same)
 """
 REVEAL = 'fast.reveal(1.6, on="2 replicas on 2 CPU cores"); same.reveal("bit for bit")'
-COLOURS = """() => ['.d2lite-question', '.widget-radio-box label', '.d2lite-predict .widget-html-content'].map(
-    s => getComputedStyle(document.querySelector(s)).color).concat(
-    getComputedStyle(document.querySelector('.jp-Notebook')).backgroundColor)"""
+COLOURS = """() => {
+    const shown = ['.d2lite-question', '.d2lite-predict .widget-html-content', WORDS].map(
+        s => document.querySelector(s));
+    return shown.includes(null) ? [] : shown.map(e => getComputedStyle(e).color).concat(
+        getComputedStyle(document.querySelector('.jp-Notebook')).backgroundColor);
+}"""
 
 
-def run_cell(page, n):
-    page.click(f".jp-CodeCell >> nth={n} >> .cm-content")
-    page.keyboard.press("Control+Enter")
+def assert_words_can_be_read(page, words):
+    """Their contrast, once the page has drawn them and the style sheet."""
+    *colours, background = settled(lambda: page.evaluate(COLOURS.replace("WORDS", f"'{words}'")))
+    assert len(colours) == 3 and all(contrast(colour, background) >= 4.5 for colour in colours)
 
 
 def focused(page):
@@ -35,10 +39,9 @@ def test_by_keyboard_alone(lab, page):
     run_cell(page, 0)
     fast, same = page.locator(".d2lite-predict >> nth=0"), page.locator(".d2lite-predict >> nth=1")
     fast.wait_for()
-    same.locator("input[type=radio] >> nth=0").wait_for()
-    *words, background = page.evaluate(COLOURS)
-    assert all(contrast(colour, background) >= 4.5 for colour in words)
-    heights = [fast.bounding_box()["height"], same.bounding_box()["height"]]
+    same.locator("[role=radiogroup] input[type=radio] >> nth=0").wait_for()
+    assert_words_can_be_read(page, ".widget-radio-box label")
+    heights = settled(lambda: [one.bounding_box()["height"] for one in (fast, same)])
 
     fast.locator("input[type=text]").focus()
     page.keyboard.type("two")
@@ -51,12 +54,12 @@ def test_by_keyboard_alone(lab, page):
     until(lambda: focused(page) == "Predict again")  # the focus is not lost with the field
     page.keyboard.press("Tab")
     page.keyboard.press("ArrowDown")
-    assert page.evaluate("document.activeElement.parentElement.textContent").startswith("up to rounding")
+    until(lambda: page.evaluate("document.activeElement.parentElement.textContent").startswith("up to rounding"))
     page.keyboard.press("Tab")
-    assert focused(page) == "Commit"
+    until(lambda: focused(page) == "Commit")
     page.keyboard.press("Enter")
     until(lambda: "further and further" in same.inner_text() and "not yet" in same.inner_text())
-    assert [fast.bounding_box()["height"], same.bounding_box()["height"]] == heights  # nothing jumps
+    assert settled(lambda: [one.bounding_box()["height"] for one in (fast, same)]) == heights  # nothing jumps
     kept = json.loads((lab.folder / "d2lite-ledger.json").read_text("utf-8"))["predictions"]
     assert kept["2.3"]["answers"] == [1.9] and kept["2.3"]["measured"] is None
 
@@ -64,16 +67,14 @@ def test_by_keyboard_alone(lab, page):
     save_and_reload(page, lab.folder / "predict.ipynb")
     fast.locator("text=1.9×").wait_for()
     lab.theme("Light")
-    assert "Predict again" in fast.inner_text()
-    *words, background = page.evaluate(COLOURS)
-    assert all(contrast(colour, background) >= 4.5 for colour in words)
-    page.wait_for_selector('.jp-StatusBar-TextItem:has-text("| Idle")')
+    until(lambda: "Predict again" in fast.inner_text())
+    assert_words_can_be_read(page, ".widget-radio-box label")  # of the choices, hidden by now
     run_cell(page, 0)  # a new widget, locked by the ledger
     until(lambda: page.locator(".jp-CodeCell >> nth=0").inner_text().count("Predict again") == 2)
     run_cell(page, 1)
     until(lambda: "1.6×" in fast.inner_text() and "wrong" in same.inner_text())
-    shown = page.locator(".jp-CodeCell >> nth=1 >> .jp-OutputArea-output").all_inner_texts()
-    assert "1.9×" in shown[0] and "2 replicas on 2 CPU cores" in shown[0] and "19% too high" in shown[0]
+    shown = page.locator(".jp-CodeCell >> nth=1 >> .jp-OutputArea-output >> nth=0").inner_text()
+    assert "1.9×" in shown and "2 replicas on 2 CPU cores" in shown and "19% too high" in shown
     assert not errors(page) and not page.errors
 
 
@@ -82,10 +83,13 @@ def test_the_index_trains_after_two_keys_and_shows_the_ledger(lab, page):
     kept = {"question": "How many?", "answers": [46], "measured": 47, "how": "counted", "within": 0}
     (lab.folder / "d2lite-ledger.json").write_text(json.dumps({"predictions": {"1.1": kept}}))
     open_notebook(page, lab, "index.ipynb")
-    page.keyboard.press("Shift+Enter")  # without a click: the first cell is chosen when the page opens
+    # without a click: the first cell is chosen when the page opens
+    until(lambda: page.evaluate("Boolean(document.activeElement?.closest('.jp-Notebook'))"))
+    page.keyboard.press("Shift+Enter")
+    page.wait_for_selector(".jp-CodeCell.jp-mod-active")
     page.keyboard.press("Shift+Enter")
     page.wait_for_selector(".d2lite .js-plotly-plot .main-svg")
-    until(lambda: len(points(page)[0]["x"]) >= 2 if points(page) else False)
+    until(lambda: [curve for curve in points(page) if len(curve["x"]) >= 2])
     press(page, "Stop")
     run_cell(page, 1)
     page.wait_for_selector("text=0 of 1 prediction was right.")

@@ -205,3 +205,26 @@ def test_two_saves_in_a_second_are_two_files(tmp_path, monkeypatch):
     monkeypatch.setattr("time.strftime", lambda *_: "20260101-120000")
     names = [save([make_run()]).name for _ in range(3)]
     assert names == ["d2lite-runs-20260101-120000" + end for end in (".json", "-2.json", "-3.json")]
+
+
+@pytest.mark.parametrize(
+    ("ends", "step"),
+    [((1, 2), 1), ((1, 3), 1), ((1, 10), 2), ((1, 500), 100), ((0, 100_000), 20_000), ((0, 0.3), 0.05), ((5, 5), 1)],
+)
+def test_ticks_stand_at_whole_numbers_and_are_few(ends, step):
+    assert figures.tick_step(*ends) == step
+
+
+@pytest.mark.parametrize(("num_epochs", "step"), [(2, 1), (20, 1), (500, 100)])
+def test_a_long_run_gets_few_ticks_from_its_start_on(num_epochs, step):
+    """Hundreds of ticks would stop the page."""
+    runs = [make_run(num_epochs=2), make_run(num_epochs=num_epochs, accuracies=())]
+    assert figures.axes(runs)[1]["dtick"] == step
+
+
+def test_the_ticks_of_curves_of_unknown_length_follow_their_points():
+    run = Run({}, "", "", 0)
+    assert figures.axes([run])[1]["dtick"] == 1
+    for last, step in ((3, 1), (10_000, 2000)):
+        run.curves = {"loss": {"x": [1, last], "y": [1.0, 0.5]}}
+        assert figures.axes([run])[1]["dtick"] == step

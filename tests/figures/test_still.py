@@ -44,8 +44,37 @@ def test_a_picture_is_well_formed_and_stays_in_its_frame(name):
 def test_words_tell_the_numbers():
     text = alternative_text(ALL["measured"]())
     assert text.startswith("step. x axis: examples of a minibatch") and "from 20 at 256 to 40 at 512" in text
-    assert "4 3 2 1; 1 4 3 2; 2 1 4 3; 3 2 1 4" in alternative_text(ALL["collective"]())
+    assert "4 3 2 1; device 1: 1 4 3 2; device 2: 2 1 4 3; device 3: 3 2 1 4" in alternative_text(ALL["collective"]())
     assert "No data yet" in alternative_text(figures.curves([]))
+
+
+@pytest.mark.parametrize(
+    ("name", "said", "unsaid"),
+    [
+        (
+            "collective",
+            ["device 0 has sent 252 KB", "sent and added: device 0 to device 1"],
+            ["points, from", "0: 252"],
+        ),
+        ("bars", ["data parallelism: 1.03 MB; pipeline parallelism: 1.64 MB", "computed from shapes"], ["1 TB", "0: "]),
+        ("step", ["8 GPUs, all parts: 0.439 ms", "computing 8 GPUs: 0.3839"], []),
+        ("efficiency", ["efficiency: 2 points", "the chosen number of GPUs: 0.8744 at 8"], ["curve"]),
+    ],
+)
+def test_bars_and_marks_are_named_by_their_labels(name, said, unsaid):
+    text = alternative_text(ALL[name]())
+    assert all(words in text for words in said) and not any(words in text for words in unsaid)
+
+
+def test_the_label_of_an_axis_names_a_bar_of_any_figure():
+    bars = figures.Figure().add_bar(x=[1, 2], y=[3.0, 4.0], name="seconds")
+    bars.update_xaxes(tickvals=[1, 2], ticktext=["one <b>GPU</b>", "two GPUs"])
+    assert "seconds one  GPU: 3. seconds two GPUs: 4." in alternative_text(bars)
+
+
+def test_a_way_that_is_not_possible_is_said():
+    text = alternative_text(figures.traffic_bars(all_ways(LAYERS, 1000)))
+    assert "data parallelism: not possible with so many devices" in text
 
 
 def test_the_lanes_of_devices_that_one_process_drives():

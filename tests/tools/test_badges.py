@@ -28,6 +28,7 @@ def colab_cell(path):
 @pytest.fixture
 def book(tmp_path):
     shutil.copytree(badges.BOOK, tmp_path / "book", ignore=shutil.ignore_patterns(".*", "runs"))
+    shutil.copy(badges.ROOT / "README.md", tmp_path)
     return tmp_path / "book"
 
 
@@ -97,6 +98,40 @@ def test_another_reference_replaces_the_first_and_remove_takes_both_back(book):
         assert "owner/name" not in text and text.count("[![Open in Colab]") == 1
     badges.main(["--remove"], book)
     assert {path: path.read_text() for path in before} == before
+
+
+def test_colab_has_complete_links_to_what_a_notebook_links_to(book):
+    badges.main(["--repo", "owner/name", "--ref", "v1"], book)
+    colab, github = (
+        f"https://{host}/owner/name/blob/v1/book" for host in ("colab.research.google.com/github", "github.com")
+    )
+    for path in book.rglob("*.ipynb"):
+        words = "\n".join(sources(path))
+        relative = set(re.findall(r"\]\(([^):#\s]+\.(?:ipynb|md))", words))
+        (line,) = [line for line in words.splitlines() if line.startswith("Colab does not follow")]
+        complete = re.findall(r"\]\(([^)]+)\)", line)
+        targets = {((path.parent / to).resolve()).relative_to(book.resolve()).as_posix() for to in relative}
+        assert set(complete) == {f"{colab if to.endswith('ipynb') else github}/{to}" for to in targets}
+        assert len(complete) == len(targets) and all((book / to).is_file() for to in targets)
+    (line,) = [
+        line for line in sources(book / "solutions" / "04-all-reduce.ipynb")[0].splitlines() if "Colab does" in line
+    ]
+    assert f"[chapter 4]({colab}/04-all-reduce.ipynb)" in line and f"[glossary]({github}/glossary.md)" in line
+
+
+def test_a_notebook_without_relative_links_gets_no_line_of_them():
+    cells = [{"cell_type": "markdown", "source": "[a](https://x.org/b.ipynb) ![c](d.png) [e](#f)"}]
+    assert badges.colab_links({"cells": cells}, "owner/name", "v1", "book/01-x.ipynb") == ""
+
+
+def test_readme_s_badges_open_the_index(book):
+    badges.main(["--repo", "owner/name", "--ref", "v1"], book)
+    badges.main(["--repo", "owner/name", "--ref", "v2"], book)
+    text = (book.parent / "README.md").read_text()
+    assert text.startswith("# d2lite\n\n[![Open in Colab]") and text.count("Open in Binder") == 1
+    assert "(https://mybinder.org/v2/gh/owner/name/v2?urlpath=lab/tree/book/index.ipynb)" in text
+    badges.main(["--remove"], book)
+    assert (book.parent / "README.md").read_text() == (badges.ROOT / "README.md").read_text()
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.relative_to(badges.BOOK).as_posix())

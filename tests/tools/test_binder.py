@@ -65,6 +65,18 @@ def test_scripts_are_executable_sound_and_do_their_work(name, does):
     assert does in script.read_text()
 
 
+@pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
+def test_jupyterlab_on_binder_has_the_project_s_settings(tmp_path):
+    """postBuild with stand-ins for python: one says where JupyterLab is, the other fetches no data."""
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\n[ \"$1\" = -c ] && echo '{tmp_path}/share/jupyter/lab' || true\n")
+    python.chmod(0o755)
+    env = os.environ | {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
+    subprocess.run(["bash", str(BINDER / "postBuild")], cwd=ROOT, env=env, check=True, timeout=30)
+    kept = tmp_path / "share" / "jupyter" / "lab" / "settings" / "overrides.json"
+    assert kept.read_text() == (ROOT / "tools" / "jupyterlab" / "overrides.json").read_text()
+
+
 def test_repo2docker_accepts_it(tmp_path):
     repo2docker = shutil.which("jupyter-repo2docker")
     if repo2docker is None:

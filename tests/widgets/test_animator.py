@@ -295,3 +295,13 @@ def test_in_a_kernel_the_last_state_is_saved_as_a_picture():
     (output,) = notebook.cells[0].outputs
     assert output.data["text/plain"] == "epoch 99: acc 0.99" and "<svg" in output.data["image/svg+xml"]
     assert "application/vnd.jupyter.widget-view+json" not in output.data
+
+
+def test_epochs_stand_at_whole_numbers():
+    for xlim, xlabel, step in ((None, "epoch", 1), ([1, 100], "Epochs", 20), (None, "step", None)):
+        animator = Animator(xlabel, xlim=xlim)
+        with listening(lambda *_, **__: None):
+            for epoch in (1, 2, 3):
+                animator.add(epoch, 0.5)
+        assert animator._layout(is_last=True)["xaxis"].get("dtick") == step
+        assert animator._layout()["xaxis"].get("dtick") == (step if xlim else None)  # it may grow

@@ -274,6 +274,29 @@ def test_enter_commits_the_text_that_comes_after_it(shown):
     assert predict.answer == 1.9
 
 
+def test_enter_commits_a_text_that_comes_late(shown):
+    """A slow page sends it when the earlier text was found to be no number already."""
+    predict = speed_up()
+    view = shown(predict)
+    view.inputs.value = "two"
+    view._on_click()
+    view.inputs._handle_custom_msg({"event": "submit"}, [])
+    for timer in [thread for thread in threading.enumerate() if isinstance(thread, threading.Timer)]:
+        timer.join(10)
+    assert predict.is_open and "Expected a number" in view.message.value
+    view.inputs.value = "1.9"
+    assert predict.answer == 1.9
+
+
+def test_a_text_without_enter_is_not_committed(shown):
+    predict = speed_up()
+    view = shown(predict)
+    view.inputs.value = "1.9"
+    view._entered_at -= 10
+    view.inputs.value = "1.8"
+    assert predict.is_open
+
+
 def test_a_double_click_does_not_open_it_again(shown):
     predict = speed_up()
     view = shown(predict)

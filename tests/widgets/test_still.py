@@ -9,7 +9,7 @@ import pytest
 nbconvert = pytest.importorskip("nbconvert")
 
 CELLS = (
-    "from d2lite import CollectiveStepper, Panel, figures\n"
+    "from d2lite import CollectiveStepper, FaultLab, Panel, PartitionExplorer, ScalingExplorer, figures\n"
     "from d2lite.widgets import trace_collective\n"
     "def train(lr=0.5, animator=None):\n"
     "    for epoch in range(1, 4):\n"
@@ -19,6 +19,13 @@ CELLS = (
     'stepper = CollectiveStepper("ring", 2)\nstepper',
     "stepper.step.value = 1",
     'figures.collective_figure(trace_collective("all_reduce", "ring", 2), 2)',
+    'ways = PartitionExplorer()\nways.model.value = "SimpleCNN"\nways',
+    "scaling = ScalingExplorer(k=8)\nscaling",
+    "scaling.controls['k'].value = 16",
+    "lab = FaultLab()\nlab",
+    # as a run on ranks leaves it, without the ranks
+    "lab.results.append(('kill: one rank is killed', 5.0, 0.25, 'rank 1 died <b>'))\n"
+    "lab._table.value = lab._rows(); lab._still.update()",
 )
 
 
@@ -34,20 +41,38 @@ def page():
     return HTMLExporter().from_notebook_node(notebook)[0]
 
 
+def body(page):
+    """What is seen, without the state of the widgets behind it."""
+    return page.split('<script type="application/vnd.jupyter.widget-state+json">')[0]
+
+
 def words(page):
     return [html.unescape(alt) for alt in re.findall(r'<img alt="([^"]+)"', page)]
 
 
+@pytest.mark.slow
 def test_the_panel_s_picture_is_that_of_its_runs(page):
     (panel,) = (alt for alt in words(page) if "accuracy" in alt or "lr 0.5" in alt)
     assert "3 points, from 0.5 at 1 to 1.5 at 3" in panel and "No data yet" not in "".join(words(page))
-    assert "<table" in page and "No run yet" not in page.split("<script type=")[0]
+    assert "<td>finished</td>" in body(page) and "No run yet" not in body(page)
 
 
 def test_the_stepper_s_picture_is_that_of_its_step(page):
     assert sum("step 1 of 2" in alt for alt in words(page)) == 1
     assert sum("step 2 of 2" in alt for alt in words(page)) == 1  # the figure of the last cell
     assert page.count("data:image/svg+xml;base64,") >= 3
+
+
+def test_the_explorers_pictures_are_those_of_their_controls(page):
+    (ways,) = (alt for alt in words(page) if alt.startswith("Bytes sent in one iteration"))
+    assert "pipeline parallelism: " in ways and ways.count("parallelism") == 3
+    (efficiency,) = (alt for alt in words(page) if alt.startswith("efficiency, predicted"))
+    (step,) = (alt for alt in words(page) if alt.startswith("where a step goes"))
+    assert " at 16" in efficiency and "16 GPUs, all parts" in step and "8 GPUs" not in step
+
+
+def test_the_fault_lab_s_table_is_there(page):
+    assert "rank 1 died &lt;b&gt;" in body(page) and "<td>0.25 s</td>" in body(page)
 
 
 def test_plotly_s_code_is_there_at_most_once(page):

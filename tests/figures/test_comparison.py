@@ -1,0 +1,48 @@
+"""Bands over seeds, and the heat map: every number in them is given."""
+
+import pytest
+
+from d2lite.figures import bands_figure, heat_map_figure
+from d2lite.figures.alternative_text import alternative_text
+from d2lite.figures.still import still
+from d2lite.training import Arm, Trial
+
+TRIALS = {
+    "a <b>": [Trial(Arm("a"), 0, [0.2, 0.6]), Trial(Arm("a"), 1, [0.4, 0.8])],
+    "b": [Trial(Arm("b"), 0, [0.5, 0.5])],
+    "c": [],
+}
+
+
+def test_bands_are_from_the_lowest_to_the_highest_seed_around_the_mean():
+    figure = bands_figure(TRIALS, 6000, "examples seen", "title")
+    low, high, mean = figure.data[:3]
+    assert (list(low.y), list(high.y), list(mean.y)) == ([0.2, 0.6], [0.4, 0.8], pytest.approx([0.3, 0.7]))
+    assert list(mean.x) == [3000, 6000] and high.fill == "tonexty"
+    assert mean.name == "a &lt;b&gt; (2 seeds)" and figure.data[5].name == "b (1 seed)"
+    assert len(figure.data) == 9 and len(figure.data[8].x) == 0
+    assert "a <b> (2 seeds): 2 points, from 0.3 at 3000" in alternative_text(figure)
+    assert "&lt;b&gt; (2 seeds)" in still(figure)
+
+
+def test_seeds_that_are_not_done_shorten_the_curve():
+    figure = bands_figure({"a": [Trial(Arm("a"), 0, [0.2, 0.6]), Trial(Arm("a"), 1, [0.4])]}, 10, "seconds")
+    assert list(figure.data[2].y) == pytest.approx([0.3])
+
+
+def test_a_star_marks_the_best_rate_of_each_complete_column():
+    cells = {(32, 0.1): 0.7, (32, 0.2): 0.8, (64, 0.1): 0.9, (64, 0.2): 0.6, (128, 0.1): 0.5}
+    figure = heat_map_figure([32, 64, 128], [0.1, 0.2], cells, "title")
+    heat, stars = figure.data
+    assert [list(row) for row in heat.z] == [[70.0, 90.0, 50.0], [80.0, 60.0, None]]
+    assert list(stars.y) == [1, 0] and [round(x) for x in stars.x] == [0, 1]
+    assert list(figure.layout.xaxis.ticktext) == ["32", "64", "128"]
+    assert list(figure.layout.yaxis.ticktext) == ["0.1", "0.2"]
+    words = alternative_text(figure)
+    assert "70 90 50" in words and "80 60" in words
+    assert ">90</text>" in still(figure)
+
+
+def test_an_empty_heat_map_can_be_drawn():
+    figure = heat_map_figure([32], [0.1], {})
+    assert figure.data[0].z[0][0] is None and "svg" in still(figure)

@@ -1,0 +1,108 @@
+"""The fair comparison and the live grid: run, stop, verdict, wrong settings; nothing is left running."""
+
+import threading
+import time
+
+import pytest
+
+from d2lite.training import Arm
+from d2lite.widgets import FairComparison, LearningRateGrid
+from d2lite.widgets import fair_comparison as module
+
+
+@pytest.fixture
+def panel():
+    made = FairComparison(Arm("A", 24, 0.1), Arm("B", 48, 0.1), num_seeds=2, num_examples=240, num_epochs=1)
+    yield made
+    made.close()
+    assert not [t for t in threading.enumerate() if t.name in ("d2lite-experiment", "d2lite-training")]
+
+
+def test_it_trains_both_arms_and_gives_a_verdict(panel):
+    assert "differ in: batch size." in repr(panel) and panel.verdict is None
+    panel.run.click()
+    trials = panel.wait(60)
+    assert len(trials) == 4 and panel.verdict is not None and panel.verdict.num_seeds == (2, 2)
+    assert "B " in panel.summary.value and "against A" in panel.summary.value
+    assert "240 examples in 10 steps" in panel.summary.value and "in 5 steps" in panel.summary.value
+    assert panel.progress.value == 1.0 and panel.status.value.startswith("Finished")
+    assert not panel.run.disabled and panel.stop.disabled and len(panel.figure.data[2].x) == 4
+    panel.controls["b.lr"].value = 1.0
+    assert "The settings have changed since" in panel.summary.value
+    assert "no single one is shown to be the cause" in panel.summary.value
+
+
+def test_the_same_wall_time_and_a_network_that_was_used(panel):
+    panel.controls["lock"].value, panel.controls["seconds"].value = "wall time", 0.05
+    panel.controls["b.kept"].value = "everything"
+    panel.run.click()
+    trials = panel.wait(60)
+    assert len(trials) == 4 and all(trial.seconds >= 0.05 for trial in trials)
+    assert "seconds of training" in panel.figure.layout.xaxis.title.text
+
+
+def test_stop_ends_it_soon_and_keeps_what_is_done(panel):
+    panel.controls["num_seeds"].value, panel.controls["num_epochs"].value = 20, 20
+    panel.run.click()
+    panel.run.click()  # the second of two clicks
+    time.sleep(0.2)
+    panel.stop.click()
+    assert len(panel.wait(20)) < 40 and panel.status.value.startswith("Stopped")
+    assert not panel.run.disabled
+
+
+def test_settings_that_do_not_fit_are_said_and_start_nothing(panel):
+    panel.controls["a.num_gpus"].value, panel.controls["a.batch_size"].value = 4, 32
+    panel.num_examples = 33
+    panel.run.click()
+    with pytest.raises(ValueError, match="expected two examples per device"):
+        panel.wait(60)
+    assert "ValueError: arm &#x27;A&#x27;" in panel.status.value and not panel.run.disabled
+
+
+def test_a_failure_is_shown_and_raised(panel, monkeypatch):
+    monkeypatch.setattr(module, "run_arms", lambda *args, **kwargs: 1 / 0)
+    panel.run.click()
+    with pytest.raises(ZeroDivisionError):
+        panel.wait(60)
+    assert "ZeroDivisionError" in panel.status.value and not panel.run.disabled
+
+
+def test_a_wait_is_bounded(panel):
+    panel.controls["num_seeds"].value, panel.controls["num_epochs"].value = 20, 20
+    panel.run.click()
+    with pytest.raises(TimeoutError, match="did not end within 0.1 s"):
+        panel.wait(0.1)
+    panel.wait(20)
+
+
+def test_names_are_escaped():
+    panel = FairComparison(Arm("<b>x"), Arm("y"), num_examples=240)
+    assert panel.view.children[2].children[0].children[0].value == "<b>&lt;b&gt;x</b>"
+    panel.close()
+
+
+def test_two_names_are_needed():
+    with pytest.raises(ValueError, match="expected an arm with another name than a, got 'x' twice"):
+        FairComparison(Arm("x"), Arm("x"))
+    with pytest.raises(TypeError, match="a: expected Arm, got 3"):
+        FairComparison(3)
+    with pytest.raises(ValueError, match="num_seeds: expected a whole number from 2 to 20, got 1"):
+        FairComparison(num_seeds=1)
+
+
+def test_the_grid_fills_and_knows_the_best_of_complete_columns():
+    grid = LearningRateGrid((60, 120), (0.1, 0.8), num_examples=120, num_epochs=1)
+    assert grid.best == {} and "not known yet" in repr(grid)
+    grid.run.click()
+    assert len(grid.wait(60)) == 4 and set(grid.accuracies) == {(60, 0.1), (60, 0.8), (120, 0.1), (120, 0.8)}
+    assert set(grid.best) == {60, 120} and len(grid.figure.data[1].x) == 2
+    assert "60: " in grid.summary.value
+    grid.close()
+
+
+def test_a_grid_needs_rows_and_columns():
+    with pytest.raises(ValueError, match="lrs: expected 1 or more"):
+        LearningRateGrid(lrs=())
+    with pytest.raises(ValueError, match=r"batch_sizes\[0\]: expected a positive whole number"):
+        LearningRateGrid(batch_sizes=(0,))
