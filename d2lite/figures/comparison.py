@@ -1,0 +1,133 @@
+"""Pictures of a comparison: curves with bands over seeds, and accuracy over learning rate and minibatch."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from d2lite.figures.figure import Figure
+from d2lite.figures.labels import plain
+from d2lite.figures.palette import INK, style
+from d2lite.figures.runs import layout
+from d2lite.training.arms import Trial
+
+__all__ = ["bands_figure", "heat_map_figure"]
+
+HEIGHT = 360
+# lightness grows with the value, so that the order is seen without colours; black text is legible on all of them
+_SCALE = ("#B7A5D8", "#A9BCE3", "#A5D3DE", "#B5E2C5", "#D9EFA9", "#F9F7A0")
+
+
+def bands_figure(trials: Mapping[str, Sequence[Trial]], budget: float, unit: str, title: str = "") -> Figure:
+    """Return a figure of the test accuracy of each arm: the mean over its seeds, and a band from lowest to highest.
+
+    Args:
+        trials: {name of the arm: its trials}; an arm without a trial has an empty curve.
+        budget: What each trial has spent at its last measurement.
+        unit: Of the budget, for example "examples seen".
+        title: Shown above the figure.
+    """
+    figure = Figure(layout=layout(unit, "test accuracy", title, HEIGHT))
+    for i, (name, some) in enumerate(trials.items()):
+        colour, dash, symbol = style(i)
+        num_points = min((len(trial.accuracies) for trial in some), default=0)
+        x = budget * np.arange(1, num_points + 1) / max(num_points, 1)
+        y = np.array([trial.accuracies[:num_points] for trial in some]).reshape(len(some), num_points)
+        low, mean, high = (y.min(0), y.mean(0), y.max(0)) if num_points else (np.array([]),) * 3
+        for edge, fill, which in ((low, None, "lowest"), (high, "tonexty", "highest")):
+            figure.add_scatter(
+                x=x,
+                y=edge,
+                mode="lines",
+                line={"color": colour, "width": 0.5, "dash": "dot"},
+                fill=fill,
+                fillcolor=_pale(colour),
+                name=plain(f"{name}, {which} of the seeds"),
+                showlegend=False,
+                hoverinfo="skip",
+            )
+        figure.add_scatter(
+            x=x,
+            y=mean,
+            mode="lines+markers",
+            name=plain(f"{name} ({len(some)} seed{'s' * (len(some) != 1)})"),
+            line={"color": colour, "dash": dash, "width": 3},
+            marker={"color": colour, "symbol": symbol, "size": 8},
+            hovertemplate="%{x:,.4g}: %{y:.3f}, mean of the seeds<extra></extra>",
+            cliponaxis=False,
+        )
+    figure.update_yaxes(range=[0, 1], tickformat=".0%")
+    return figure.update_xaxes(range=[0, 1.03 * budget])
+
+
+def heat_map_figure(
+    batch_sizes: Sequence[int], lrs: Sequence[float], accuracies: Mapping[tuple[int, float], float], title: str = ""
+) -> Figure:
+    """Return a figure with a cell per minibatch and learning rate: its accuracy in percent; a star marks the best lr.
+
+    Args:
+        batch_sizes: The columns.
+        lrs: The rows, the smallest at the bottom.
+        accuracies: {(batch size, learning rate): accuracy from 0 to 1}; a cell without one stays empty.
+        title: Shown above the figure.
+    """
+    figure = Figure(layout=layout("examples per minibatch", "learning rate", title, HEIGHT))
+    z = [[_percent(accuracies.get((size, lr))) for size in batch_sizes] for lr in lrs]
+    known = [value for row in z for value in row if value is not None] or [0.0]
+    low, high = min(known), max(max(known), min(known) + 1)
+    steps = len(_SCALE)
+    colorscale = [[(i + j) / steps, colour] for i, colour in enumerate(_SCALE) for j in (0, 1)]
+    figure.add_heatmap(
+        x=[i - 0.5 for i in range(len(batch_sizes) + 1)],  # edges
+        y=list(range(len(lrs))),
+        z=z,
+        customdata=[[f"{lr:g}"] * len(batch_sizes) for lr in lrs],
+        zmin=low,
+        zmax=high,
+        colorscale=colorscale,
+        showscale=False,
+        xgap=2,
+        ygap=2,
+        texttemplate="%{z:.1f}",
+        textfont={"color": "black"},
+        hovertemplate="learning rate %{customdata}: %{z:.1f}%<extra></extra>",
+        hoverongaps=False,
+    )
+    best = [_best(size, lrs, accuracies) for size in batch_sizes]
+    places = [(i, lr) for i, lr in enumerate(best) if lr is not None]
+    figure.add_scatter(
+        x=[i + 0.34 for i, _ in places],  # beside the number
+        y=[list(lrs).index(lr) for _, lr in places],
+        mode="markers",
+        name="the best learning rate of each minibatch",
+        showlegend=True,
+        marker={"symbol": "star", "size": 13, "color": INK},
+        hoverinfo="skip",
+    )
+    figure.update_xaxes(
+        tickvals=list(range(len(batch_sizes))),
+        ticktext=[f"{size:,}" for size in batch_sizes],
+        range=[-0.5, len(batch_sizes) - 0.5],
+        showgrid=False,
+    )
+    return figure.update_yaxes(
+        tickvals=list(range(len(lrs))),
+        ticktext=[f"{lr:g}" for lr in lrs],
+        range=[-0.5, len(lrs) - 0.5],
+        showgrid=False,
+    )
+
+
+def _best(size: int, lrs: Sequence[float], accuracies: Mapping[tuple[int, float], float]) -> float | None:
+    """The learning rate with the highest accuracy; None until all of the column are known."""
+    if any((size, lr) not in accuracies for lr in lrs):
+        return None
+    return max(lrs, key=lambda lr: accuracies[size, lr])
+
+
+def _percent(value: float | None) -> float | None:
+    return None if value is None else round(100 * value, 1)
+
+
+def _pale(colour: str) -> str:
+    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return f"rgba({red},{green},{blue},0.2)"

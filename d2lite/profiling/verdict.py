@@ -1,0 +1,199 @@
+"""Whether two arms differ by more than their seeds do, and how many seeds it takes to see a difference.
+
+Welch's interval (Welch 1947, doi:10.1093/biomet/34.1-2.28): the spreads of the arms need not be equal. Student's
+distribution is computed here, from the incomplete beta function: the package needs no statistics library.
+"""
+
+import math
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from d2lite._checks import all_of, finite_number, positive_number
+
+__all__ = ["CONFIDENCE", "Verdict", "compare_arms", "seeds_needed", "student_quantile"]
+
+CONFIDENCE = 0.99  # a chapter makes many comparisons: at 95% one in twenty equal pairs would look different
+POWER = 0.8
+_MOST_SEEDS = 1000
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The difference of two arms: the second one's mean minus the first one's, with its interval.
+
+    `spreads` are the standard deviations over the seeds, `num_seeds` their numbers.
+    """
+
+    means: tuple[float, float]
+    spreads: tuple[float, float]
+    num_seeds: tuple[int, int]
+    low: float
+    high: float
+    confidence: float
+
+    @property
+    def difference(self) -> float:
+        """The second mean minus the first."""
+        return self.means[1] - self.means[0]
+
+    @property
+    def seeds_needed(self) -> int | None:
+        """How many seeds per arm would show a difference as large as this one, in four of five repetitions."""
+        return seeds_needed(self.difference, *self.spreads, confidence=self.confidence)
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether the interval leaves out zero: the difference is larger than the spread explains."""
+        return self.low > 0 or self.high < 0
+
+    def in_words(self, first: str = "the first arm", second: str = "the second arm") -> str:
+        """Return the verdict on accuracies (0..1) in words, in percentage points."""
+        interval = f"{self.confidence:.0%} interval {100 * self.low:+.1f} to {100 * self.high:+.1f}"
+        seen = f"{second} {100 * self.difference:+.1f} points against {first} ({interval})"
+        if self.is_shown:
+            return f"Shown: {seen}."
+        needed = self.seeds_needed
+        if needed is None:
+            return f"Not shown: {seen}. A difference this small would take more than {_MOST_SEEDS:,} seeds per arm."
+        return f"Not shown: {seen}. To see one of this size takes about {needed} seeds per arm."
+
+    def __str__(self) -> str:
+        return self.in_words()
+
+
+def compare_arms(a: Iterable[float], b: Iterable[float], confidence: float = CONFIDENCE) -> Verdict:
+    """Return the verdict on two arms, from one result per seed of each.
+
+    Args:
+        a, b: Results, for example accuracies after the same number of examples; two seeds or more of each.
+        confidence: That of the interval: of two equal arms a fraction of 1 - confidence is found different.
+
+    Raises:
+        TypeError: if a result is no number.
+        ValueError: if a result is not finite, an arm has fewer than two, or the confidence is not between 0 and 1.
+
+    Example:
+        >>> verdict = compare_arms([0.70, 0.72, 0.71, 0.69], [0.75, 0.74, 0.76, 0.75])
+        >>> verdict.is_shown, round(verdict.difference, 3)
+        (True, 0.045)
+        >>> print(verdict)
+        Shown: the second arm +4.5 points against the first arm (99% interval +1.7 to +7.3).
+    """
+    results = [all_of(name, values, finite_number) for name, values in (("a", a), ("b", b))]
+    for name, values in zip("ab", results, strict=True):
+        if len(values) < 2:
+            raise ValueError(f"{name}: expected results of two seeds or more, got {len(values)}. One has no spread.")
+    _between_0_and_1("confidence", confidence)
+    means = statistics.fmean(results[0]), statistics.fmean(results[1])
+    spreads = statistics.stdev(results[0]), statistics.stdev(results[1])
+    num_seeds = len(results[0]), len(results[1])
+    error, freedom = _standard_error(spreads, num_seeds)
+    reach = student_quantile((1 + confidence) / 2, freedom) * error if error else 0.0
+    difference = means[1] - means[0]
+    return Verdict(means, spreads, num_seeds, difference - reach, difference + reach, confidence)
+
+
+def seeds_needed(
+    difference: float, spread_a: float, spread_b: float, confidence: float = CONFIDENCE, power: float = POWER
+) -> int | None:
+    """Return how many seeds per arm show a true difference with a probability of `power`; None for more than 1,000.
+
+    It is the smallest n for which the difference is as long as (t of the confidence + t of the power) standard errors,
+    the usual approximation (for example Cohen 1988, section 2.4).
+
+    Raises:
+        TypeError: if an argument is no number.
+        ValueError: if a spread is below 0 or not finite, or confidence or power is not between 0 and 1.
+    """
+    difference = abs(finite_number("difference", difference))
+    for name, spread in (("spread_a", spread_a), ("spread_b", spread_b)):
+        if spread != 0:
+            positive_number(name, spread)
+    _between_0_and_1("confidence", confidence)
+    _between_0_and_1("power", power)
+
+    def is_enough(n: int) -> bool:
+        error, freedom = _standard_error((spread_a, spread_b), (n, n))
+        if not error:
+            return difference > 0
+        return (
+            difference >= (student_quantile((1 + confidence) / 2, freedom) + student_quantile(power, freedom)) * error
+        )
+
+    if not is_enough(_MOST_SEEDS):
+        return None
+    low, high = 1, _MOST_SEEDS  # one seed has no spread
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if is_enough(middle) else (middle, high)
+    return high
+
+
+def student_quantile(probability: float, freedom: float) -> float:
+    """Return t of Student's distribution with `freedom` degrees of freedom: a share of `probability` lies below it.
+
+    Raises:
+        ValueError: if `probability` is not between 0 and 1, or `freedom` not above 0.
+        TypeError: if one is no number.
+
+    Example:
+        >>> round(student_quantile(0.975, 10), 3)
+        2.228
+    """
+    _between_0_and_1("probability", probability)
+    positive_number("freedom", freedom)
+    if probability < 0.5:
+        return -student_quantile(1 - probability, freedom)
+    high = 1.0
+    while _student_cdf(high, freedom) < probability and high < 1e9:
+        high *= 2
+    return _bisect(lambda t: _student_cdf(t, freedom) - probability, 0.0, high)
+
+
+def _standard_error(spreads: Sequence[float], num_seeds: Sequence[int]) -> tuple[float, float]:
+    """Return the standard error of the difference, and Welch's degrees of freedom (equation 28)."""
+    parts = [spread**2 / n for spread, n in zip(spreads, num_seeds, strict=True)]
+    total = sum(parts)
+    if not total > 0:
+        return 0.0, 1.0
+    shares = [part / total for part in parts]
+    return total**0.5, 1 / sum(share**2 / (n - 1) for share, n in zip(shares, num_seeds, strict=True) if share)
+
+
+def _student_cdf(t: float, freedom: float) -> float:
+    """The share below t >= 0 (DLMF 8.17, https://dlmf.nist.gov/8.17)."""
+    return 1 - 0.5 * _incomplete_beta(freedom / (freedom + t * t), freedom / 2, 0.5)
+
+
+def _incomplete_beta(x: float, a: float, b: float) -> float:
+    """The regularised incomplete beta function, by its continued fraction (DLMF 8.17.22)."""
+    if x <= 0 or x >= 1:
+        return float(x >= 1)
+    if x > (a + 1) / (a + b + 2):  # there the fraction of the complement converges faster
+        return 1 - _incomplete_beta(1 - x, b, a)
+    log_front = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
+    c, d = 1.0, 1 / (1 - (a + b) * x / (a + 1))
+    value = d
+    for m in range(1, 300):
+        for numerator in (
+            m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m)),
+            -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1)),
+        ):
+            d, c = 1 / (1 + numerator * d), 1 + numerator / c
+            value *= c * d
+        if abs(c * d - 1) < 1e-14:
+            break
+    return math.exp(log_front) * value / a
+
+
+def _bisect(f: Callable[[float], float], low: float, high: float) -> float:
+    while high - low > 1e-10 * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if f(middle) < 0 else (low, middle)
+    return (low + high) / 2
+
+
+def _between_0_and_1(name: str, value: float) -> None:
+    if not 0 < positive_number(name, value) < 1:
+        raise ValueError(f"{name}: expected a number between 0 and 1, got {value}. Try 0.95.")

@@ -1,0 +1,62 @@
+"""A network that trains in a second, and what a run may leave behind in it for the next one."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import nn
+
+from d2lite._checks import one_of
+from d2lite.training.concise import init_all
+
+__all__ = ["KEPT", "small_net", "start_net"]
+
+# what a reset can leave -> which entries of the network's state those are: (entries of BatchNorm, of other layers)
+KEPT = {
+    "nothing": ("", ""),
+    "running statistics": ("running", ""),
+    "BatchNorm": ("all", ""),
+    "weights": ("", "all"),
+    "everything": ("all", "all"),
+}
+
+
+def small_net(width: int = 16) -> nn.Sequential:
+    """Return a network for images [b, 1, 28, 28] with logits [b, 10]: 4x4 patches, two linear layers, two BatchNorms.
+
+    With 16 channels it has 25,770 parameters.
+    """
+    layers: list[nn.Module] = [nn.Conv2d(1, width, 4, stride=4, bias=False), nn.BatchNorm2d(width), nn.ReLU()]
+    layers += [nn.Flatten(), nn.Linear(49 * width, 32, bias=False), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 10)]
+    return nn.Sequential(*layers)
+
+
+def start_net(seed: int, kept: str = "nothing", used: Mapping[str, torch.Tensor] | None = None) -> nn.Sequential:
+    """Return the small network with fresh values, except for what is kept of a network that was trained before.
+
+    Args:
+        seed: Decides the fresh values.
+        kept: "nothing"; "running statistics"; "BatchNorm" (its running statistics, scales and shifts); "weights" (all
+            but BatchNorm); or "everything".
+        used: The `state_dict()` of the network that was trained before.
+
+    Raises:
+        ValueError: if `kept` is none of these, or something is kept and `used` is missing.
+        TypeError: if `kept` is no text.
+    """
+    batch_norm, others = KEPT[one_of("kept", kept, tuple(KEPT))]
+    with torch.random.fork_rng(devices=[]):  # a layer draws values where it is made
+        net = small_net()
+    init_all(net, seed)
+    if kept == "nothing":
+        return net
+    if used is None:
+        raise ValueError(f"used: expected the state of a trained network, of which {kept} is kept, got None.")
+    norms = {name for name, layer in net.named_modules() if isinstance(layer, nn.modules.batchnorm._BatchNorm)}
+    state = net.state_dict()
+    for entry in state:
+        layer, name = entry.rsplit(".", 1)
+        which = batch_norm if layer in norms else others
+        if which == "all" or (which == "running" and name != "weight" and name != "bias"):
+            state[entry] = used[entry]
+    net.load_state_dict(state)
+    return net
