@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from d2lite._text import printable
+from d2lite.workers.flight_recorder import FlightRecord
 from d2lite.workers.tempdir import make_tempdir, remove_tempdir
 
 __all__ = ["WorkersError", "cause", "describe_failure", "ended_by", "short_message"]
@@ -33,11 +34,16 @@ MOST_CHARS, LINE_CHARS, BODY_LINES, OTHER_LINES = 4000, 400, 28, 8  # of a messa
 
 
 class WorkersError(RuntimeError):
-    """A function failed on the ranks: `rank` is the rank at fault, and `reports` holds the state of each rank."""
+    """A function failed on the ranks: `rank` is the rank at fault, and `reports` holds the state of each rank.
 
-    def __init__(self, message: str, rank: int, reports: dict[int, Report]) -> None:
+    `records` holds the FlightRecord of each rank, as it was when the call failed.
+    """
+
+    def __init__(
+        self, message: str, rank: int, reports: dict[int, Report], records: Mapping[int, FlightRecord] | None = None
+    ) -> None:
         super().__init__(message)
-        self.rank, self.reports = rank, reports
+        self.rank, self.reports, self.records = rank, reports, dict(records or {})
 
 
 def cause(reports: Mapping[int, Report]) -> int:

@@ -19,6 +19,7 @@ from d2lite.workers.tempdir import make_tempdir, remove_tempdir
 __all__ = ["Agent", "import_path"]
 
 AGENT = Path(__file__).with_name("agent.py")
+BUFFER_SIZE = "256"  # collectives that a rank's flight recorder keeps, unless the environment says another number
 START = "fork" if sys.platform == "linux" else "spawn"
 END_S = 5.0  # bounds the wait for the end of a killed process, which takes milliseconds
 EXITCODE_S = 2.0  # bounds the wait for the exit code of an agent whose pipe is closed
@@ -133,9 +134,10 @@ if hasattr(os, "register_at_fork"):  # not on Windows
 
 
 def _environment() -> dict[str, str]:
-    """Return the ranks' environment: the notebook's import path, one thread per rank, and loopback alone."""
+    """Return the ranks' environment: the notebook's import path, one thread per rank, loopback alone, a recorder."""
     loopback = "lo0" if sys.platform == "darwin" else "lo"
     return {
+        "TORCH_FR_BUFFER_SIZE": BUFFER_SIZE,
         **os.environ,
         **memory.tunables(),
         "PYTHONPATH": os.pathsep.join(p for p in import_path() if p),

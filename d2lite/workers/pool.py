@@ -19,11 +19,12 @@ from d2lite._checks import positive_int, positive_number
 from d2lite.devices import MAX_REPLICAS, num_cores, num_gpus
 from d2lite.events import Stopped, emit
 from d2lite.workers.failures import WorkersError, describe_failure
+from d2lite.workers.flight_recorder import FlightRecord
 from d2lite.workers.functions import check_function, load_answer, pickled_job
 from d2lite.workers.interrupts import interrupts_held
 from d2lite.workers.output import Cell
 from d2lite.workers.pipe import pack
-from d2lite.workers.process import PING_S, RankProcess, end_all, last_reports, start_ranks, wait
+from d2lite.workers.process import PING_S, RankProcess, ask_records, end_all, last_reports, start_ranks, wait
 
 __all__ = ["Workers", "WorkersError"]
 
@@ -80,6 +81,7 @@ class Workers:
                 stacklevel=2,
             )
         self._ranks: list[RankProcess] = []
+        self._records: dict[int, FlightRecord] = {}  # of the last failure
         self._cell = Cell()
         self._call: _Call | None = None  # the one that has not ended
         self._num_calls = 0
@@ -168,6 +170,13 @@ class Workers:
                 if kind == "item" and rank is not None:
                     yield rank, load_answer(rank, value)
 
+    def flight_records(self) -> dict[int, FlightRecord]:
+        """Return {rank: its last collectives, and where it is} of the call that hangs or of the last one that ran.
+
+        Another thread may ask during a call. Takes 1 s at most; after a failure they are those that were kept then.
+        """
+        return ask_records(list(self._ranks), self._pipes, lambda: self._call is None) or self._records
+
     def stop(self) -> None:
         """End the ranks immediately; a call that waits for them in another thread raises Stopped."""
         with self._state:
@@ -218,11 +227,10 @@ class Workers:
     def _begin(self, call: _Call) -> None:
         with self._state:
             if self._call is not None:
-                raise RuntimeError(
-                    "These workers are busy with another call: wait for it, stop() it, or make a second pool."
-                )
+                busy = "These workers are busy with another call: wait for it, stop() it, or make a second pool."
+                raise RuntimeError(busy)
             self._num_calls += 1
-            self._call, call.number = call, self._num_calls
+            self._call, call.number, self._records = call, self._num_calls, {}
 
     def _end(self, call: _Call) -> None:
         """End the ranks unless all have answered; the next call may begin. Does nothing the second time."""
@@ -283,8 +291,8 @@ class Workers:
     def _fail(self, call: _Call) -> NoReturn:
         """Collect what each rank was doing, end all ranks, and raise one error."""
         with self._held(call):
-            reports = last_reports(self._ranks)
+            reports, self._records = last_reports(self._ranks)
             if call.stopped:  # in the meantime
                 raise Stopped
         at_fault, message = describe_failure(reports, self.timeout_s)
-        raise WorkersError(message, at_fault, reports)
+        raise WorkersError(message, at_fault, reports, self._records)

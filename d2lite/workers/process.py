@@ -3,23 +3,27 @@
 import contextlib
 import os
 import select
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from d2lite.workers.failures import Report
+from d2lite.workers.flight_recorder import FlightRecord, flight_record
 from d2lite.workers.launch import Agent, import_path
 from d2lite.workers.pipe import pack
 
-__all__ = ["RankProcess", "end_all", "last_reports", "start_ranks", "wait"]
+__all__ = ["RankProcess", "ask_records", "end_all", "last_reports", "start_ranks", "wait"]
 
 PING_S = 1.0  # a rank that has sent nothing for so long is asked for its frames
 EXITCODE_S = 2.0  # bounds the wait for the exit code of a rank whose pipe is closed
 WORKING = 0.01  # share of a core: a rank that uses less does not work
 GRACE_S = 0.4  # bounds the wait for the reports of the other ranks after a first failure
 PATIENCE = 10  # a rank that works and does not answer is given up after so many time-outs
+RECORDS_S = 1.0  # bounds the wait for the flight recorders while no rank has failed
 FRAMES = pack(("frames", 0, None))
+RECORDS = pack(("records", 0, None))
 
 
 class RankProcess:
@@ -34,6 +38,8 @@ class RankProcess:
         """Forget the last call; from now on a message counts only if it has the number `call`."""
         self.call = call
         self.report: Report = {"state": "running"}
+        self.records: dict[str, Any] | None = None  # what its flight recorder gave last
+        self.records_due = False  # whether it was asked for more
         self.last_message_s = self.last_request_s = self.window_s = time.monotonic()
         self.window_cpu_s = 0.0  # what the process had used when the window began
 
@@ -46,6 +52,11 @@ class RankProcess:
         self.last_request_s = self.window_s = time.monotonic()
         self.window_cpu_s = self._cpu_s()
         self.pipe.send(FRAMES)
+
+    def request_records(self) -> None:
+        """Ask for what the flight recorder has kept of this call."""
+        self.records_due = True
+        self.pipe.send(RECORDS)
 
     def flush(self) -> None:
         """Send more of what the pipe could not take at once; a rank that takes it is alive."""
@@ -81,9 +92,16 @@ class RankProcess:
             self.report = {"state": "error", **value}
         elif kind == "result":
             self.report = {"state": "done"}
+        elif kind == "records":
+            self.records, self.records_due = value, False
         elif kind == "frames" and self.report["state"] == "running":  # else it came after an error, which has its own
             self.report["frames"] = value
         return kind, value
+
+    def owes_records(self) -> bool:
+        """Return whether the rank was asked for its flight recorder and can still answer."""
+        ended = self.pipe.closed or self.rank in self.agent.exitcodes
+        return self.records_due and not ended
 
     def answered(self) -> bool:
         """Return whether something has come from the rank since its last request."""
@@ -154,23 +172,54 @@ def wait(ranks: Sequence[RankProcess], limit_s: float) -> list[RankProcess]:
     return [r for r in ranks if events.get(r.pipe.fileno(), 0) & ~select.POLLOUT or r.rank in agent.exitcodes]
 
 
-def last_reports(ranks: Sequence[RankProcess]) -> dict[int, Report]:
-    """Return {rank: report} after a failure: ask what each rank is doing, and wait `GRACE_S` at most.
+def last_reports(ranks: Sequence[RankProcess]) -> tuple[dict[int, Report], dict[int, FlightRecord]]:
+    """Return {rank: report} and {rank: record} after a failure: ask what each rank is doing, wait `GRACE_S` at most.
 
     An error may be the consequence of one that has not come yet. A rank that has died is the cause: then the answers of
     the others are enough, and they come within milliseconds.
     """
     for rank in ranks:
         rank.request_frames()
+        if rank.report["state"] != "died":  # it may have sent its records before it ended
+            rank.request_records()
     deadline = time.monotonic() + GRACE_S
     while (left := deadline - time.monotonic()) > 0:
         died = any(rank.report["state"] == "died" for rank in ranks)
         running = [r for r in ranks if r.report["state"] == "running" and not (died and r.answered())]
-        if not running:
+        waiting = [r for r in ranks if r in running or r.owes_records()]
+        if not waiting:
             break
-        for rank in wait(running, left):
+        for rank in wait(waiting, left):
             rank.receive()
-    return {rank.rank: rank.final_report() for rank in ranks}
+    return {rank.rank: rank.final_report() for rank in ranks}, _records(ranks)
+
+
+def ask_records(
+    ranks: Sequence[RankProcess], pipes: threading.RLock, is_idle: Callable[[], bool]
+) -> dict[int, FlightRecord]:
+    """Ask each rank for its flight recorder, wait `RECORDS_S` at most, and return {rank: record}.
+
+    `pipes` guards the ranks. While a call runs (not `is_idle`), the thread that waits for it receives the answers.
+    """
+    with pipes:
+        asked = [rank for rank in ranks if rank.alive()]
+        for rank in asked:
+            rank.request_records()
+    deadline = time.monotonic() + RECORDS_S
+    while time.monotonic() < deadline:
+        with pipes:
+            waiting = [rank for rank in asked if rank.alive() and rank.owes_records()]
+            if not waiting:
+                break
+            for rank in wait(waiting, RECORDS_S / 50) if is_idle() else ():
+                rank.receive()
+        time.sleep(RECORDS_S / 500)
+    return _records(ranks)
+
+
+def _records(ranks: Sequence[RankProcess]) -> dict[int, FlightRecord]:
+    """Return the FlightRecord of each rank: what it gave last, with the state and the frames of its report."""
+    return {r.rank: flight_record(r.rank, r.records, r.final_report()) for r in ranks}
 
 
 def start_ranks(world_size: int, backend: str, timeout_s: float) -> list[RankProcess]:

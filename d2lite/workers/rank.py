@@ -22,6 +22,7 @@ import cloudpickle
 from d2lite._text import text_of
 from d2lite.events import listening
 from d2lite.workers.failures import Frame, Report
+from d2lite.workers.flight_recorder import read_recorder, send_before_abort
 from d2lite.workers.group import PoolGroup
 from d2lite.workers.output import Output
 from d2lite.workers.own_modules import OwnModules
@@ -56,16 +57,17 @@ def main(pipe: int) -> None:
     output = Output(link.send, open(os.path.join(group.folder, f"rank-{group.rank}.txt"), "rb+"))
     os.register_at_fork(after_in_child=output.leave_to_child)
     modules, me = OwnModules(), os.getpid()
+    send_before_abort(link.send_records)
     link.send("ready", me)
     while (job := jobs.get())[1] is not None:
-        link.call, began_ns = job[0], time.time_ns()
+        link.call, link.began_ns = job[0], time.time_ns()
         output.begin()
         modules.forget_changed()
         answer = _run(job[1], link, group)
         if os.getpid() != me:  # the function forked, and this is the child: it is no rank
             os._exit(0)
         output.end()
-        modules.note(began_ns)
+        modules.note(link.began_ns)
         group.end()
         link.send(*answer)
     group.leave()
@@ -76,10 +78,14 @@ class _Link:
     """The pipe to the parent, for all threads of a rank; `call` is the number that goes with each message."""
 
     def __init__(self, pipe: int) -> None:
-        self.pipe, self.call, self.rank = RankEnd(pipe), 0, 0
+        self.pipe, self.call, self.rank, self.began_ns = RankEnd(pipe), 0, 0, 0
 
     def send(self, kind: str, payload: Any = None) -> None:
         self.pipe.send((self.call, kind, payload))
+
+    def send_records(self) -> None:
+        """Send what the flight recorder has kept of this call."""
+        self.send("records", read_recorder(self.began_ns))
 
 
 def _receive(link: _Link, jobs: Jobs) -> None:
@@ -89,6 +95,8 @@ def _receive(link: _Link, jobs: Jobs) -> None:
             kind, call, payload = link.pipe.receive()
             if kind == "frames":
                 link.send("frames", _main_thread_frames())
+            elif kind == "records":
+                link.send_records()
             else:
                 jobs.put((call, payload))
     except (EOFError, OSError):

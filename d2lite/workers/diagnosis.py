@@ -1,0 +1,294 @@
+"""The ranks' flight records -> which rank is guilty, of what, and which collective is the first that does not match.
+
+Pure functions. All ranks of a group must call the same collectives in the same order. The first place where they do not
+is the cause, if a call hangs; what comes after it is a consequence.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from d2lite.workers.failures import place
+from d2lite.workers.flight_recorder import Collective, FlightRecord
+
+__all__ = ["Diagnosis", "diagnose_hang", "first_mismatch"]
+
+SLOW_S, SLOW_SHARE = 0.1, 0.5  # a rank is slow if it comes so late twice, and in this share of all cases
+DATA = (os.path.join("torch", "utils", "data"), "next", "load", "batch", "getitem", "collate")
+SAVE = (os.path.join("torch", "serialization"), "save", "checkpoint")
+Records = Mapping[int, FlightRecord]
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What the records say: the `cause` is one of `CAUSES`, "elsewhere", "unknown" or "" (nothing is wrong).
+
+    `rank` is the guilty rank, None if there is none. `number` and `group` are the first collective that does not match.
+    `words` says it in a sentence. `is_sure` is False if the records fit another rank or cause as well.
+    """
+
+    cause: str
+    rank: int | None
+    words: str
+    group: str = ""
+    number: int = 0
+    is_sure: bool = True
+
+    def __str__(self) -> str:
+        return self.words
+
+
+def first_mismatch(records: Records) -> tuple[str, int] | None:
+    """Return (group, number) of the first collective that not all ranks of its group have called alike; else None.
+
+    A rank that gave no record is not compared. Two calls at lines that both ranks have, but of which each rank is at
+    another one, do not match either: one of them has left out a call.
+    """
+    found: list[tuple[bool, float, str, int]] = []  # a group that was used before comes before a new one
+    for group, members in _members(records).items():
+        calls = {rank: _of_group(records[rank], group) for rank in members if not records[rank].missing}
+        lasts = [max(of, default=0) for of in calls.values()]
+        firsts = [min(of) for of in calls.values() if of]
+        differs = len(set(lasts)) > 1
+        for number in range(max(firsts, default=1), max(lasts, default=0) + 1):
+            here = {rank: of[number] for rank, of in calls.items() if number in of}
+            apart = not _all_agree(here) or len(here) < len(calls) or (_out_of_phase(here, calls, number))
+            if apart and (differs or not _all_agree(here) or _any_mismatch(calls, number)):
+                is_new = number == max(firsts, default=1)
+                found.append((is_new, min(c.at_s for c in here.values()), group, number))
+                break
+    return min(found)[2:] if found else None
+
+
+def diagnose_hang(records: Records) -> Diagnosis:
+    """Return the guilty rank and its cause, from the records of all ranks of a call that has failed or has ended.
+
+    Right for one fault on one rank. With two ranks it may remain open which of two different calls is the wrong one:
+    then the steps before decide, and without such steps `is_sure` is False.
+
+    Raises:
+        ValueError: Without records.
+    """
+    if not records:
+        raise ValueError("records: expected those of at least one rank, got none. Take error.records of a failed call.")
+    for state, cause, what in (
+        ("died", "dead", "its process has ended"),
+        ("silent", "stopped", "its process is stopped, or does not get its turn"),
+    ):
+        lost = [rank for rank, record in records.items() if record.state == state]
+        if lost and records[lost[0]].missing:
+            return Diagnosis(cause, lost[0], f"rank {lost[0]}: {what}. {_waiting(records, lost[0])}".strip())
+    where = first_mismatch(records)
+    if where is None:
+        return _without_mismatch(records)
+    group, number = where
+    return _at(records, group, number)
+
+
+def _at(records: Records, group: str, number: int) -> Diagnosis:
+    """Return the diagnosis of a mismatch."""
+    members = [rank for rank in _members(records)[group] if not records[rank].missing]
+    calls = {rank: _of_group(records[rank], group) for rank in members}
+    here = {rank: calls[rank].get(number) for rank in members}
+    expected = _expected(calls, number)
+    if expected is None and (seen := _seen_longest_ago(here, calls, number)) is not None:
+        guilty, is_sure = _guilty(here, seen)[0], len(members) > 2
+    else:
+        guilty, is_sure = _guilty(here, expected)
+    others = [rank for rank in members if rank != guilty]
+    theirs = next((here[rank] for rank in others if here[rank] is not None), None)
+    own = here[guilty]
+    if own is None:
+        return _absent(records, group, number, guilty, theirs, calls, is_sure)
+    if theirs is None:
+        words = f"rank {guilty} called {_call(own)}, and no other rank did"
+        return Diagnosis("extra", guilty, f"{words}.", group, number, is_sure)
+    cause, more = _compare(own, theirs, calls[guilty], [calls[rank] for rank in others], number)
+    words = f"rank {guilty} called {_call(own)}; the others called {_call(theirs)}: {more}."
+    return Diagnosis(cause, guilty, words, group, number, is_sure)
+
+
+def _compare(
+    own: Collective,
+    theirs: Collective,
+    mine: Mapping[int, Collective],
+    others: Sequence[Mapping[int, Collective]],
+    number: int,
+) -> tuple[str, str]:
+    """Return (cause, words) for two calls that differ."""
+    after = _after(theirs, others, number)  # what the others call next, as in the steps before
+    known = {c.place for of in others for c in of.values()}
+    next_own = mine.get(number + 1)
+    if after is not None and own.agrees(after) and own.place == after.place:
+        return "missing", "it left out a collective"
+    swapped = after is not None and own.agrees(after) or next_own is not None and next_own.agrees(theirs)
+    if after is not None and own.agrees(after) and swapped:
+        return "order", "it calls the two in another order"
+    if own.place not in known:
+        return "extra", "no other rank calls a collective at that line"
+    if own.name == theirs.name and own.dtype != theirs.dtype:
+        return "dtype", f"{own.dtype} is not {theirs.dtype}"
+    if own.name == theirs.name and own.sizes != theirs.sizes:
+        return "size", "the sizes differ"
+    if own.place != theirs.place:
+        return "missing", "it left out a collective"
+    return "unknown", "they are not the same collective"
+
+
+def _absent(
+    records: Records,
+    group: str,
+    number: int,
+    guilty: int,
+    theirs: Collective | None,
+    calls: Mapping[int, Mapping[int, Collective]],
+    is_sure: bool,
+) -> Diagnosis:
+    """Return the diagnosis of a rank that never called the collective in which others wait."""
+    record = records[guilty]
+    them = _call(theirs) if theirs is not None else "a collective"
+    last = record.collectives[-1] if record.collectives else None
+    if last is not None and theirs is not None and last.group != group and last.agrees(theirs):
+        alone = not any(last.number in _of_group(other, last.group) for r, other in records.items() if r != guilty)
+        if alone:
+            words = f"rank {guilty} called {_call(last)} in group {last.group}; the others called it in group {group}"
+            return Diagnosis("group", guilty, f"{words}.", group, number, is_sure)
+    if record.state in ("done", "error"):
+        words = f"rank {guilty} ended without {them}, in which others wait: it left out a collective."
+        return Diagnosis("missing", guilty, words, group, number, is_sure)
+    at = next((f"in {name}, {_file(file)} line {line}" for file, line, name in record.frames[::-1]), "elsewhere")
+    for cause, marks, what in (("save", SAVE, "it is saving"), ("data", DATA, "it waits for its data")):
+        if _is_in(record.frames, marks):
+            return Diagnosis(cause, guilty, f"rank {guilty} did not come to {them}: {what}, {at}.", group, number)
+    return Diagnosis("elsewhere", guilty, f"rank {guilty} did not come to {them}: it is {at}.", group, number)
+
+
+def _without_mismatch(records: Records) -> Diagnosis:
+    """Return the diagnosis of records that agree: a rank may be slow."""
+    ranks = [rank for rank, record in records.items() if record.collectives]
+    late: Counter[int] = Counter()
+    worst = 0.0
+    keys = {(c.group, c.number) for rank in ranks for c in records[rank].collectives}
+    for group, number in keys:
+        times = {r: c.at_s for r in ranks if (c := _of_group(records[r], group).get(number)) is not None}
+        last = max(times, key=lambda r: times[r])
+        gap = times[last] - max((at_s for rank, at_s in times.items() if rank != last), default=times[last])
+        if gap >= SLOW_S:
+            late[last] += 1
+            worst = max(worst, gap)
+    for rank, times_late in late.most_common(1):
+        if times_late >= 2 and times_late > SLOW_SHARE * sum(late.values()):
+            words = f"rank {rank} came last to {times_late} of {len(keys)} collectives, up to {worst:.2f} s after the"
+            return Diagnosis("slow", rank, f"{words} others. Nothing hangs: one slow rank slows all ranks down.")
+    return Diagnosis("", None, "all ranks called the same collectives, and none was late again and again.")
+
+
+def _guilty(here: Mapping[int, Collective | None], expected: Collective | None) -> tuple[int, bool]:
+    """Return the rank that differs from the others, by majority, else by what was expected; and whether it is sure."""
+    kinds = {rank: _kind(call) for rank, call in here.items()}
+    common = Counter(kinds.values()).most_common()
+    if len(common) > 1 and common[0][1] > common[1][1]:
+        return next(rank for rank in sorted(here) if kinds[rank] != common[0][0]), True
+    if expected is not None and _kind(expected) in kinds.values():
+        return next(rank for rank in sorted(here) if kinds[rank] != _kind(expected)), True
+    absent = [rank for rank, call in here.items() if call is None]
+    if expected is not None and absent:  # nobody called what was expected: who waits has called one more
+        return next(rank for rank in sorted(here) if here[rank] is not None), True
+    return (absent or sorted(here))[-1], False
+
+
+def _expected(calls: Mapping[int, Mapping[int, Collective]], number: int) -> Collective | None:
+    """Return what should come as collective `number`, if the steps before go on; None if nothing like it came before.
+
+    It is what followed the longest sequence of calls that the last ones repeat.
+    """
+    before = [c for n, c in sorted(next(iter(calls.values())).items()) if n < number] if calls else []
+    for length in range(len(before) - 1, 0, -1):
+        tail = [_kind(c) for c in before[-length:]]
+        for start in range(len(before) - length - 1, -1, -1):
+            if [_kind(c) for c in before[start : start + length]] == tail:
+                return before[start + length]
+    return None
+
+
+def _seen_longest_ago(
+    here: Mapping[int, Collective | None], calls: Mapping[int, Mapping[int, Collective]], number: int
+) -> Collective | None:
+    """Return the call of `here` that was last made longest ago: the first one of a step, it seems."""
+    before = [_kind(c) for n, c in sorted(next(iter(calls.values())).items()) if n < number]
+    seen = [call for call in here.values() if call is not None and _kind(call) in before]
+    return max(seen, key=lambda call: before[::-1].index(_kind(call)), default=None)
+
+
+def _after(call: Collective, others: Sequence[Mapping[int, Collective]], number: int) -> Collective | None:
+    """Return what followed the last earlier call like `call` on the other ranks; None if there was none."""
+    for of in others:
+        if number + 1 in of:
+            return of[number + 1]
+        for n in sorted((n for n in of if n < number), reverse=True):
+            if _kind(of[n]) == _kind(call) and n + 1 in of:
+                return of[n + 1]
+    return None
+
+
+def _members(records: Records) -> dict[str, list[int]]:
+    """Return {group: the ranks of it that are in the records}."""
+    members: dict[str, set[int]] = {}
+    for rank, record in records.items():
+        for group, ranks in (record.groups or {}).items():
+            members.setdefault(group, set()).update(r for r in ranks if r in records)
+        for call in record.collectives:
+            members.setdefault(call.group, set()).add(rank)
+    return {group: sorted(ranks) for group, ranks in members.items()}
+
+
+def _of_group(record: FlightRecord, group: str) -> dict[int, Collective]:
+    return {call.number: call for call in record.collectives if call.group == group}
+
+
+def _all_agree(here: Mapping[int, Collective]) -> bool:
+    calls = list(here.values())
+    return all(call.agrees(calls[0]) for call in calls)
+
+
+def _any_mismatch(calls: Mapping[int, Mapping[int, Collective]], number: int) -> bool:
+    """Return whether any collective from `number` on is not the same on all ranks."""
+    numbers = {n for of in calls.values() for n in of if n >= number}
+    return any(not _all_agree({rank: of[n] for rank, of in calls.items() if n in of}) for n in numbers)
+
+
+def _out_of_phase(here: Mapping[int, Collective], calls: Mapping[int, Mapping[int, Collective]], number: int) -> bool:
+    """Return whether ranks are at different lines, each of which other ranks have called as well, at another time."""
+    lines = {call.place for call in here.values()}
+    if len(lines) < 2:
+        return False
+    return all(all(line in {c.place for c in calls[rank].values()} for rank in here) for line in lines)
+
+
+def _kind(call: Collective | None) -> tuple[object, ...]:
+    return () if call is None else (call.name, call.sizes, call.dtype, call.place)
+
+
+def _call(call: Collective) -> str:
+    return f"{call} ({_file(call.file)} line {call.line}, in {call.function})"
+
+
+def _file(file: str) -> str:
+    """Return "Cell In[3]" for a cell, else the name of the file without its folders."""
+    name = place(file)
+    return os.path.basename(file) if name.startswith("File ") else name
+
+
+def _waiting(records: Records, lost: int) -> str:
+    """Say in which collective the others wait for a rank that gave no record."""
+    calls = {rank: record.collectives[-1] for rank, record in records.items() if record.collectives and rank != lost}
+    if not calls:
+        return ""
+    rank = min(calls)
+    return f"rank {rank} waits in {_call(calls[rank])}."
+
+
+def _is_in(frames: Sequence[tuple[str, int, str]], marks: Sequence[str]) -> bool:
+    """Return whether a frame is in a file that a mark names, or in a function whose name holds a mark."""
+    return any(mark in file if os.sep in mark else mark in name.lower() for file, _, name in frames for mark in marks)

@@ -1,0 +1,182 @@
+"""Which rank is guilty, of what: simulated records of random faults, records made by hand, and real ranks."""
+
+import random
+import warnings
+from dataclasses import replace
+
+import pytest
+
+from d2lite.workers import (
+    CAUSES,
+    Collective,
+    FlightRecord,
+    Job,
+    Workers,
+    WorkersError,
+    diagnose_hang,
+    first_mismatch,
+    simulated_records,
+    train_job,
+)
+from tests.by_value import by_value
+
+BOTH = {"0": (0, 1)}
+
+
+def calls(*what, group="0", first=1, file="train.py"):
+    """Collectives from (name, sizes, line) each, one after the other."""
+    return tuple(
+        Collective(name, sizes, "float32" if sizes else "", group, first + i, file, line, "step", 0.001 * i)
+        for i, (name, sizes, line) in enumerate(what)
+    )
+
+
+def two(mine, theirs, **more):
+    states = {"state": "error", **more}
+    return {0: FlightRecord(0, mine, BOTH, "error"), 1: FlightRecord(1, theirs, BOTH, **states)}
+
+
+W, B, END = ("all_reduce", ((1000,),), 10), ("all_reduce", ((10,),), 11), ("barrier", (), 12)
+
+
+@pytest.mark.parametrize("world_size", [2, 3, 4])
+@pytest.mark.parametrize("cause", CAUSES)
+def test_random_faults_are_named(cause, world_size):
+    for seed in range(20):
+        job = Job.drawn(cause, world_size, random.Random(seed))
+        found = diagnose_hang(simulated_records(job, world_size))
+        assert (found.cause, found.rank) == (cause, job.rank), (job, found)
+        assert f"rank {job.rank}" in str(found)
+
+
+@pytest.mark.parametrize("world_size", [2, 3, 4])
+def test_a_job_without_a_fault_is_not_accused(world_size):
+    records = simulated_records(Job("", 0), world_size)
+    found = diagnose_hang(records)
+    assert (found.cause, found.rank, first_mismatch(records)) == ("", None, None)
+    assert "the same collectives" in found.words
+
+
+def test_without_records():
+    with pytest.raises(ValueError, match="expected those of at least one rank, got none. Take error.records"):
+        diagnose_hang({})
+
+
+def test_two_ranks_without_steps_before_are_not_sure():
+    found = diagnose_hang(two(calls(W), calls(("all_reduce", ((999,),), 10))))
+    assert (found.cause, found.number, found.is_sure) == ("size", 1, False)
+
+
+def test_with_two_ranks_the_steps_before_decide():
+    before = (W, B, END, W, B, END)
+    found = diagnose_hang(two(calls(*before, ("all_reduce", ((999,),), 10)), calls(*before, W)))
+    assert (found.cause, found.rank, found.number, found.is_sure) == ("size", 0, 7, True)
+
+
+def test_a_lone_call_at_a_new_line_is_an_extra_one():
+    before = (W, B, END, W, B, END)
+    records = two(calls(*before, ("all_reduce", ((1,),), 20)), calls(*before), state="done")
+    found = diagnose_hang(records)
+    assert (found.cause, found.rank) == ("extra", 0) and "no other rank did" in found.words
+
+
+def test_a_rank_that_returned_early_left_out_a_collective():
+    before = (W, B, END, W, B, END)
+    found = diagnose_hang(two(calls(*before, W), calls(*before), state="done"))
+    assert (found.cause, found.rank, found.number) == ("missing", 1, 7) and "line 10" in found.words
+
+
+def test_equal_sizes_that_got_out_of_step_are_found_where_they_began():
+    same = [("all_reduce", ((10,),), line) for line in (10, 11, 12)]
+    mine, theirs = calls(*same, *same, *same), calls(*same, same[0], same[2], *same)
+    found = diagnose_hang(two(mine, theirs, state="done"))
+    assert first_mismatch(two(mine, theirs, state="done")) == ("0", 5)
+    assert (found.cause, found.rank) == ("missing", 1)
+
+
+def test_branches_of_ranks_at_lines_of_their_own_are_no_fault():
+    mine = [("broadcast", ((3,),), 20), W, ("broadcast", ((3,),), 20), W]
+    theirs = [("broadcast", ((3,),), 22), W, ("broadcast", ((3,),), 22), W]
+    assert first_mismatch(two(calls(*mine), calls(*theirs), state="done")) is None
+
+
+def test_a_call_that_succeeds_with_another_type_is_found():
+    mine, theirs = calls(W, B, W, B), list(calls(W, B, W, B))
+    theirs[2] = replace(theirs[2], dtype="int32")
+    found = diagnose_hang(two(mine, tuple(theirs), state="done"))
+    assert (found.cause, found.rank, found.number) == ("dtype", 1, 3)
+    assert "int32 is not float32" in found.words
+
+
+def test_where_a_rank_is_says_whether_it_loads_or_saves():
+    stuck = {"state": "running"}
+    for frame, cause in (
+        (("/x/torch/utils/data/dataloader.py", 5, "_next_data"), "data"),
+        (("/x/torch/serialization.py", 5, "_write"), "save"),
+        (("train.py", 5, "save_checkpoint"), "save"),
+        (("train.py", 5, "compute"), "elsewhere"),
+    ):
+        found = diagnose_hang(two(calls(W, B), calls(W), **stuck, frames=(("train.py", 1, "step"), frame)))
+        assert (found.cause, found.rank) == (cause, 1), frame
+
+
+def test_groups_of_some_ranks_are_compared_among_themselves():
+    groups = {"0": (0, 1, 2), "1": (0, 1), "2": (2,)}
+    records = {
+        0: FlightRecord(0, (*calls(W), *calls(B, B, group="1")), groups, "error"),
+        1: FlightRecord(1, (*calls(W), *calls(B, group="1")), groups, "done"),
+        2: FlightRecord(2, (*calls(W), *calls(END, END, END, group="2")), groups, "done"),
+    }
+    assert first_mismatch(records) == ("1", 2)
+    assert diagnose_hang(records).group == "1"
+
+
+def test_a_buffer_that_has_wrapped_is_compared_where_both_have_records():
+    before = [W, B] * 6
+    records = two(calls(*before), calls(*before[4:], W, first=5))
+    assert first_mismatch(records) == ("0", 13)
+
+
+@pytest.fixture(scope="module")
+def pool():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        workers = Workers(2, timeout_s=3)
+    workers.backend = "gloo"
+    with workers:
+        yield workers
+
+
+def records_of(pool, job):
+    """The records of a job on real ranks, which may fail."""
+    try:
+        pool.run(train_job, job)
+    except WorkersError as error:
+        assert error.records.keys() == {0, 1}
+        return error.records
+    return pool.flight_records()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cause", CAUSES)
+def test_real_ranks_are_diagnosed_as_the_simulated_ones(cause, pool):
+    job = Job(cause, 0 if cause == "save" else 1, 1 if cause == "slow" else 2)
+    records = records_of(pool, job)
+    found, simulated = diagnose_hang(records), diagnose_hang(simulated_records(job, 2))
+    assert (found.cause, found.rank) == (simulated.cause, simulated.rank) == (cause, job.rank), str(found)
+    assert (found.group, found.number) == (simulated.group, simulated.number)
+
+
+@pytest.mark.slow
+def test_a_silent_mismatch_of_types_is_found_after_the_call(pool):
+    @by_value
+    def sums():
+        import torch
+        import torch.distributed as dist
+
+        for dtype in (torch.float32, torch.int32 if dist.get_rank() else torch.float32, torch.float32):
+            dist.all_reduce(torch.ones(8, dtype=dtype))
+
+    pool.run(sums)
+    found = diagnose_hang(pool.flight_records())
+    assert (found.cause, found.rank, found.number) == ("dtype", 1, first_mismatch(pool.flight_records())[1])

@@ -1,0 +1,215 @@
+"""The recorder of a process, read as plain data; the pool's collection of all ranks, in bounded time."""
+
+import json
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
+import warnings
+
+import pytest
+import torch
+import torch._C._distributed_c10d as c10d
+
+from d2lite.workers import FlightRecord, Workers, WorkersError
+from d2lite.workers.flight_recorder import OFF, flight_record, read_recorder
+from tests.by_value import by_value
+
+CALL = {"name": "all_reduce", "sizes": [[3, 4]], "dtype": "float32", "group": "0", "number": 7, "file": "a.py"}
+CALL |= {"line": 5, "function": "step", "at_s": 1.5, "path": [["a.py", 5], ["b.py", 9]]}
+
+
+def entry(**more):
+    """An entry as PyTorch gives it."""
+    frames = [
+        {"filename": torch.__file__, "line": 1, "name": "all_reduce"},
+        {"filename": "/home/me/train.py", "line": 12, "name": "step"},
+    ]
+    entry = {"profiling_name": "gloo:all_reduce", "input_sizes": [[8]], "output_sizes": [[8]], "frames": frames}
+    entry |= {"input_dtypes": ["Float"], "output_dtypes": ["Float"], "process_group": ("0", "default_pg")}
+    return entry | {"collective_seq_id": 3, "is_p2p": False, "time_created_ns": 2_000_000_000} | more
+
+
+@pytest.fixture
+def recorded(monkeypatch):
+    """recorded(*entries): what PyTorch's recorder is to hold."""
+
+    def hold(*entries):
+        monkeypatch.setattr(c10d, "_dump_fr_trace", lambda: pickle.dumps({"entries": list(entries)}))
+
+    return hold
+
+
+def test_an_entry_becomes_plain_data_with_the_line_of_the_learner(recorded):
+    recorded(entry())
+    (call,) = json.loads(json.dumps(read_recorder()))["collectives"]
+    assert (call["name"], call["sizes"], call["dtype"], call["number"]) == ("all_reduce", [[8]], "float32", 3)
+    assert (call["file"], call["line"], call["function"]) == ("/home/me/train.py", 12, "step")
+    assert call["path"] == [["/home/me/train.py", 12]] and call["at_s"] == 2.0
+
+
+def test_earlier_calls_and_sends_are_left_out_and_the_order_is_that_of_time(recorded):
+    late = entry(collective_seq_id=4, time_created_ns=5_000_000_000)
+    recorded(late, entry(), entry(is_p2p=True), entry(time_created_ns=5))
+    assert [c["number"] for c in read_recorder(1_000)["collectives"]] == [3, 4]
+
+
+def test_sizes_that_may_differ_between_ranks_are_not_compared(recorded):
+    recorded(
+        entry(profiling_name="gloo:scatter", input_sizes=[[2, 8]], input_dtypes=["Float"]),
+        entry(profiling_name="gloo:all_to_all"),
+    )
+    scatter, all_to_all = read_recorder()["collectives"]
+    assert scatter["sizes"] == [[8]] and all_to_all["sizes"] == [] and all_to_all["dtype"] == ""
+
+
+def test_a_pytorch_without_the_recorder_says_so(monkeypatch):
+    monkeypatch.delattr(c10d, "_dump_fr_trace")
+    assert (
+        f"this PyTorch ({torch.__version__}) has no flight recorder that this kit can read"
+        in (read_recorder()["missing"])
+    )
+
+
+@pytest.mark.parametrize("dump", [b"", b"no pickle", pickle.dumps({"entries": [{}]}), pickle.dumps([])])
+def test_a_recorder_of_another_form_is_missing_with_a_reason(dump, monkeypatch):
+    monkeypatch.setattr(c10d, "_dump_fr_trace", lambda: dump)
+    assert "has no flight recorder that this kit can read" in read_recorder()["missing"]
+
+
+def test_a_recorder_that_is_off(recorded, monkeypatch):
+    recorded()
+    monkeypatch.setenv("TORCH_FR_BUFFER_SIZE", "0")
+    assert read_recorder() == {"missing": OFF}
+
+
+def test_what_a_rank_sent_becomes_its_record():
+    record = flight_record(1, {"collectives": [CALL], "groups": {"0": [0, 1]}}, {"state": "error", "frames": []})
+    assert record.collectives[0].sizes == ((3, 4),) and record.groups == {"0": (0, 1)} and record.state == "error"
+    assert record.collectives[0].place == (("a.py", 5), ("b.py", 9))
+    assert str(record).splitlines()[1] == "  all_reduce no. 7 of [3, 4] float32, group 0, line 5 in step"
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [("died", "its process has ended"), ("silent", "it is stopped"), ("running", "it did not answer in time")],
+)
+def test_a_rank_without_an_answer_says_why(state, words):
+    record = flight_record(0, None, {"state": state})
+    assert words in record.missing and words in str(record) and record.collectives == ()
+
+
+@pytest.mark.slow
+def test_the_compiler_is_not_imported_for_a_look_at_the_recorder():
+    code = (
+        "import os, sys; os.environ['TORCH_FR_BUFFER_SIZE'] = '9'\n"
+        "from d2lite.workers.flight_recorder import read_recorder\n"
+        "import torch; assert 'missing' not in read_recorder(); print('torch._inductor' in sys.modules)\n"
+        "print('_inductor' in vars(torch), torch._inductor.__name__)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=True)
+    assert done.stdout.split() == ["False", "False", "torch._inductor"]
+
+
+@pytest.mark.slow
+def test_a_send_before_an_abort_that_never_ends_does_not_keep_the_process():
+    code = (
+        "import os, time\nfrom d2lite.workers import flight_recorder as f\n"
+        "f.ABORT_S = 1\nf.send_before_abort(lambda: (print('sending', flush=True), time.sleep(60)))\nos.abort()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50, check=False)
+    assert done.stdout.strip() == "sending" and done.returncode == -signal.SIGALRM
+
+
+@pytest.fixture(scope="module")
+def pool():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        workers = Workers(2, timeout_s=5)
+    workers.backend = "gloo"
+    with workers:
+        yield workers
+
+
+@by_value
+def three():
+    import torch.distributed as dist
+
+    for n in (1, 2, 3):
+        dist.all_reduce(torch.ones(n))
+
+
+@pytest.mark.slow
+def test_the_pool_gives_the_last_call_of_each_rank(pool):
+    assert Workers(1).flight_records() == {}  # it has not begun
+    pool.run(len, "")
+    assert [record.collectives for record in pool.flight_records().values()] == [(), ()]
+    pool.run(three)
+    records = pool.flight_records()
+    assert [[c.sizes for c in record.collectives] for record in records.values()] == [[((1,),), ((2,),), ((3,),)]] * 2
+    assert all(record.state == "done" and record.groups == {"0": (0, 1)} for record in records.values())
+    assert all(isinstance(record, FlightRecord) for record in records.values())
+
+
+@pytest.mark.slow
+def test_a_call_that_hangs_is_looked_at_from_another_thread(pool):
+    @by_value
+    def wait_on_rank_0():
+        import time
+
+        import torch.distributed as dist
+
+        if dist.get_rank():
+            time.sleep(4)
+        dist.barrier()
+        return "done"
+
+    pool.run(len, "")
+    outcome = []
+    thread = threading.Thread(target=lambda: outcome.append(pool.run(wait_on_rank_0)))
+    thread.start()
+    for _ in range(100):
+        records = pool.flight_records()
+        if records and records[0].collectives:
+            break
+        time.sleep(0.05)
+    assert records[0].collectives[-1].name == "barrier" and records[1].collectives == ()
+    thread.join(60)
+    assert outcome == [["done", "done"]]
+
+
+@pytest.mark.slow
+def test_a_rank_that_gloo_aborts_has_sent_its_record(pool):
+    @by_value
+    def unequal():
+        import torch.distributed as dist
+
+        dist.all_reduce(torch.ones(1000 - 500 * dist.get_rank()))
+
+    with pytest.raises(WorkersError, match="aborted inside") as caught:
+        pool.run(unequal)
+    records = caught.value.records
+    assert records[1].state == "died" and [c.sizes for c in records[1].collectives] == [((500,),)]
+    assert pool.flight_records() == records  # after a failure: those that were kept
+
+
+@pytest.mark.slow
+def test_a_killed_rank_has_no_record_and_the_others_do(pool):
+    @by_value
+    def killed():
+        import os
+        import signal
+
+        import torch.distributed as dist
+
+        if dist.get_rank():
+            os.kill(os.getpid(), signal.SIGKILL)
+        dist.barrier()
+
+    pool.run(len, "")
+    with pytest.raises(WorkersError, match="SIGKILL") as caught:
+        pool.run(killed)
+    assert caught.value.records[1].missing == "its process has ended"
+    assert caught.value.records[0].collectives[-1].name == "barrier"
