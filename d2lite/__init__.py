@@ -39,7 +39,17 @@ __version__ = "0.1.0"
 _memory.keep()  # before anything is timed
 
 # what shows things needs plotly and ipywidgets: loaded at first use
-_SHOWN = {"Animator", "CollectiveStepper", "FaultLab", "Panel", "PartitionExplorer", "Predict", "ScalingExplorer"}
+_SHOWN = {
+    "Animator",
+    "CollectiveStepper",
+    "FaultLab",
+    "Panel",
+    "PartitionExplorer",
+    "Predict",
+    "ScalingExplorer",
+    "Whodunit",
+}
+_CHECKS = {"check", "check_replicas", "check_step"}
 _ROOMS = {"costs", "exercises", "figures", "profiling", "widgets"}  # the other rooms are loaded above
 
 __all__ = [
@@ -64,6 +74,7 @@ __all__ = [
     "Stopped",
     "Timer",
     "Trace",
+    "Whodunit",
     "Workers",
     "WorkersError",
     "accuracy",
@@ -74,6 +85,8 @@ __all__ = [
     "broadcast",
     "check",
     "check_devices",
+    "check_replicas",
+    "check_step",
     "describe",
     "emit",
     "evaluate_accuracy",
@@ -116,8 +129,8 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name in _ROOMS:
         return importlib.import_module(f"d2lite.{name}")
-    if name == "check":
-        return importlib.import_module("d2lite.exercises").check
+    if name in _CHECKS:
+        return getattr(importlib.import_module("d2lite.exercises"), name)
     if name in _SHOWN:
         return getattr(importlib.import_module("d2lite.widgets"), name)
     if name == "plt":
@@ -126,4 +139,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_SHOWN, *_ROOMS, "check"})
+    return sorted({*globals(), *_SHOWN, *_ROOMS, *_CHECKS})

@@ -15,7 +15,7 @@ from d2lite.ledger import read_ledger, record
 
 __all__ = ["CHAPTERS", "Score", "all_exercises", "check", "find_exercise", "judge"]
 
-CHAPTERS = range(1, 9)
+CHAPTERS = range(1, 13)
 _tries: Counter[str] = Counter()  # wrong tries of each exercise in this process
 
 

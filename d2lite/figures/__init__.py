@@ -8,22 +8,31 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from d2lite.figures.collectives import collective_figure, least_n_bytes
+    from d2lite.figures.comparison import bands_figure, heat_map_figure
+    from d2lite.figures.divergence import divergence_figure, drift_figure, tensor_picture
+    from d2lite.figures.figure import Figure
     from d2lite.figures.ledger import bias, exercises_html, ledger_html, predictions_html, predictions_of, summary
     from d2lite.figures.palette import GREY, PALETTE, style
     from d2lite.figures.partitioning import partition_figure, traffic_bars
     from d2lite.figures.runs import curves, layout, seconds_per_epoch
     from d2lite.figures.scaling import efficiency_figure, predicted_and_measured, step_figure
+    from d2lite.figures.sequence_diagram import sequence_figure
     from d2lite.figures.table import runs_table
     from d2lite.figures.timeline import timeline_figure
 
 __all__ = [
+    "Figure",
     "GREY",
     "PALETTE",
+    "bands_figure",
     "bias",
     "collective_figure",
     "curves",
+    "divergence_figure",
+    "drift_figure",
     "efficiency_figure",
     "exercises_html",
+    "heat_map_figure",
     "layout",
     "least_n_bytes",
     "ledger_html",
@@ -33,20 +42,26 @@ __all__ = [
     "predictions_of",
     "runs_table",
     "seconds_per_epoch",
+    "sequence_figure",
     "step_figure",
     "style",
     "summary",
+    "tensor_picture",
     "timeline_figure",
     "traffic_bars",
 ]
 
 _ROOM = {
     "collectives": ("collective_figure", "least_n_bytes"),
+    "figure": ("Figure",),
+    "comparison": ("bands_figure", "heat_map_figure"),
+    "divergence": ("divergence_figure", "drift_figure", "tensor_picture"),
     "ledger": ("bias", "exercises_html", "ledger_html", "predictions_html", "predictions_of", "summary"),
     "palette": ("GREY", "PALETTE", "style"),
     "partitioning": ("partition_figure", "traffic_bars"),
     "runs": ("curves", "layout", "seconds_per_epoch"),
     "scaling": ("efficiency_figure", "predicted_and_measured", "step_figure"),
+    "sequence_diagram": ("sequence_figure",),
     "table": ("runs_table",),
     "timeline": ("timeline_figure",),
 }

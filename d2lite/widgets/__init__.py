@@ -11,21 +11,33 @@ from d2lite._install import missing
 if TYPE_CHECKING:
     from d2lite.widgets.animator import Animator
     from d2lite.widgets.collective_stepper import CollectiveStepper, trace_collective
+    from d2lite.widgets.divergence_finder import DivergenceFinder
+    from d2lite.widgets.fair_comparison import FairComparison
     from d2lite.widgets.fault_lab import FaultLab
+    from d2lite.widgets.figure_explorer import FigureExplorer
+    from d2lite.widgets.learning_rate_grid import LearningRateGrid
+    from d2lite.widgets.museum import Museum
     from d2lite.widgets.panel import Panel
     from d2lite.widgets.partition_explorer import NETS, PartitionExplorer, sizes_of
     from d2lite.widgets.predict import Predict
     from d2lite.widgets.scaling_explorer import ScalingExplorer
+    from d2lite.widgets.whodunit import Whodunit
 
 __all__ = [
     "Animator",
     "CollectiveStepper",
+    "FairComparison",
+    "DivergenceFinder",
     "FaultLab",
+    "Museum",
+    "LearningRateGrid",
+    "FigureExplorer",
     "NETS",
     "Panel",
     "PartitionExplorer",
     "Predict",
     "ScalingExplorer",
+    "Whodunit",
     "sizes_of",
     "trace_collective",
 ]
@@ -33,12 +45,18 @@ __all__ = [
 _WHERE = {
     "Animator": "animator",
     "CollectiveStepper": "collective_stepper",
+    "FairComparison": "fair_comparison",
+    "DivergenceFinder": "divergence_finder",
     "FaultLab": "fault_lab",
+    "LearningRateGrid": "learning_rate_grid",
+    "FigureExplorer": "figure_explorer",
+    "Museum": "museum",
     "NETS": "partition_explorer",
     "Panel": "panel",
     "PartitionExplorer": "partition_explorer",
     "Predict": "predict",
     "ScalingExplorer": "scaling_explorer",
+    "Whodunit": "whodunit",
     "sizes_of": "partition_explorer",
     "trace_collective": "collective_stepper",
 }

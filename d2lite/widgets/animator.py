@@ -232,7 +232,8 @@ class Animator:
             traces.append(figures.line(name, *figures.thin(x, y), *style(i)))
         return traces
 
-    def _layout(self) -> dict[str, Any]:
+    def _layout(self, is_last: bool = False) -> dict[str, Any]:
+        """The plotly layout; the last state has ticks for the points that are there, as a growing one must not."""
         from d2lite.figures import runs as figures
 
         layout = figures.layout(self.xlabel, self.ylabel, height=self.height + 60)
@@ -241,13 +242,16 @@ class Animator:
         layout["showlegend"] = bool(self.legend)
         for axis, limits, scale in (("xaxis", self.xlim, self.xscale), ("yaxis", self.ylim, self.yscale)):
             layout[axis] |= {"type": scale, "range": _range(limits, scale)}
+        ends = self.xlim or ([v for x in self.X for v in x] if is_last else [])
+        if ends and self.xscale == "linear" and "epoch" in (self.xlabel or "").lower():
+            layout["xaxis"] |= {"tick0": 0, "dtick": figures.tick_step(min(ends), max(ends))}
         return layout
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         from d2lite.widgets.live import static_bundle
 
         traces = self._traces()
-        return static_bundle(traces, self._layout(), self._svg(traces), repr(self))
+        return static_bundle(traces, self._layout(is_last=True), self._svg(traces), repr(self))
 
     def _svg(self, traces: Sequence[dict[str, Any]]) -> str:
         titles, names = {"x": self.xlabel, "y": self.ylabel}, self.names(len(traces))

@@ -11,8 +11,8 @@ PAGE = BOOK / "glossary.md"
 CHAPTERS = sorted(BOOK.glob("[0-9]*.ipynb"))
 # bold for emphasis; a new bold word is either a term, and in the glossary, or here
 EMPHASIS = {
-    "all", "another function", "as it is at that moment", "averages", "break it", "every other", "fix", "mean",
-    "nothing is sent", "predicted", "sum", "summed", "sums", "the fix", "twice",
+    "all", "another function", "as it is at that moment", "averages", "break it", "count", "every other", "fix", "mean",
+    "nothing is sent", "predicted", "sum", "sum of squares", "summed", "sums", "the fix", "twice",
 }  # fmt: skip
 # terms that begin a sentence or a list where they are explained
 CAPITAL = {
@@ -48,8 +48,8 @@ def test_the_terms_are_sorted_and_each_is_there_once():
 def test_a_term_has_one_sentence_a_place_and_the_words_of_others(row):
     term, sentence, place, elsewhere = row
     assert sentence.endswith(".") and sentence.count(". ") == 0 and 3 <= len(sentence.split()) <= 25
-    link = re.fullmatch(r"\[(?:appendix to )?chapter (\d)\]\(([^)]+)\)", place)
-    assert link and (BOOK / link[2]).is_file() and Path(link[2]).name.startswith(f"0{link[1]}-")
+    link = re.fullmatch(r"\[(?:appendix to )?chapter (\d+)\]\(([^)]+)\)", place)
+    assert link and (BOOK / link[2]).is_file() and Path(link[2]).name.startswith(f"{int(link[1]):02}-")
     text = re.sub(r"[*_`]", "", markdown(BOOK / link[2])).lower()
     words = term.replace("_", "").lower().replace("weak scaling", "weak").replace("strong scaling", "strong")
     assert words in text, f"{link[2]} does not have the term {term}"

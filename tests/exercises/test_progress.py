@@ -41,7 +41,9 @@ def test_what_was_solved_tried_and_predicted_by_chapter(folder):
     assert any(line.startswith("  1.3   not tried               A linear layer") for line in lines)
     assert "chapter 2: 0 of 3 solved, 1 prediction made" in lines
     assert lines[-2:] == ["others: 1 of 1 solved, 1 prediction made", "  mine.1  solved, 2 cases"]
-    assert [line.split(":")[0] for line in lines if line.startswith("chapter")] == [f"chapter {i}" for i in range(1, 9)]
+    assert [line.split(":")[0] for line in lines if line.startswith("chapter")] == [
+        f"chapter {i}" for i in range(1, 13)
+    ]
 
 
 def test_the_folder_or_the_file_is_an_argument(folder):

@@ -1,0 +1,112 @@
+"""`check_replicas`: whether the parameters of several devices are copies of each other, and share no memory."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from d2lite.exercises.finding import Finding
+from d2lite.profiling import replica_drift
+
+__all__ = ["ROUNDING", "check_replicas", "judge_replicas"]
+
+ROUNDING = {torch.float64: 1e-12, torch.float32: 1e-5}  # a drift up to here may come from another order of additions
+COARSE = 1e-2  # the same for 16-bit numbers
+
+
+def check_replicas(device_params: Sequence[Sequence[torch.Tensor]]) -> Finding:
+    """Print and return whether replicas are copies: equal, and in memory of their own.
+
+    Call it after `replicate`, and again between steps. The verdict names one of: "copies", "equal up to rounding",
+    "aliased replicas" (two share memory, so an update of one is an update of the other), "different replicas" (how far
+    they are apart, and where most), and "different shapes".
+
+    Args:
+        device_params: one list of parameters per device.
+
+    Raises:
+        TypeError: if it is not a list of lists of tensors.
+        ValueError: if there is no device, or a device without parameters.
+
+    Example:
+        >>> params = [torch.ones(2), torch.zeros(3)]
+        >>> check_replicas([params, params]).passed
+        aliased replicas: parameter 0 of replica 0 and of replica 1 are in the same memory. An update of one is an \
+update of the other. Copy them: p.to(device, copy=True).
+        False
+    """
+    verdict = judge_replicas(device_params)
+    print(verdict)
+    return verdict
+
+
+def judge_replicas(device_params: Any) -> Finding:
+    """Return the verdict of `check_replicas` without printing it."""
+    _check(device_params)
+    shapes = [[(tuple(p.shape), p.dtype) for p in params] for params in device_params]
+    for rank, own in enumerate(shapes):
+        if own != shapes[0]:
+            return Finding(False, "different shapes", f"{_other_shape(shapes[0], own, rank)} All need the same ones.")
+    if shared := _shared(device_params):
+        (rank, i), (other, j) = shared
+        where = f"parameter {i} of replica {rank} and " + ("" if i == j else f"parameter {j} ") + f"of replica {other}"
+        words = f"{where} are in the same memory. An update of one is an update of the other."
+        return Finding(False, "aliased replicas", f"{words} Copy them: p.to(device, copy=True).")
+    drift = replica_drift(device_params)
+    k = len(device_params)
+    if drift == 0.0:
+        return Finding(True, "copies", f"{k} replicas are equal, bit for bit, and share no memory.")
+    bound = min(ROUNDING.get(dtype, COARSE) for _, dtype in shapes[0])
+    if drift <= bound:
+        return Finding(True, "equal up to rounding", f"{k} replicas differ by {drift:.0e} of their weights.")
+    rank, i, most = _farthest(device_params)
+    size = f"{drift:.2g} of their weights" if math.isfinite(drift) else "numbers that are not finite"
+    return Finding(
+        False,
+        "different replicas",
+        f"they differ by {size}, most in parameter {i} of replica {rank} (by {most:.2g}). "
+        "Before the first step: they did not begin as copies. After a step: their gradients were not the same.",
+    )
+
+
+def _check(device_params: Any) -> None:
+    is_nested = isinstance(device_params, (list, tuple)) and all(isinstance(p, (list, tuple)) for p in device_params)
+    if not is_nested or any(not isinstance(p, torch.Tensor) for params in device_params for p in params):
+        got = f"{type(device_params).__name__}"
+        raise TypeError(f"device_params: expected one list of tensors per device, got {got}. See replicate(...).")
+    if not device_params or not all(device_params):
+        raise ValueError("device_params: expected at least one device, each with parameters. See replicate(...).")
+
+
+def _other_shape(first: list[Any], own: list[Any], rank: int) -> str:
+    if len(own) != len(first):
+        return f"replica {rank} has {len(own)} parameters, and replica 0 has {len(first)}."
+    i = next(i for i, (a, b) in enumerate(zip(first, own, strict=True)) if a != b)
+    said = [f"{list(shape)} ({str(dtype).removeprefix('torch.')})" for shape, dtype in (own[i], first[i])]
+    return f"parameter {i} of replica {rank} is {said[0]}, and that of replica 0 is {said[1]}."
+
+
+def _shared(device_params: Any) -> tuple[tuple[int, int], tuple[int, int]] | None:
+    """Return the places (replica, parameter) of two tensors of different replicas in one memory, or None."""
+    seen: dict[Any, tuple[int, int]] = {}
+    for rank, params in enumerate(device_params):
+        for i, param in enumerate(params):
+            if param.numel() == 0:
+                continue
+            first = seen.setdefault((param.device, param.untyped_storage().data_ptr()), (rank, i))
+            if first[0] != rank:
+                return first, (rank, i)
+    return None
+
+
+def _farthest(device_params: Any) -> tuple[int, int, float]:
+    """Return (replica, parameter, difference) of the element that is farthest from that of replica 0."""
+    found = [
+        (float((q.detach().to(p.device) - p.detach()).abs().max().double().nan_to_num(math.inf)), rank, i)
+        for rank, params in enumerate(device_params)
+        for i, (p, q) in enumerate(zip(device_params[0], params, strict=True))
+        if p.numel()
+    ]
+    most, rank, i = max(found, key=lambda entry: entry[0])
+    return rank, i, most

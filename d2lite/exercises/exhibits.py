@@ -1,0 +1,248 @@
+"""The museum of bugs: steps of data-parallel training that are each one small change away from `train_batch`.
+
+Each function is a wrong `train_batch` or a wrong `replicate`. Nothing raises an error: a symptom is all that there is.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+
+from d2lite.collectives import all_reduce
+from d2lite.models import lenet, lenet_params
+from d2lite.parallel import parallel_apply
+from d2lite.training import forward_backward, replicate, sgd_step, split_batch, train_batch
+from d2lite.training.d2l_names import sgd
+
+__all__ = ["EXHIBITS", "Exhibit", "Params", "Replicate", "Step", "UNNAMED"]
+
+Params = Sequence[Sequence[torch.Tensor]]
+Step = Callable[..., object]  # train_batch(X, y, device_params, devices, lr)
+Replicate = Callable[..., list[list[torch.Tensor]]]
+PIECE = 16  # examples of one backward pass, where gradients are accumulated
+NOISE = 0.3  # standard deviation of the noise that augmentation adds to each pixel
+
+
+@dataclass(frozen=True)
+class Exhibit:
+    """A bug: its name, what it looks like, the mend, a learner's functions, and the name that `check_step` gives."""
+
+    name: str
+    symptom: str
+    mend: str
+    train_batch: Step = train_batch
+    replicate: Replicate = replicate
+    found_as: str = ""  # if not its name
+
+    @property
+    def verdict(self) -> str:
+        """The name that `check_step` gives it."""
+        return self.found_as or self.name
+
+
+def rebinding(X, y, device_params, devices, lr):  # type: ignore[no-untyped-def]
+    """Bind the sum to an entry of a list, instead of writing it into the gradients of the other devices."""
+    X_shards, y_shards = split_batch(X, y, devices)
+    parallel_apply(forward_backward, list(zip(X_shards, y_shards, device_params, strict=True)), devices)
+    for i in range(len(device_params[0])):
+        grads = [params[i].grad for params in device_params]
+        for grad in grads[1:]:
+            grads[0] += grad.to(devices[0])
+        for j in range(1, len(grads)):
+            grads[j] = grads[0].to(devices[j])  # an entry of the list, and not the gradient
+    parallel_apply(sgd_step, [(params, lr, len(X)) for params in device_params], devices)
+
+
+def without_all_reduce(X, y, device_params, devices, lr):  # type: ignore[no-untyped-def]
+    """Update each replica with the mean gradient of its own shard."""
+    X_shards, y_shards = split_batch(X, y, devices)
+    parallel_apply(forward_backward, list(zip(X_shards, y_shards, device_params, strict=True)), devices)
+    parallel_apply(sgd_step, [(params, lr, len(y)) for params, y in zip(device_params, y_shards, strict=True)], devices)
+
+
+def update_first(X, y, device_params, devices, lr):  # type: ignore[no-untyped-def]
+    """Update the replicas, and add up their gradients afterwards."""
+    X_shards, y_shards = split_batch(X, y, devices)
+    parallel_apply(forward_backward, list(zip(X_shards, y_shards, device_params, strict=True)), devices)
+    parallel_apply(sgd_step, [(params, lr, len(X)) for params in device_params], devices)  # two lines too early
+    for i in range(len(device_params[0])):
+        all_reduce([params[i].grad for params in device_params], op="sum")
+
+
+def mean_backward(X: torch.Tensor, y: torch.Tensor, params: Sequence[torch.Tensor]) -> None:
+    """Leave the gradient of the shard's mean loss in `.grad`, where forward_backward leaves that of the sum."""
+    for param in params:
+        param.grad = None
+    F.cross_entropy(lenet(X, params), y).backward()
+
+
+def sum_for_mean(X, y, device_params, devices, lr):  # type: ignore[no-untyped-def]
+    """Add the gradients of means over shards."""
+    X_shards, y_shards = split_batch(X, y, devices)
+    parallel_apply(mean_backward, list(zip(X_shards, y_shards, device_params, strict=True)), devices)
+    for i in range(len(device_params[0])):
+        all_reduce([params[i].grad for params in device_params], op="sum")  # of means
+    parallel_apply(sgd_step, [(params, lr, 1) for params in device_params], devices)
+
+
+def lr_twice(X, y, device_params, devices, lr):  # type: ignore[no-untyped-def]
+    """Add the gradients of means over shards, and multiply the learning rate by their number as well."""
+    X_shards, y_shards = split_batch(X, y, devices)
+    parallel_apply(mean_backward, list(zip(X_shards, y_shards, device_params, strict=True)), devices)
+    for i in range(len(device_params[0])):
+        all_reduce([params[i].grad for params in device_params], op="sum")  # k times the mean
+    parallel_apply(sgd_step, [(params, lr * len(devices), 1) for params in device_params], devices)  # and k again
+
+
+def mean_of_means(X, y, device_params, devices, lr):  # type: ignore[no-untyped-def]
+    """Average the gradients of means over shards, which may differ in size."""
+    X_shards, y_shards = split_batch(X, y, devices)
+    parallel_apply(mean_backward, list(zip(X_shards, y_shards, device_params, strict=True)), devices)
+    for i in range(len(device_params[0])):
+        all_reduce([params[i].grad for params in device_params], op="mean")  # right for equal shards alone
+    parallel_apply(sgd_step, [(params, lr, 1) for params in device_params], devices)
+
+
+def mean_for_sum(X, y, device_params, devices, lr):  # type: ignore[no-untyped-def]
+    """Average the gradients of sums over shards, and divide by the number of examples as well."""
+    X_shards, y_shards = split_batch(X, y, devices)
+    parallel_apply(forward_backward, list(zip(X_shards, y_shards, device_params, strict=True)), devices)
+    for i in range(len(device_params[0])):
+        all_reduce([params[i].grad for params in device_params], op="mean")
+    parallel_apply(sgd_step, [(params, lr, len(X)) for params in device_params], devices)
+
+
+def backward_again(X: torch.Tensor, y: torch.Tensor, params: Sequence[torch.Tensor]) -> None:
+    """Add this step's gradient to whatever `.grad` holds."""
+    F.cross_entropy(lenet(X, params), y, reduction="sum").backward()
+
+
+def forgotten_zero_grad(X, y, device_params, devices, lr):  # type: ignore[no-untyped-def]
+    """Add to the gradients of the step before."""
+    X_shards, y_shards = split_batch(X, y, devices)
+    parallel_apply(backward_again, list(zip(X_shards, y_shards, device_params, strict=True)), devices)
+    for i in range(len(device_params[0])):
+        all_reduce([params[i].grad for params in device_params], op="sum")
+    parallel_apply(sgd_step, [(params, lr, len(X)) for params in device_params], devices)
+
+
+def chunk_loses_a_device(X, y, device_params, devices, lr):  # type: ignore[no-untyped-def]
+    """Cut with chunk, which may give fewer shards than there are devices."""
+    X_shards, y_shards = X.chunk(len(devices)), y.chunk(len(devices))  # 6 examples for 4 devices: three shards of 2
+    used = [(x.to(d), t.to(d), p) for x, t, p, d in zip(X_shards, y_shards, device_params, devices, strict=False)]
+    parallel_apply(forward_backward, used, devices[: len(used)])
+    for i in range(len(device_params[0])):
+        all_reduce([params[i].grad for _, _, params in used], op="sum")
+    parallel_apply(sgd_step, [(params, lr, len(X)) for _, _, params in used], devices[: len(used)])
+
+
+def rest_dropped(X, y, device_params, devices, lr):  # type: ignore[no-untyped-def]
+    """Leave out the examples that remain when their number is divided by that of the devices."""
+    n = len(X) // len(devices) * len(devices)  # what is left over is in no shard
+    X_shards, y_shards = split_batch(X[:n], y[:n], devices)
+    parallel_apply(forward_backward, list(zip(X_shards, y_shards, device_params, strict=True)), devices)
+    for i in range(len(device_params[0])):
+        all_reduce([params[i].grad for params in device_params], op="sum")
+    parallel_apply(sgd_step, [(params, lr, n) for params in device_params], devices)
+
+
+def pieces_backward(X: torch.Tensor, y: torch.Tensor, params: Sequence[torch.Tensor]) -> None:
+    """Accumulate the gradients of pieces: the mean over each, divided by the number of pieces."""
+    for param in params:
+        param.grad = None
+    pieces = list(zip(X.split(PIECE), y.split(PIECE), strict=True))
+    for X_piece, y_piece in pieces:
+        (F.cross_entropy(lenet(X_piece, params), y_piece) / len(pieces) * len(X)).backward()
+
+
+def divided_by_pieces(X, y, device_params, devices, lr):  # type: ignore[no-untyped-def]
+    """Accumulate the means of pieces, divided by the number of pieces."""
+    X_shards, y_shards = split_batch(X, y, devices)
+    parallel_apply(pieces_backward, list(zip(X_shards, y_shards, device_params, strict=True)), devices)
+    for i in range(len(device_params[0])):
+        all_reduce([params[i].grad for params in device_params], op="sum")
+    parallel_apply(sgd_step, [(params, lr, len(X)) for params in device_params], devices)
+
+
+def noisy(X: torch.Tensor, seed: int) -> torch.Tensor:
+    """Return images with random noise, as data augmentation adds it."""
+    noise = torch.randn(X.shape, generator=torch.Generator().manual_seed(seed))
+    return X + NOISE * noise.to(X.device, X.dtype)
+
+
+def same_seed(X, y, device_params, devices, lr, seed=0):  # type: ignore[no-untyped-def]
+    """Add noise to the images, the same on each replica."""
+    X_shards, y_shards = split_batch(X, y, devices)
+    X_shards = [noisy(X, seed) for X in X_shards]  # the seed lacks the rank
+    parallel_apply(forward_backward, list(zip(X_shards, y_shards, device_params, strict=True)), devices)
+    for i in range(len(device_params[0])):
+        all_reduce([params[i].grad for params in device_params], op="sum")
+    parallel_apply(sgd_step, [(params, lr, len(X)) for params in device_params], devices)
+
+
+def own_lesson(X, y, device_params, devices, lr):  # type: ignore[no-untyped-def]
+    """Take a step in the calls of d2l's section 13.5: the sum of the losses, an all-reduce by hand, and d2l's sgd."""
+    X_shards, y_shards = split_batch(X, y, devices)
+    for X_shard, y_shard, params in zip(X_shards, y_shards, device_params, strict=True):
+        F.cross_entropy(lenet(X_shard, params), y_shard, reduction="sum").backward()
+    for i in range(len(device_params[0])):
+        grads = [params[i].grad for params in device_params]
+        for grad in grads[1:]:
+            grads[0] += grad.to(devices[0])
+        for grad in grads[1:]:
+            grad.copy_(grads[0])
+    for params in device_params:
+        sgd(params, lr, len(X))
+
+
+def moved_only(params: Sequence[torch.Tensor], devices: Sequence[torch.device]) -> list[list[torch.Tensor]]:
+    """Return a list of parameters per device: `.to` gives the same tensor again where it is on that device already."""
+    return [[param.to(device).requires_grad_() for param in params] for device in devices]
+
+
+def listed_again(params: Sequence[torch.Tensor], devices: Sequence[torch.device]) -> list[list[torch.Tensor]]:
+    """Return the same list once per device."""
+    return [[param.to(devices[0], copy=True).requires_grad_() for param in params]] * len(devices)
+
+
+def seeded_apart(params: Sequence[torch.Tensor], devices: Sequence[torch.device]) -> list[list[torch.Tensor]]:
+    """Return new random parameters for each device, from a seed of its own."""
+    every = [[p.to(params[0].dtype) for p in lenet_params(seed)] for seed in range(len(devices))]
+    return [replicate(own, [device])[0] for own, device in zip(every, devices, strict=True)]
+
+
+_ALL = (
+    Exhibit("sum for mean", "the step is k times too long", "average the means, or divide by all examples",
+            sum_for_mean),
+    Exhibit("lr times k twice", "the step is k*k times too long, and the loss often rises",
+            "scale the learning rate once, and only by choice", lr_twice),
+    Exhibit("mean for sum", "the step is k times too short: training is slow", "add sums, average means",
+            mean_for_sum),
+    Exhibit("loss divided by the local batch", "right for equal shards; with others an example in a small shard "
+            "counts for more", "sum the losses, divide by all examples", mean_of_means),
+    Exhibit("pieces divided by their number", "wrong where the last piece is smaller, on one device as well",
+            "sum over each piece, divide by all examples", divided_by_pieces),
+    Exhibit("examples left over are dropped", "right where k divides the minibatch; otherwise examples are never used",
+            "cut into k shards whose sizes differ by at most one", rest_dropped),
+    Exhibit("chunk loses a device", "now and then a replica gets nothing, and is left behind", "tensor_split",
+            chunk_loses_a_device),
+    Exhibit("rebinding all-reduce", "only replica 0 gets the sum; the others drift away", "write in place: copy_",
+            rebinding),
+    Exhibit("no all-reduce", "each replica learns alone from its shard; they drift apart", "all-reduce the gradients",
+            without_all_reduce),
+    Exhibit("update before all-reduce", "each replica is updated with its own gradient; they drift apart",
+            "first the all-reduce, then the update", update_first),
+    Exhibit("forgotten zero_grad", "the first step is right, then old gradients are added again and again",
+            "discard the gradients before each backward pass", forgotten_zero_grad),
+    Exhibit("same random numbers on each replica", "none in the curves: only 1/k of the noise is independent",
+            "make the rank a part of the seed", same_seed),
+    Exhibit("different initial weights", "the replicas begin apart, and remain apart by the same amount",
+            "copy the weights of one to all", replicate=seeded_apart),
+    Exhibit("aliased replicas", "k replicas are one tensor, which is updated k times; no drift can be seen",
+            "copies: p.to(device, copy=True)", own_lesson, listed_again),
+    Exhibit("the published loop, on CPUs", "without GPUs p.to(device) is p itself: the step is too long",
+            "copies: p.to(device, copy=True)", own_lesson, moved_only, "aliased replicas"),
+)  # fmt: skip
+EXHIBITS = {exhibit.name: exhibit for exhibit in _ALL}
+UNNAMED: dict[str, Step] = {"A": mean_of_means, "B": forgotten_zero_grad, "C": rebinding}

@@ -1,0 +1,158 @@
+"""The first tensor in which two runs differ: at which step, after which operation, on which replica, by how much."""
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+import torch
+
+from d2lite.profiling.step_recorder import StepRecord, Write
+
+__all__ = ["Comparison", "Divergence", "compare_replicas", "find_divergence"]
+
+# the largest difference, over the largest value of the tensor, that another order of additions explains
+ROUNDING = {torch.float64: 1e-9, torch.float32: 1e-3}
+COARSE = 1e-1  # the same for 16-bit numbers
+GRADIENT, WEIGHT = ("backward", "message"), ("update",)
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """A tensor in which two runs differ: `write` of the other run, `one` the same tensor of the first run.
+
+    `difference` is the largest one of an element, over the largest element of `one`; NaN if values were not kept.
+    """
+
+    step: int
+    write: Write
+    one: torch.Tensor | None
+    difference: float
+    is_rounding: bool
+
+    def __str__(self) -> str:
+        write, after = self.write, {"backward": "the backward pass", "message": "a message", "update": "the update"}
+        what = "weight" if write.operation == "update" else "gradient"
+        if math.isinf(self.difference) and write.tensor is None:
+            return f"step {self.step}: the {what} of {write.name} on replica {write.rank} is not written in this step."
+        size = "" if math.isnan(self.difference) else f" by {self.difference:.1e} of the largest value"
+        kind = "rounding" if self.is_rounding else "more than rounding"
+        line = f" Written by line {write.line}: {write.code}" if write.line else ""
+        return (
+            f"step {self.step}, after {after[write.operation]}: the {what} of {write.name} on replica {write.rank} "
+            f"differs{size} ({kind}).{line}"
+        )
+
+
+@dataclass
+class Comparison:
+    """Two runs, step by step.
+
+    `gradients[s][r]` and `weights[s][r]` are the largest differences of replica r in step s + 1; NaN without values.
+    `digests[s]` says of each tensor whether it was equal bit for bit: (rank, index, operation) -> bool. `first` is the
+    first difference that is more than rounding, `first_bits` the first one at all; None if there is none. `kept` has
+    the records of both runs for the step of `first`, and one step before and after it.
+    """
+
+    gradients: list[list[float]] = field(default_factory=list)
+    weights: list[list[float]] = field(default_factory=list)
+    digests: list[dict[tuple[int, int, str], bool]] = field(default_factory=list)
+    first: Divergence | None = None
+    first_bits: Divergence | None = None
+    kept: dict[int, tuple[StepRecord, StepRecord]] = field(default_factory=dict)
+    most_bytes: int = 0  # of tensors that were kept at one time
+
+    def __str__(self) -> str:
+        steps = f"{len(self.weights)} steps"
+        if self.first_bits is None:
+            return f"{steps}: no difference, bit for bit."
+        if self.first is None:
+            return f"{steps}: no difference but rounding. The first: {self.first_bits}"
+        return f"The first difference: {self.first}"
+
+
+def find_divergence(one: Iterable[StepRecord], other: Iterable[StepRecord]) -> Comparison:
+    """Compare two runs while they go on, a step of one and a step of the other in turn.
+
+    The gradients with which the weights are updated, and the weights after the update, of every replica of `other` are
+    compared with those of the same replica of `one`, or with its replica 0 if it has fewer. So a run on one device can
+    be compared with one on k. Both must use the same kind of gradients, sums or means.
+
+    Args:
+        one: a run that is right, from `record_steps`.
+        other: the run in question, over the same minibatches.
+
+    Raises:
+        ValueError: if one run has no step, or other parameters than the other one.
+    """
+    return _compare(zip(one, other, strict=False))
+
+
+def compare_replicas(run: Iterable[StepRecord]) -> Comparison:
+    """Compare every replica of a run with its replica 0: gradients after the messages, and weights, must be equal."""
+    return _compare(((record, record) for record in run), with_first=True)
+
+
+def _compare(pairs: Iterable[tuple[StepRecord, StepRecord]], with_first: bool = False) -> Comparison:
+    found, before = Comparison(), None
+    for one, other in pairs:
+        differences = list(_differences(one, other, with_first))
+        found.digests.append({(d.write.rank, d.write.index, d.write.operation): not d.difference for d in differences})
+        for operations, curves in ((GRADIENT, found.gradients), (WEIGHT, found.weights)):
+            curves.append(_by_rank([d for d in differences if d.write.operation in operations]))
+        apart = [d for d in differences if d.difference]  # NaN is true
+        found.first_bits = found.first_bits or next(iter(apart), None)
+        if found.first is None:
+            found.first = next((d for d in apart if not d.is_rounding), None)
+            if found.first is not None:
+                found.kept = {pair[0].step: pair for pair in (before, (one, other)) if pair is not None}
+        elif one.step == found.first.step + 1:
+            found.kept[one.step] = (one, other)
+        held = [*found.kept.values(), (one, other), *([before] if before else [])]
+        found.most_bytes = max(found.most_bytes, sum({id(r): r.n_bytes for pair in held for r in pair}.values()))
+        before = (one, other)
+    if not found.weights:
+        raise ValueError(
+            "one, other: expected at least one step of both runs, got none. Use a fresh record_steps(...)."
+        )
+    return found
+
+
+def _differences(one: StepRecord, other: StepRecord, with_first: bool) -> Iterator[Divergence]:
+    """Yield every tensor of `other`, in the order in which it was last written, next to that of `one`."""
+    for operations in (GRADIENT, WEIGHT):
+        expected, got = one.last(operations), other.last(operations)
+        names = {i: write for (_, i), write in [*expected.items(), *got.items()]}
+        for (rank, i), write in sorted(got.items(), key=lambda item: _order(other, item[1])):
+            same = None if with_first else expected.get((rank, i))
+            same = same or expected.get((0, i))
+            if same is None:
+                raise ValueError(
+                    f"one, other: expected two runs of one network, got {write.name} in one of them only. Record both "
+                    "with the same kind of step."
+                )
+            difference = 0.0 if same.digest == write.digest else _difference(same.tensor, write.tensor)
+            bound = COARSE if same.tensor is None else ROUNDING.get(same.tensor.dtype, COARSE)
+            yield Divergence(other.step, write, same.tensor, difference, difference <= bound)
+        if got or operations == WEIGHT:  # a step may have no .grad at all
+            for rank, i in sorted({(rank, i) for rank in range(other.num_replicas) for i in names} - got.keys()):
+                nothing = replace(names[i], operation=operations[-1], rank=rank, line=0, code="", tensor=None)
+                yield Divergence(other.step, nothing, names[i].tensor, math.inf, False)
+
+
+def _order(record: StepRecord, write: Write) -> int:
+    return next(i for i, own in enumerate(record.writes) if own is write)
+
+
+def _difference(one: torch.Tensor | None, other: torch.Tensor | None) -> float:
+    if one is None or other is None:
+        return math.nan
+    if one.shape != other.shape:
+        return math.inf
+    apart = float((one.double() - other.to(one.device).double()).abs().max())
+    most = float(one.double().abs().max())
+    return math.inf if math.isnan(apart) else apart / most if most else math.inf
+
+
+def _by_rank(differences: list[Divergence]) -> list[float]:
+    ranks = sorted({d.write.rank for d in differences})
+    return [max(d.difference for d in differences if d.write.rank == rank) for rank in ranks]
