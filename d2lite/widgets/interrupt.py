@@ -52,13 +52,27 @@ class Interruptible:
     def _leave(self) -> None:
         with self._lock:
             self._thread_id = None
-        _raise_in(threading.get_ident(), None)
+        if self.at is not None:
+            _take_back()
 
 
-def _raise_in(thread_id: int, kind: type[BaseException] | None) -> None:
-    """Make CPython raise `kind` in a thread; None takes back what is not raised yet.
+def _raise_in(thread_id: int, kind: type[BaseException]) -> None:
+    """Make CPython raise `kind` in a thread.
 
     This is the interpreter's C interface: Python has no call for it.
     """
-    exception = None if kind is None else ctypes.py_object(kind)
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread_id), exception)
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread_id), ctypes.py_object(kind))
+
+
+def _take_back() -> None:
+    """Forget what CPython was asked to raise in this thread, and has not raised yet.
+
+    It is raised here, and caught. To ask for no exception instead would leave CPython 3.11 with a flag that is never
+    cleared: from then on a debugger's trace function never returns from the first call that it sees (tried: 3.11.7).
+    """
+    try:
+        _raise_in(threading.get_ident(), Stopped)
+        for _ in range(1000):  # raised where the loop jumps back
+            pass
+    except Stopped:
+        pass

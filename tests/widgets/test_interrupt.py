@@ -1,6 +1,8 @@
 """Stopped is raised in the function alone, at its next line of Python."""
 
 import random
+import subprocess
+import sys
 import threading
 import time
 
@@ -134,3 +136,32 @@ def test_before_and_after_the_call_it_does_nothing():
     with pytest.raises(ZeroDivisionError):
         call.call(lambda: 1 / 0)
     assert call.at is None
+
+
+TRACED = """
+import sys, threading
+from d2lite.events import Stopped
+from d2lite.widgets.interrupt import Interruptible
+
+def endless():
+    while True:
+        pass
+
+call = Interruptible()
+threading.Timer(0.2, call.interrupt).start()
+try:
+    call.call(endless)
+except Stopped:
+    pass
+Interruptible().call(int)
+sys.settrace(lambda *_: None)
+(lambda: 1)()
+sys.settrace(None)
+print("traced")
+"""
+
+
+def test_a_debugger_can_follow_code_after_a_call_was_interrupted():
+    """CPython 3.11 keeps a flag for an exception that was taken back, and then never leaves a call that is traced."""
+    done = subprocess.run([sys.executable, "-c", TRACED], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "traced\n", done.stderr
