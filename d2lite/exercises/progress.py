@@ -41,13 +41,18 @@ def progress(folder: str = "") -> str:
     solved = [name for name in titles if _is_solved(exercises.get(name))]
     num_made = sum(predictions.values())
     lines = [f"{len(solved)} of {len(titles)} exercises solved, {_count(num_made)} made ({path})"]
-    for chapter in sorted({_chapter(name) for name in titles} | {*predictions}, key=lambda c: (c == OTHERS, c)):
+    for chapter in sorted({_chapter(name) for name in titles} | {*predictions}, key=_place):
         names = [name for name in titles if _chapter(name) == chapter]
         num_solved, num_made = sum(name in solved for name in names), predictions.get(chapter, 0)
         head = chapter if chapter == OTHERS else f"chapter {chapter}"
         lines += ["", f"{head}: {num_solved} of {len(names)} solved, {_count(num_made)} made"]
         lines += [f"  {name:4}  {_state(exercises.get(name)):22}  {titles[name]}".rstrip() for name in names]
     return "\n".join(lines)
+
+
+def _place(chapter: str) -> tuple[bool, int, str]:
+    """Sort chapters by their number, and what is no chapter last."""
+    return chapter == OTHERS, int(chapter) if chapter.isdecimal() and len(chapter) < 10 else 0, chapter
 
 
 def _path(folder: str) -> Path | None:
