@@ -48,26 +48,78 @@ class CurrentFigure(FigureWidget):
     const load = async (model) => {
         const codes = (globalThis.d2litePlotly ??= {}), version = model.get("_code_version");
         return codes[version] ??= (async () => {
+            await new Promise((go) => setTimeout(go, 100));  // small widgets first: plotly takes the page for a while
             const holder = await found(model.widget_manager, model.get("_code_id"));
             const url = URL.createObjectURL(new Blob([holder.get("code")], { type: "text/javascript" }));
             try { return await import(url); } finally { URL.revokeObjectURL(url); }
         })();
     };
-    export default () => {
-        let figure;
+    const messages = ["addTraces", "deleteTraces", "moveTraces", "restyle", "relayout", "update", "animate",
+                      "removeLayoutProps", "removeTraceProps"].map((name) => "_py2js_" + name);
+    const gate = (model) => {  // keeps plotly's messages in their order until a figure is drawn that they can change
+        const queue = [], now = {};
+        let listeners = [], isOpen = false;
+        const flush = () => {
+            for (const [name, value] of queue.splice(0)) {
+                now[name] = value;
+                for (const [event, callback] of listeners) if (event === "change:" + name) callback();
+                delete now[name];
+            }
+        };
+        for (const name of messages)
+            model.on("change:" + name, () => {
+                if (model.get(name)) queue.push([name, model.get(name)]);
+                if (isOpen) flush();
+            });
+        model.on("change:_widget_data", () => queue.splice(0));  // the complete state: it includes them
         return {
-            async initialize(context) {
-                figure = (await load(context.model)).default();
-                await figure.initialize(context);
+            model: {
+                get: (name) => (name in now ? now[name] : model.get(name)),
+                set: (name, value) => model.set(name, value),
+                save_changes: () => model.save_changes(),
+                on: (event, callback) => {
+                    if (event.includes("_py2js_")) listeners.push([event, callback]);
+                    else model.on(event, callback);
+                },
+            },
+            open() { isOpen = true; flush(); },
+            added(register) {  // [what register() returns, a function that removes the listeners of register()]
+                const before = [...listeners], result = register();
+                const own = listeners.filter((listener) => !before.includes(listener));
+                return [result, () => { listeners = listeners.filter((listener) => !own.includes(listener)); }];
+            },
+        };
+    };
+    export default () => {
+        let figure, messageGate, isWanted = false;
+        return {
+            // Does not wait for plotly: anywidget drops all later changes of a widget that takes more than two seconds.
+            initialize(context) {
+                messageGate = gate(context.model);
+                figure = load(context.model).then((plotly) => {
+                    const made = plotly.default();
+                    made.initialize({ ...context, model: messageGate.model });
+                    if (!isWanted) messageGate.open();
+                    return made;
+                });
+                figure.catch(() => {});  // a view reports it
             },
             async render(context) {
                 const { model, el } = context;
+                isWanted = true;
+                const made = await figure;
                 const describe = () => el.setAttribute("aria-label", model.get("alternative_text"));
                 el.setAttribute("role", "img");
                 describe();
                 model.on("change:alternative_text", describe);
-                const remove = await figure.render(context);
-                return () => { model.off("change:alternative_text", describe); remove?.(); };
+                const drawn = ({ detail }) => {
+                    if (detail.element !== el) return;
+                    document.removeEventListener("plotlywidget-after-render", drawn);
+                    messageGate.open();
+                };
+                document.addEventListener("plotlywidget-after-render", drawn);
+                const [remove, forget] = messageGate.added(() => made.render(context));
+                return () => { model.off("change:alternative_text", describe); forget(); remove?.(); };
             },
         };
     };"""

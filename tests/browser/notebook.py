@@ -11,7 +11,9 @@ __all__ = [
     "cell_prompt",
     "control",
     "errors",
+    "focused",
     "idle",
+    "move",
     "open_notebook",
     "points",
     "press",
@@ -22,9 +24,7 @@ __all__ = [
     "save_and_reload",
     "set_number",
     "settled",
-    "slide",
     "start_run_all",
-    "step",
     "until",
     "write",
 ]
@@ -163,8 +163,14 @@ def settled(read, seconds=SLOW_S, still_s=1.0):
     raise TimeoutError(f"still changing after {seconds} s: {last}")
 
 
-def slide(handle, key, times=1):
-    """Press a key on the handle of a slider; a press that the page lost while it was drawing is given again."""
+def focused(page):
+    """The text of what has the keyboard."""
+    return page.evaluate("document.activeElement.textContent")
+
+
+def move(page, name, key, times=1):
+    """Move the slider of a parameter by the keyboard; a press that the page lost is given again."""
+    handle = control(page, name).locator(".noUi-handle")
     for _ in range(times):
         before = handle.get_attribute("aria-valuenow")
         for _ in range(3):
@@ -177,11 +183,6 @@ def slide(handle, key, times=1):
         else:
             if key not in ("Home", "End"):  # there, it may have been at that end
                 raise TimeoutError(f"{key} moved nothing from {before}")
-
-
-def step(page, name, key, times=1):
-    """Move the slider of a parameter by the keyboard."""
-    slide(control(page, name).locator(".noUi-handle"), key, times)
 
 
 def set_number(page, name, value):

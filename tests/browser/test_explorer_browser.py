@@ -3,8 +3,7 @@
 import json
 
 import pytest
-from notebook import errors, open_notebook, run_all, until, write
-from notebook import slide as press_keys
+from notebook import errors, move, open_notebook, run_all, until, write
 
 from d2lite.costs.scaling import Setup, outcome, summary
 
@@ -41,11 +40,6 @@ def shows(page, setup, k):
     ]
 
 
-def slide(page, name, key, times):
-    """Move a slider by the keyboard."""
-    press_keys(page.locator(f'.d2lite .widget-hslider:has(.widget-label:text-is("{name}")) .noUi-handle'), key, times)
-
-
 @pytest.mark.slow
 def test_the_explorer_shows_what_the_model_predicts(lab, page):
     write(lab.folder / "explorer.ipynb", CELL)
@@ -55,9 +49,9 @@ def test_the_explorer_shows_what_the_model_predicts(lab, page):
         page.wait_for_selector(f".d2lite .js-plotly-plot >> nth={n} >> .main-svg >> nth=0")
     setup = Setup("LeNet", 256, is_global=True)
     until(lambda: shows(page, setup, 8))
-    slide(page, "GPUs", "ArrowRight", 2)  # 8 -> 12 -> 16
+    move(page, "GPUs", "ArrowRight", 2)  # 8 -> 12 -> 16
     until(lambda: shows(page, setup, 16))
-    slide(page, "minibatch", "ArrowRight", 3)  # 256 -> 2,048
+    move(page, "minibatch", "ArrowRight", 3)  # 256 -> 2,048
     until(lambda: shows(page, Setup("LeNet", 2048, is_global=True), 16))
     page.locator(".d2lite .widget-dropdown:has-text('it is that') select").select_option(label="of each GPU")
     until(lambda: shows(page, Setup("LeNet", 2048), 16))

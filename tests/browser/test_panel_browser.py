@@ -8,6 +8,7 @@ import pytest
 from notebook import (
     errors,
     idle,
+    move,
     open_notebook,
     points,
     press,
@@ -19,7 +20,6 @@ from notebook import (
     set_number,
     settled,
     start_run_all,
-    step,
     until,
     write,
 )
@@ -70,7 +70,7 @@ def panel(lab, page):
 
 
 def test_train_by_keyboard_read_stop_and_save(panel, lab):
-    step(panel, "num_gpus", "ArrowRight")  # by keyboard alone, but for the number
+    move(panel, "num_gpus", "ArrowRight")  # by keyboard alone, but for the number
     set_number(panel, "lr", 0.1)
     until(lambda: "2 replicas" in panel.inner_text(".d2lite"))
     panel.locator('.d2lite button:has-text("Train")').focus()
@@ -264,8 +264,8 @@ def test_chapter_2(lab, page):
     assert not errors(page)
     page.wait_for_selector(".d2lite .js-plotly-plot .main-svg")
     before = len(settled(lambda: rows(page))) - 1  # the chapter itself drives the panel
-    step(page, "num_gpus", "Home")
-    step(page, "num_gpus", "ArrowRight")
+    move(page, "num_gpus", "Home")
+    move(page, "num_gpus", "ArrowRight")
     set_number(page, "lr", 0.1)
     set_number(page, "num_epochs", 10)
     press(page, "Train")

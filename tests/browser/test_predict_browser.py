@@ -3,7 +3,7 @@
 import json
 import shutil
 
-from notebook import errors, open_notebook, points, press, run_cell, save_and_reload, settled, until, write
+from notebook import errors, focused, open_notebook, points, press, run_cell, save_and_reload, settled, until, write
 
 from tests.browser.conftest import ROOT
 from tests.browser.test_panel_browser import contrast
@@ -27,10 +27,6 @@ def assert_words_can_be_read(page, words):
     """Their contrast, once the page has drawn them and the style sheet."""
     *colours, background = settled(lambda: page.evaluate(COLOURS.replace("WORDS", f"'{words}'")))
     assert len(colours) == 3 and all(contrast(colour, background) >= 4.5 for colour in colours)
-
-
-def focused(page):
-    return page.evaluate("document.activeElement.textContent")
 
 
 def test_by_keyboard_alone(lab, page):

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from notebook import errors, open_notebook, run_all, save_and_reload, slide, until, write
+from notebook import control, errors, move, open_notebook, run_all, save_and_reload, until, write
 
 from d2lite._format import format_bytes
 from d2lite.figures.collectives import MORE, SOME, WHOLE
@@ -46,15 +46,6 @@ COLOURS = """async () => {  // [number, [red, green, blue]]: the pixel under eac
 
 def shown(page):
     return json.loads(page.evaluate(FIGURE))
-
-
-def control(page, name):
-    return page.locator(f'.widget-inline-hbox:has(.widget-label:text-is("{name}"))').first
-
-
-def move(page, name, key, times):
-    """Move a slider by the keyboard."""
-    slide(control(page, name).locator(".noUi-handle"), key, times)
 
 
 def colour(n, trace):
@@ -128,6 +119,30 @@ def test_a_page_that_is_loaded_again(stepper, lab):
     save_and_reload(stepper, lab.folder / "stepper.ipynb")
     assert_shows(stepper, trace, 3)
     until(lambda: control(stepper, "step").locator(".widget-readout").inner_text() == "3")
+
+
+SLOW_LOADING = """(() => {  // a page that takes three seconds to read plotly's code
+    const create = URL.createObjectURL;
+    URL.createObjectURL = (blob) => {
+        const end = performance.now() + (blob.size > 1e6 ? 3000 : 0);
+        while (performance.now() < end);
+        return create(blob);
+    };
+})()"""
+
+
+@pytest.mark.slow
+def test_a_page_that_loads_plotly_slowly_follows(lab, page):
+    page.add_init_script(SLOW_LOADING)
+    write(lab.folder / "stepper.ipynb", STEPPER, "stepper.step.value = 2", "stepper.step.value = 3")
+    open_notebook(page, lab, "stepper.ipynb")
+    run_all(page)
+    page.wait_for_selector(".js-plotly-plot .main-svg")
+    trace = trace_collective("all_reduce", "ring", 4)
+    assert_shows(page, trace, 3)
+    move(page, "step", "ArrowRight", 1)
+    assert_shows(page, trace, 4)
+    assert errors(page) == [] and page.errors == []
 
 
 def test_arrows_colours_and_bytes_are_the_trace_s(stepper):

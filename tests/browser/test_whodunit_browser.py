@@ -2,17 +2,13 @@
 
 import os
 
-from notebook import errors, idle, open_notebook, run_cell, until, write
+from notebook import errors, focused, idle, open_notebook, run_cell, until, write
 
 GAME = """
 from d2lite.widgets import Whodunit
 game = Whodunit(3, seed=2, causes=["size", "missing", "data"])
 game
 """
-
-
-def focused(page):
-    return page.evaluate("document.activeElement.textContent")
 
 
 def test_by_keyboard_alone(lab, page):
