@@ -14,7 +14,7 @@ settings.load_profile("d2lite")
 def pytest_collection_modifyitems(items):
     """Tests that wait longest begin first: browser, ranks, all others."""
     first = {"browser": 0, "workers": 1}
-    items.sort(key=lambda item: min((first.get(part, 2) for part in item.path.parts), default=2))
+    items.sort(key=lambda item: first.get(item.path.parent.name, 2))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -16,12 +16,16 @@ from d2lite.events import Stopped
 from d2lite.exercises.exercise import Exercise, Outcome, outcomes
 from d2lite.workers import Workers, WorkersError
 
-__all__ = ["run_bounded"]
+__all__ = ["REASON_CHARS", "TookTooLong", "at_most", "quiet_pool", "run_bounded", "why_it_ended"]
 
 MEMORY_BYTES = 2 * 2**30  # that an answer may add to its process; LeNet takes some megabytes
 FILE_BYTES = 2**27  # of a file that it may write
 OUTPUT_LINES, OUTPUT_CHARS = 20, 4_000  # of what it prints
 REASON_CHARS = 300
+
+
+class TookTooLong(Exception):
+    """What ran in the pool has reached its limit of time; the ranks have ended."""
 
 
 def run_bounded(exercise: Exercise, answer: Callable[..., Any]) -> tuple[list[tuple[int, Outcome]], str]:
@@ -33,39 +37,58 @@ def run_bounded(exercise: Exercise, answer: Callable[..., Any]) -> tuple[list[tu
     if os.name == "nt" and exercise.world_size == 1:  # no pools: without a bound, and in this process
         return [(0, outcome) for outcome in outcomes(exercise, answer)], ""
     seen: list[tuple[int, Outcome]] = []
-    with _pool(exercise.world_size) as workers, _few_lines(exercise.world_size):
+    with quiet_pool(exercise.world_size) as workers, _few_lines(exercise.world_size):
         workers.run(_imported, exercise)  # the start is not part of the limit
-        late = threading.Event()
-
-        def end() -> None:
-            late.set()
-            workers.stop()
-
-        limit = threading.Timer(exercise.limit_s, end)
-        limit.start()
         try:
-            for rank, outcome in workers.stream(_with_limits, exercise, answer):
-                seen.append((rank, outcome))
-        except Stopped:
-            if not late.is_set():
-                raise
-            return seen, f"it took longer than {exercise.limit_s:g} s."
+            with at_most(exercise.limit_s, workers):
+                for rank, outcome in workers.stream(_with_limits, exercise, answer):
+                    seen.append((rank, outcome))
+        except TookTooLong as error:
+            return seen, f"{error}."
         except WorkersError as error:
-            reason = str(error).splitlines()[0][:REASON_CHARS]
-            return seen, f"its process ended: {reason}"
+            return seen, why_it_ended(error)
         except TypeError as error:  # it cannot be pickled
             return seen, f"it cannot run in a process of its own: {text_of(error)[:REASON_CHARS]}"
-        finally:
-            limit.cancel()
     return seen, ""
 
 
-def _pool(world_size: int) -> Workers:
+def quiet_pool(world_size: int, timeout_s: float = 60) -> Workers:
+    """Return a pool for tensors on the CPU, with GPUs or without; it does not warn that ranks share cores."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that ranks share cores does not matter here
-        workers = Workers(world_size)
-    workers.backend = "gloo"  # the cases are on the CPU, with GPUs or without
+        warnings.simplefilter("ignore")
+        workers = Workers(world_size, timeout_s)
+    workers.backend = "gloo"
     return workers
+
+
+@contextlib.contextmanager
+def at_most(limit_s: float, workers: Workers) -> Generator[None, None, None]:
+    """Stop the ranks if the block takes longer.
+
+    Raises:
+        TookTooLong: if it did; what else stops the ranks is `Stopped`, as ever.
+    """
+    late = threading.Event()
+
+    def end() -> None:
+        late.set()
+        workers.stop()
+
+    limit = threading.Timer(limit_s, end)
+    limit.start()
+    try:
+        yield
+    except Stopped:
+        if not late.is_set():
+            raise
+        raise TookTooLong(f"it took longer than {limit_s:g} s") from None
+    finally:
+        limit.cancel()
+
+
+def why_it_ended(error: WorkersError) -> str:
+    """Return the first line of what ended the process of an answer."""
+    return f"its process ended: {str(error).splitlines()[0][:REASON_CHARS]}"
 
 
 def _imported(exercise: Exercise) -> None:

@@ -1,6 +1,7 @@
 """The exercises of chapter 1: how many iterations, which way sends fewer bytes, a layer in parts."""
 
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import Any
 
 import torch
@@ -14,14 +15,6 @@ __all__ = ["EXERCISES"]
 def _epoch_of(num_examples: int, batch_size: int) -> tuple[int, int]:
     iterations = -(-num_examples // batch_size)
     return iterations, num_examples - (iterations - 1) * batch_size
-
-
-def _first(pair: Sequence[Any]) -> Any:
-    return pair[0]
-
-
-def _second(pair: Sequence[Any]) -> Any:
-    return pair[1]
 
 
 _LAST = "Write the examples of a small case down, six in batches of two and seven in batches of two, and count."
@@ -49,37 +42,37 @@ EPOCH = Exercise(
             lambda n, b: (n // b, None),
             "the iterations are rounded down: a last batch that is not full counts as well.",
             _LAST,
-            part=_first,
+            part=itemgetter(0),
         ),
         Mistake(
             lambda n, b: (n // b + 1, None),
             "there is one iteration too many where the examples fill all batches.",
             _LAST,
-            part=_first,
+            part=itemgetter(0),
         ),
         Mistake(
             lambda n, b: (n / b, None),
             "the number of iterations is not a whole number.",
             "What happens with the examples that do not fill a batch?",
-            part=_first,
+            part=itemgetter(0),
         ),
         Mistake(
             lambda n, b: (round(n / b), None),
             "the iterations are rounded to the nearest whole number: a batch with a few examples is left out.",
             _LAST,
-            part=_first,
+            part=itemgetter(0),
         ),
         Mistake(
             lambda n, b: (None, n % b),
             "the last batch is said to be empty where the examples fill all batches.",
             "Which remainder has a division that comes out even, and how many examples has the last batch then?",
-            part=_second,
+            part=itemgetter(1),
         ),
         Mistake(
             lambda n, b: (None, b),
             "the last batch is said to be full in every case.",
             "How many examples are in all batches before the last?",
-            part=_second,
+            part=itemgetter(1),
         ),
     ),
     think="Count the full batches first. Then: is anything left?",

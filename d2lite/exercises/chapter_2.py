@@ -1,6 +1,7 @@
 """The exercises of chapter 2: an all-reduce for the mean, the accuracy on several devices, batches of k*b and lr."""
 
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import Any
 
 import torch
@@ -138,14 +139,6 @@ _DISTANCE = (
 )
 
 
-def _first(pair: Sequence[Any]) -> Any:
-    return pair[0]
-
-
-def _second(pair: Sequence[Any]) -> Any:
-    return pair[1]
-
-
 SETTINGS = Exercise(
     name="2.3",
     title="Batch size and learning rate for k devices",
@@ -164,43 +157,43 @@ SETTINGS = Exercise(
             lambda k, b, lr: (b, None),
             "the minibatch of all devices together is that of one device: each device then has less work per step.",
             "How many examples does each of k devices get from a minibatch?",
-            part=_first,
+            part=itemgetter(0),
         ),
         Mistake(
             lambda k, b, lr: (b // k, None),
             "the minibatch is smaller than that of one device: it is cut once more among the devices.",
             "How many examples does each of k devices get from a minibatch?",
-            part=_first,
+            part=itemgetter(0),
         ),
         Mistake(
             lambda k, b, lr: (None, lr),
             "the learning rate is that of one device: an epoch has fewer steps, and they are as short as before.",
             _DISTANCE,
-            part=_second,
+            part=itemgetter(1),
         ),
         Mistake(
             lambda k, b, lr: (None, lr * k**0.5),
             "the learning rate grows with the square root of k. That keeps the noise of a step, not the distance.",
             _DISTANCE,
-            part=_second,
+            part=itemgetter(1),
         ),
         Mistake(
             lambda k, b, lr: (None, lr / k),
             "the learning rate falls with k: an epoch has fewer steps, and they are shorter, too.",
             _DISTANCE,
-            part=_second,
+            part=itemgetter(1),
         ),
         Mistake(
             lambda k, b, lr: (None, lr * k * k),
             "the learning rate grows with the square of k: the mean over the larger batch is counted again.",
             _DISTANCE,
-            part=_second,
+            part=itemgetter(1),
         ),
         Mistake(
             lambda k, b, lr: (None, 2 * lr),
             "the learning rate is doubled for every k.",
             _DISTANCE,
-            part=_second,
+            part=itemgetter(1),
         ),
     ),
     think=_DISTANCE,

@@ -3,14 +3,13 @@ tests of every chapter's answers.
 """
 
 import contextlib
-import warnings
 
 import pytest
 
+from d2lite.exercises.bounded import quiet_pool
 from d2lite.exercises.exercise import outcomes
 from d2lite.exercises.judge import judge
 from d2lite.exercises.lockstep import WORLD_SIZE
-from d2lite.workers import Workers
 from tests.by_value import by_value
 
 __all__ = ["AnswerTests", "Answers", "scoring"]
@@ -42,10 +41,7 @@ class Answers:
 @contextlib.contextmanager
 def scoring(exercises):
     """Yield score(name, answer), which judges on one pool of ranks; it starts when the first exercise needs it."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # three ranks may share two cores
-        workers = Workers(WORLD_SIZE, timeout_s=20)
-    workers.backend = "gloo"
+    workers = quiet_pool(WORLD_SIZE, timeout_s=20)
 
     def score(name, answer):
         exercise = exercises[name]

@@ -1,18 +1,19 @@
 """The recorder of a process, read as plain data; the pool's collection of all ranks, in bounded time."""
 
 import json
+import os
 import pickle
 import signal
 import subprocess
 import sys
 import threading
 import time
-import warnings
 
 import pytest
 import torch
 import torch._C._distributed_c10d as c10d
 
+from d2lite.exercises.bounded import quiet_pool
 from d2lite.workers import FlightRecord, Workers, WorkersError
 from d2lite.workers.flight_recorder import OFF, flight_record, read_recorder
 from tests.by_value import by_value
@@ -79,10 +80,51 @@ def test_a_recorder_of_another_form_is_missing_with_a_reason(dump, monkeypatch):
     assert "has no flight recorder that this kit can read" in read_recorder()["missing"]
 
 
-def test_a_recorder_that_is_off(recorded, monkeypatch):
+@pytest.mark.parametrize(
+    ("variables", "is_off"),
+    [
+        ({"TORCH_FR_BUFFER_SIZE": "0"}, True),
+        ({"TORCH_NCCL_TRACE_BUFFER_SIZE": "0"}, True),  # its older name
+        ({"TORCH_FR_BUFFER_SIZE": "9", "TORCH_NCCL_TRACE_BUFFER_SIZE": "0"}, False),
+        ({"TORCH_FR_BUFFER_SIZE": "many"}, False),  # PyTorch refuses it when it reads
+        ({}, False),  # PyTorch's default, and no group that it could list
+    ],
+)
+def test_a_recorder_that_is_off(variables, is_off, recorded, monkeypatch):
     recorded()
-    monkeypatch.setenv("TORCH_FR_BUFFER_SIZE", "0")
+    for name in ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, size in variables.items():
+        monkeypatch.setenv(name, size)
+    assert read_recorder() == ({"missing": OFF} if is_off else {"collectives": [], "groups": {}})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("size", "words"), [(None, "collectives"), ("0", OFF), ("many", "Invalid value for environment variable")]
+)
+def test_a_process_of_its_own_without_a_call_says_whether_the_recorder_is_on(size, words, tmp_path):
+    join = f"dist.init_process_group('gloo', init_method='file://{tmp_path}/store', rank=0, world_size=1)\n"
+    code = (
+        "import torch.distributed as dist\nfrom d2lite.workers import read_recorder\n"
+        f"{'' if size == 'many' else join}print(read_recorder(), end='')"  # with such a size PyTorch never joins
+    )
+    variables = {k: v for k, v in os.environ.items() if "_BUFFER_SIZE" not in k}
+    variables |= {} if size is None else {"TORCH_FR_BUFFER_SIZE": size}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100, env=variables)
+    assert words in done.stdout, done.stderr
+
+
+def test_a_group_that_the_recorder_does_not_list_says_that_it_is_off(recorded, monkeypatch):
+    for name in ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_backend_config", lambda: "cpu:gloo")
+    recorded()
     assert read_recorder() == {"missing": OFF}
+    listed = {"entries": [], "pg_config": {"0": {"name": "0", "desc": "default_pg", "ranks": "[0]"}}}
+    monkeypatch.setattr(c10d, "_dump_fr_trace", lambda: pickle.dumps(listed))
+    assert read_recorder()["collectives"] == []
 
 
 def test_what_a_rank_sent_becomes_its_record():
@@ -125,11 +167,7 @@ def test_a_send_before_an_abort_that_never_ends_does_not_keep_the_process():
 
 @pytest.fixture(scope="module")
 def pool():
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        workers = Workers(2, timeout_s=5)
-    workers.backend = "gloo"
-    with workers:
+    with quiet_pool(2, timeout_s=5) as workers:
         yield workers
 
 
