@@ -308,42 +308,5 @@ def root_sends(tensors):
         splits_and_returns(tensors)
 
 
-@right("6.5")
-def in_two_branches(step, base_lr, k, warmup_steps):
-    if step >= warmup_steps:
-        return base_lr * k
-    return base_lr + (base_lr * k - base_lr) * step / warmup_steps
-
-
-@wrong("6.5", "there is no warm-up")
-def no_warm_up(step, base_lr, k, warmup_steps):
-    return base_lr * k
-
-
-@wrong("6.5", "the warm-up begins at 0")
-def from_zero(step, base_lr, k, warmup_steps):
-    return base_lr * k * min(1, step / warmup_steps)
-
-
-@wrong("6.5", "goes on growing after the warm-up")
-def without_an_end(step, base_lr, k, warmup_steps):
-    return base_lr + base_lr * (k - 1) * step / warmup_steps
-
-
-@wrong("6.5", "the learning rate jumps")
-def jumps(step, base_lr, k, warmup_steps):
-    return base_lr * (k if step >= warmup_steps else 1)
-
-
-@wrong("6.5", "does not depend on the number of ranks")
-def without_k(step, base_lr, k, warmup_steps):
-    return base_lr
-
-
-@wrong("6.5", "is multiplied by the same factor in every step")
-def geometric(step, base_lr, k, warmup_steps):
-    return base_lr * k ** min(1, step / warmup_steps)
-
-
 class TestAnswers(AnswerTests):
     exercises, answers = EXERCISES, answers
