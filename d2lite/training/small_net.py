@@ -1,6 +1,6 @@
 """A network that trains in a second, and what a run may leave behind in it for the next one."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import nn
@@ -30,7 +30,12 @@ def small_net(width: int = 16) -> nn.Sequential:
     return nn.Sequential(*layers)
 
 
-def start_net(seed: int, kept: str = "nothing", used: Mapping[str, torch.Tensor] | None = None) -> nn.Sequential:
+def start_net(
+    seed: int,
+    kept: str = "nothing",
+    used: Mapping[str, torch.Tensor] | None = None,
+    make: Callable[[], nn.Sequential] = small_net,
+) -> nn.Sequential:
     """Return the small network with fresh values, except for what is kept of a network that was trained before.
 
     Args:
@@ -38,6 +43,7 @@ def start_net(seed: int, kept: str = "nothing", used: Mapping[str, torch.Tensor]
         kept: "nothing"; "running statistics"; "BatchNorm" (its running statistics, scales and shifts); "weights" (all
             but BatchNorm); or "everything".
         used: The `state_dict()` of the network that was trained before.
+        make: Makes another network than the small one.
 
     Raises:
         ValueError: if `kept` is none of these, or something is kept and `used` is missing.
@@ -45,7 +51,7 @@ def start_net(seed: int, kept: str = "nothing", used: Mapping[str, torch.Tensor]
     """
     batch_norm, others = KEPT[one_of("kept", kept, tuple(KEPT))]
     with torch.random.fork_rng(devices=[]):  # a layer draws values where it is made
-        net = small_net()
+        net = make()
     init_all(net, seed)
     if kept == "nothing":
         return net
