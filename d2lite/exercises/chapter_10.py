@@ -57,7 +57,8 @@ def _unbiased(means: Numbers, variances: Numbers, counts: Sequence[int]) -> tupl
 
 
 _FOUR = (
-    "Take 0 and 2 on one replica, 10 and 30 on the other. Compute the variance of the four by hand, then from yours."
+    "Take 0 and 2 on one replica, 10 and 30 on the other. Compute the variance of the four by hand, then with your "
+    "function."
 )
 _COUNTS = "A replica with one example and one with a hundred: how much does each example count in your result?"
 WHOLE = Exercise(
@@ -116,7 +117,7 @@ WHOLE = Exercise(
         ),
         Mistake(
             _squares_without_means,
-            "a variance is no mean of squares: the square of the shard's own mean is missing in each.",
+            "a variance is not a mean of squares: the square of the shard's own mean is missing in each.",
             "What is the mean of the squares of 0 and 2? Which two numbers of the shard give it?",
         ),
         Mistake(

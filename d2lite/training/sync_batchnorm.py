@@ -104,7 +104,7 @@ class SyncBatchNorm(_BatchNorm):
     In training all ranks of the group call it together, forward and backward. Shards may be uneven, or empty on some
     ranks. The gradient with respect to X is that of the *sum* of the ranks' losses; those of weight and bias are of
     this rank's shard, and DistributedDataParallel averages them like all others. The running statistics are the same on
-    all ranks. In evaluation, and without a process group, it is torch's BatchNorm.
+    all ranks of the group. In evaluation, and without a process group, it is torch's BatchNorm.
 
     Args:
         num_features: c, the number of channels of X [b, c, ...].
@@ -153,8 +153,10 @@ class SyncBatchNorm(_BatchNorm):
         moments = moments_over_ranks(X.detach(), self.process_group)
         self._track(*moments)
         X_hat = Normalise.apply(X, moments, self.eps, self.process_group)
-        if self.affine:
-            X_hat = X_hat * per_channel(self.weight, X) + per_channel(self.bias, X)
+        if self.weight is not None:
+            X_hat = X_hat * per_channel(self.weight, X)
+        if self.bias is not None:  # BatchNorm2d(c, bias=False) of a newer PyTorch has a scale only
+            X_hat = X_hat + per_channel(self.bias, X)
         return X_hat.to(X.dtype)
 
     @torch.no_grad()

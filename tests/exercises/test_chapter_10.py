@@ -84,7 +84,7 @@ def mean_of_squares(means, variances, counts):
     return total / n, squares / n
 
 
-@wrong("10.1", "a variance is no mean of squares")
+@wrong("10.1", "a variance is not a mean of squares")
 def variances_as_squares(means, variances, counts):
     n, total, _ = sums(means, variances, counts)
     return total / n, sum(v * k for v, k in zip(variances, counts, strict=True)) / n - (total / n) ** 2

@@ -4,7 +4,6 @@ import ast
 import copy
 import inspect
 import os
-import warnings
 
 import pytest
 import torch
@@ -12,6 +11,7 @@ import torch.distributed as dist
 from torch import nn
 
 from d2lite.devices import num_gpus
+from d2lite.exercises.bounded import quiet_pool
 from d2lite.models import resnet18
 from d2lite.training import sync_batchnorm
 from d2lite.training.data_parallel import DataParallel
@@ -28,11 +28,7 @@ SHAPES = {"features": (3,), "images": (3, 5, 4), "volumes": (3, 2, 3, 2)}
 
 @pytest.fixture(scope="module")
 def workers():
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # three ranks may share two cores
-        pool = Workers(3, timeout_s=20)
-    pool.backend = "gloo"
-    with pool:
+    with quiet_pool(3, timeout_s=20) as pool:
         yield pool
 
 
@@ -104,6 +100,17 @@ def test_ranks_equal_batchnorm_on_the_whole_minibatch(workers, sizes, shape):
 def test_options_are_those_of_batchnorm(workers, options):
     net, inputs = with_values(nn.BatchNorm2d(3, **options)), list(batches([5, 1, 3], (3, 2, 2)))
     synchronised = with_values(SyncBatchNorm(3, **options))
+    assert_equal(workers.run(on_this_rank, synchronised, inputs, [5, 1, 3]), trained(net, inputs))
+
+
+@ON_RANKS
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_layer_without_a_shift_is_converted(workers, bias):
+    if "bias" not in inspect.signature(nn.BatchNorm2d).parameters:
+        pytest.skip("BatchNorm of this PyTorch has no option bias")
+    net, inputs = with_values(nn.BatchNorm2d(3, bias=bias)), list(batches([5, 1, 3], (3, 2, 2)))
+    synchronised = convert_sync_batchnorm(copy.deepcopy(net))
+    assert (synchronised.bias is not None) == bias and list(synchronised.state_dict()) == list(net.state_dict())
     assert_equal(workers.run(on_this_rank, synchronised, inputs, [5, 1, 3]), trained(net, inputs))
 
 

@@ -1,0 +1,83 @@
+"""Accuracy over examples per replica with batch normalisation: chapter 10's networks, tested on all test images.
+
+Alone: `python -m benchmarks.batchnorm --save NAME`.
+The functions are those of the chapter's cells. All arms use the same seeds; no times are kept.
+"""
+
+import argparse
+import ast
+import json
+import sys
+from functools import partial
+
+import torch
+
+from benchmarks.report import RESULTS, machine
+from d2lite import load_data_fashion_mnist
+from d2lite.training import evaluate_accuracy
+
+__all__ = ["CHAPTER", "NUMBERS", "SEEDS", "chapter_names", "main", "record"]
+
+CHAPTER = RESULTS.parents[1] / "book" / "10-batch-normalisation.ipynb"
+SEEDS, NUM_EXAMPLES, NUM_EPOCHS = range(4), 2048, 2  # those of the chapter without D2LITE_QUICK
+BATCH_SIZE = 64
+NUMBERS = (64, 32, 16, 8, 4, 2)  # examples per replica
+
+
+def chapter_names(seeds=SEEDS, num_examples=NUM_EXAMPLES, num_epochs=NUM_EPOCHS):
+    """Return what the chapter's cells import and define, {name: value}, on a CPU with these settings."""
+    names = {"here": torch.device("cpu"), "seeds": seeds, "num_examples": num_examples, "num_epochs": num_epochs}
+    for cell in json.loads(CHAPTER.read_text(encoding="utf-8"))["cells"]:
+        if cell["cell_type"] == "code":
+            tree = ast.parse("".join(cell["source"]))
+            kinds = (ast.Import, ast.ImportFrom, ast.ClassDef, ast.FunctionDef)
+            tree.body = [node for node in tree.body if isinstance(node, kinds)]
+            exec(compile(tree, cell["id"], "exec"), names)
+    return names
+
+
+def record(numbers=NUMBERS, num_test_examples=10_000, **settings):
+    """Return the arms, as plain numbers: the accuracies seed by seed, and those with statistics estimated again."""
+    names = chapter_names(**settings)
+    test_iter = load_data_fashion_mnist(500, 6 * num_test_examples)[1]
+    arms = []
+    for n in numbers:
+        nets, few = names["over_seeds"](partial(names["SplitBatchNorm"], replicas=BATCH_SIZE // n))
+        again = [evaluate_accuracy(names["estimated_again"](net), test_iter) for net in nets]
+        arms.append(_row(f"BatchNorm, {n} examples per replica", nets, few, test_iter) | {"again": again})
+        print(f"{n} examples per replica: done", file=sys.stderr, flush=True)
+    arms.append(_row("GroupNorm, one device", *names["over_seeds"](names["group_norm"]), test_iter))
+    fixed = {key: names[key] for key in ("num_examples", "num_epochs")} | {"seeds": list(names["seeds"])}
+    return fixed | {"num_test_examples": test_iter.num_examples, "arms": arms}
+
+
+def _row(name, nets, few, test_iter):
+    """`few` are the accuracies that the chapter's cells print, on the first test images only."""
+    accuracies = [evaluate_accuracy(net, test_iter) for net in nets]
+    return {"name": name, "accuracies": accuracies, "on the chapter's test images": list(few)}
+
+
+def main(argv=None):
+    """Measure, print the arms, and keep all as JSON if a name is given."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.batchnorm", description=__doc__)
+    parser.add_argument("--save", metavar="NAME", help="keep the figures in benchmarks/results/NAME.json")
+    args = parser.parse_args(argv)
+    torch.set_num_threads(1)
+    facts = machine(load_data_fashion_mnist(256)[0].dataset)
+    found = record()
+    for row in found["arms"]:
+        for what, accuracies in row.items():
+            print(what if what == "name" else f"   {what}:", *_shown(accuracies))
+    if args.save:
+        command = " ".join(["python -m benchmarks.batchnorm", *(sys.argv[1:] if argv is None else argv)])
+        path = RESULTS / f"{args.save}.json"
+        path.write_text(json.dumps({"command": command, "machine": facts} | found, indent=1) + "\n")
+        print(path)
+
+
+def _shown(accuracies):
+    return [accuracies] if isinstance(accuracies, str) else [f"{accuracy:.3f}" for accuracy in accuracies]
+
+
+if __name__ == "__main__":
+    main()
