@@ -2,6 +2,7 @@
 
 Alone: `python -m benchmarks.learning_rates --save NAME`.
 A small network, several seeds per cell and per arm, the same number of examples seen by all; no times are kept.
+Accuracies are those at the end, and `renewed` those of the same weights with new running statistics.
 """
 
 import argparse
@@ -16,7 +17,7 @@ from d2lite import load_data_fashion_mnist
 from d2lite.profiling import compare_arms
 from d2lite.training import KEPT, Arm, gradient_norms, noise_scale, run_arms, scaled_lr, start_net, train_arm
 
-__all__ = ["ARMS", "BASES", "BATCH_SIZES", "K", "LRS", "main", "record"]
+__all__ = ["ARMS", "BASES", "BATCH_SIZES", "CHANGES", "K", "LRS", "main", "record"]
 
 BATCH_SIZES = (32, 64, 128, 256, 512)
 LRS = (0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
@@ -44,10 +45,29 @@ def _larger(base, rule, warm_up_epochs=0.0):
 ARMS = {_larger(base, rule): base for base in BASES.values() for rule in ("same", "square root", "linear")}
 ARMS |= {_larger(base, "linear", 1.0): _larger(base, "linear") for base in BASES.values()}
 
+# one change at a time, and the two that belong together; all are compared with the first one
+CHANGES = (
+    Arm("nothing changed", BATCH_SIZE, 0.1),
+    Arm("half as many steps", 2 * BATCH_SIZE, 0.1),
+    Arm("the learning rate", BATCH_SIZE, 0.2),
+    Arm("BatchNorm per device", BATCH_SIZE, 0.1, num_gpus=2),
+    Arm("what the reset left", BATCH_SIZE, 0.1, kept="BatchNorm"),
+    Arm("steps and learning rate", 2 * BATCH_SIZE, 0.2),
+)
+
 
 def record():
-    """Return the grid, the arms, what a forgotten reset changes, and the noise scale, as plain numbers."""
-    return {"grid": _grid(), "arms": _arms(), "kept": _kept(), "noise": _noise()}
+    """Return the grid, the arms, each change alone, what a forgotten reset leaves, and the noise scale, as numbers."""
+    used = start_net(1000)
+    train_arm(BASES["SGD"], 1000, used, NUM_EXAMPLES, NUM_EPOCHS)
+    kept = [Arm(f"kept: {kept}", 2 * BATCH_SIZE, 0.2, kept=kept) for kept in KEPT]
+    return {
+        "grid": _grid(),
+        "arms": _arms(),
+        "changes": _against_first(CHANGES, used),
+        "kept": _against_first(kept, used),
+        "noise": _noise(),
+    }
 
 
 def _grid():
@@ -56,7 +76,7 @@ def _grid():
         arms = [Arm(f"{lr:g}", size, lr, decay_share=0.25) for lr in LRS]
         trials = run_arms(arms, GRID_SEEDS, NUM_EXAMPLES, NUM_EPOCHS, num_points=1)
         for arm in arms:
-            cells.append({"batch_size": size, "lr": arm.lr, "accuracies": [t.accuracy for t in trials[arm.name]]})
+            cells.append({"batch_size": size, "lr": arm.lr, **_accuracies(trials[arm.name])})
         print(f"minibatches of {size}: done", file=sys.stderr, flush=True)
     return {"num_examples": NUM_EXAMPLES, "num_epochs": NUM_EPOCHS, "decay_share": 0.25, "cells": cells}
 
@@ -67,35 +87,39 @@ def _arms():
     return rows + [_row(arm, trials, base) for arm, base in ARMS.items()]
 
 
+def _accuracies(trials):
+    return {"accuracies": [t.accuracy for t in trials], "renewed": [t.renewed_accuracy for t in trials]}
+
+
 def _row(arm, trials, base=None):
-    accuracies = {name: [trial.accuracy for trial in some] for name, some in trials.items()}
-    row = {"settings": asdict(arm), "accuracies": accuracies[arm.name]}
-    row["renewed"] = [trial.renewed_accuracy for trial in trials[arm.name]]
+    """The accuracies of an arm and, by the differences of equal seeds, the verdicts on both kinds of them."""
+    row = {"settings": asdict(arm), **_accuracies(trials[arm.name])}
     if base is not None:
-        verdict = compare_arms(accuracies[base.name], accuracies[arm.name])
-        row["against"], row["verdict"] = base.name, str(verdict)
-        row["shown"] = verdict.is_shown
+        row["against"], before = base.name, _accuracies(trials[base.name])
+        for kind, verdict_of in (("accuracies", "verdict"), ("renewed", "renewed_verdict")):
+            verdict = compare_arms(before[kind], row[kind], paired=True)
+            row[verdict_of], row[verdict_of.replace("verdict", "shown")] = str(verdict), verdict.is_shown
     return row
 
 
-def _kept():
-    net = start_net(1000)
-    train_arm(BASES["SGD"], 1000, net, NUM_EXAMPLES, NUM_EPOCHS)
-    arms = [Arm(f"kept: {kept}", 2 * BATCH_SIZE, 0.2, kept=kept) for kept in KEPT]
-    trials = run_arms(arms, ARM_SEEDS, NUM_EXAMPLES, NUM_EPOCHS, used=net.state_dict())
+def _against_first(arms, used):
+    trials = run_arms(arms, ARM_SEEDS, NUM_EXAMPLES, NUM_EPOCHS, used=used.state_dict())
     return [_row(arms[0], trials), *(_row(arm, trials, arms[0]) for arm in arms[1:])]
 
 
 def _noise():
     """The noise scale before training and after each epoch, from minibatches of 512 in 8 shards."""
-    net, arm, found = start_net(0), Arm("SGD", BATCH_SIZE, 0.1), []
-    for epoch in range(NUM_EPOCHS + 1):
-        if epoch:
-            train_arm(arm, epoch, net, NUM_EXAMPLES, 1, num_points=1)
-        net.train()
-        batches = load_data_fashion_mnist(512, 8 * 512, seed=1)[0]
-        scale = noise_scale(gradient_norms(net, X, y, K) for X, y in batches)
-        found.append({"epoch": epoch, "signal": scale.signal, "noise": scale.noise, "examples": scale.num_examples})
+    found = []
+    for seed in ARM_SEEDS:
+        net = start_net(seed)
+        for epoch in range(NUM_EPOCHS + 1):
+            if epoch:
+                train_arm(BASES["SGD"], 100 * seed + epoch, net, NUM_EXAMPLES, 1, num_points=1)
+            net.train()
+            batches = load_data_fashion_mnist(512, 8 * 512, seed=1)[0]
+            scale = noise_scale(gradient_norms(net, X, y, K) for X, y in batches)
+            numbers = {"signal": scale.signal, "noise": scale.noise, "examples": scale.num_examples}
+            found.append({"seed": seed, "epoch": epoch, **numbers})
     return found
 
 
@@ -107,11 +131,12 @@ def main(argv=None):
     torch.set_num_threads(1)
     facts = machine(load_data_fashion_mnist(256)[0].dataset)
     found = record()
-    for row in found["arms"] + found["kept"]:
-        accuracies = " ".join(f"{accuracy:.3f}" for accuracy in row["accuracies"])
-        print(f"{row['settings']['name']}: {accuracies}", row.get("verdict", ""), sep="\n   ")
+    for row in found["arms"] + found["changes"] + found["kept"]:
+        print(row["settings"]["name"])
+        for kind, verdict in (("accuracies", "verdict"), ("renewed", "renewed_verdict")):
+            print(f"   {kind}:", *(f"{accuracy:.3f}" for accuracy in row[kind]), row.get(verdict, ""))
     for row in found["noise"]:
-        print(f"noise scale after {row['epoch']} epochs: {row['examples']:,.0f} examples")
+        print(f"seed {row['seed']}, noise scale after {row['epoch']} epochs: {row['examples']:,.0f} examples")
     if args.save:
         command = " ".join(["python -m benchmarks.learning_rates", *(sys.argv[1:] if argv is None else argv)])
         path = RESULTS / f"{args.save}.json"

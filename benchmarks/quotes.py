@@ -19,6 +19,7 @@ __all__ = ["QUOTES", "Quote", "main", "texts", "value", "write"]
 
 ROOT = RESULTS.parents[1]
 LENET = "lenet-2-cores"
+RATES = "learning-rates-2-cores"
 TWO, ONE = "LeNet, s/epoch, 2 replicas", "LeNet, s/epoch, 1 replica"
 PLAIN, FOUR = f"{TWO}, train_batch in a plain loop", "LeNet, s/epoch, 4 replicas"
 USUAL = "usual loop, DataLoader with 4 workers"
@@ -106,6 +107,50 @@ def prediction_misses():
     """Return how far each prediction of prediction-2-cores.json is off, in percent: the median of its rounds."""
     rows = [row for row in _kept("prediction-2-cores")["rows"] if row["peer_name"] == "predicted"]
     return [100 * abs(statistics.median(1 / ratio for ratio in row["ratios"]) - 1) for row in rows]
+
+
+def arm_loss(base, rule, of):
+    """Return how many points an arm loses with 8 times the minibatch and the learning rate of a rule.
+
+    `of` says of which accuracies of learning-rates-2-cores.json: "accuracies" or "renewed".
+    """
+    means = {row["settings"]["name"]: 100 * statistics.mean(row[of]) for row in _kept(RATES)["arms"]}
+    return means[base] - means[f"{base}, 8 times the minibatch, {rule} lr"]
+
+
+def grid_column(batch_size, of="renewed"):
+    """Return {learning rate: mean accuracy in percent} of a minibatch."""
+    cells = [cell for cell in _kept(RATES)["grid"]["cells"] if cell["batch_size"] == batch_size]
+    return {cell["lr"]: 100 * statistics.mean(cell[of]) for cell in cells}
+
+
+def best_lr(batch_size, of="renewed"):
+    """Return the learning rate with the highest mean accuracy."""
+    column = grid_column(batch_size, of)
+    return max(column, key=column.get)
+
+
+def below_best(batch_size, lr):
+    """Return how many points a learning rate is below the best one of its column."""
+    column = grid_column(batch_size)
+    return max(column.values()) - column[lr]
+
+
+def seeds_apart(batch_size, lr):
+    """Return by how many points the last accuracies of the two seeds of a cell differ."""
+    (cell,) = [c for c in _kept(RATES)["grid"]["cells"] if (c["batch_size"], c["lr"]) == (batch_size, lr)]
+    return 100 * (max(cell["accuracies"]) - min(cell["accuracies"]))
+
+
+def kept_changes(what):
+    """Return the differences that kept values make, in points, one per seed: with new statistics."""
+    rows = {row["settings"]["kept"]: row["renewed"] for row in _kept(RATES)["kept"]}
+    return [100 * (after - before) for before, after in zip(rows["nothing"], rows[what], strict=True)]
+
+
+def noise_scale(how, epoch):
+    """Return min or max of the noise scales after an epoch, in examples."""
+    return how(row["examples"] for row in _kept(RATES)["noise"] if row["epoch"] == epoch)
 
 
 def accuracy(batch_size, lr, seed, num_gpus, net="ResNet-18"):
@@ -281,6 +326,46 @@ QUOTES = (
         "All medians were predicted within {:.0f}%",
         (lambda: max(prediction_misses()),),
     ),
+    Quote(
+        "book/09-learning-rate-and-batch-size.ipynb",
+        "From 32 and 0.2 it leads to 3.2, which is {:.1f} points below the best of its column",
+        (partial(below_best, 512, 3.2),),
+    ),
+    Quote(
+        "book/09-learning-rate-and-batch-size.ipynb",
+        "the last accuracies of two seeds with 512 and 0.8 lie {:.1f} points apart.",
+        (partial(seeds_apart, 512, 0.8),),
+    ),
+    Quote(
+        "book/09-learning-rate-and-batch-size.ipynb",
+        "it was {:.0f} to {:.0f} examples before training, {:.0f} to {:.0f} after four epochs",
+        tuple(partial(noise_scale, how, epoch) for epoch in (0, 4) for how in (min, max)),
+    ),
+    Quote(
+        "book/09-learning-rate-and-batch-size.ipynb",
+        "-{:.1f} points become -{:.1f}, with decay -{:.1f} become -{:.1f}. At an unchanged rate it is less than half: "
+        "-{:.1f} become -{:.1f}.",
+        tuple(
+            partial(arm_loss, base, rule, of)
+            for base, rule in (("SGD", "linear"), ("SGD with decay", "linear"), ("SGD", "same"))
+            for of in ("accuracies", "renewed")
+        ),
+    ),
+    Quote(
+        "book/09-learning-rate-and-batch-size.ipynb",
+        "the best rate of the grid grows {:.0f} times from 32 to 512. With new statistics it does not grow: {:g} is",
+        (lambda: best_lr(512, "accuracies") / best_lr(32, "accuracies"), partial(best_lr, 512)),
+    ),
+    Quote(
+        "book/09-learning-rate-and-batch-size.ipynb",
+        "the difference is {:.1f} points for each of five seeds. Keeping all of BatchNorm changes it by -{:.1f} to "
+        "+{:.1f} points",
+        (
+            lambda: max(map(abs, kept_changes("running statistics"))),
+            lambda: -min(kept_changes("BatchNorm")),
+            lambda: max(kept_changes("BatchNorm")),
+        ),
+    ),
 )
 
 
@@ -311,7 +396,7 @@ def main():
     """Write the figures of all quotes into their files, and print the machine and the date of each result."""
     for quote in QUOTES:
         write(quote)
-    others = {"rings", "cluster", "prediction-2-cores"}  # read by functions
+    others = {"rings", "cluster", "prediction-2-cores", RATES}  # read by functions
     for name in sorted({f[0] for quote in QUOTES for f in quote.figures if not callable(f)} | others):
         facts = _kept(name)["machine"]
         cores = facts.get("devices", f"{facts['cores']} cores")

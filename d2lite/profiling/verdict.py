@@ -1,7 +1,9 @@
 """Whether two arms differ by more than their seeds do, and how many seeds it takes to see a difference.
 
-Welch's interval (Welch 1947, doi:10.1093/biomet/34.1-2.28): the spreads of the arms need not be equal. Student's
-distribution is computed here, from the incomplete beta function: the package needs no statistics library.
+Arms with seeds of their own have Welch's interval (Welch 1947, doi:10.1093/biomet/34.1-2.28): their spreads need not be
+equal. Arms that share their seeds have Student's interval of the differences, seed by seed (Student 1908,
+doi:10.1093/biomet/6.1.1). Student's distribution is computed here, from the incomplete beta function: the package needs
+no statistics library.
 """
 
 import math
@@ -22,7 +24,8 @@ _MOST_SEEDS = 1000
 class Verdict:
     """The difference of two arms: the second one's mean minus the first one's, with its interval.
 
-    `spreads` are the standard deviations over the seeds, `num_seeds` their numbers.
+    `spreads` are the standard deviations over the seeds, `num_seeds` their numbers. `paired_spread` is the standard
+    deviation of the differences, one per seed, if the arms share their seeds; None otherwise.
     """
 
     means: tuple[float, float]
@@ -31,6 +34,7 @@ class Verdict:
     low: float
     high: float
     confidence: float
+    paired_spread: float | None = None
 
     @property
     def difference(self) -> float:
@@ -40,7 +44,8 @@ class Verdict:
     @property
     def seeds_needed(self) -> int | None:
         """How many seeds per arm would show a difference as large as this one, in four of five repetitions."""
-        return seeds_needed(self.difference, *self.spreads, confidence=self.confidence)
+        spreads = self.spreads if self.paired_spread is None else (self.paired_spread, 0.0)
+        return seeds_needed(self.difference, *spreads, confidence=self.confidence)
 
     @property
     def is_shown(self) -> bool:
@@ -62,23 +67,32 @@ class Verdict:
         return self.in_words()
 
 
-def compare_arms(a: Iterable[float], b: Iterable[float], confidence: float = CONFIDENCE) -> Verdict:
+def compare_arms(
+    a: Iterable[float], b: Iterable[float], confidence: float = CONFIDENCE, paired: bool = False
+) -> Verdict:
     """Return the verdict on two arms, from one result per seed of each.
+
+    A seed that is good for one arm is often good for the other one as well. Where both have the same seeds, `paired`
+    therefore compares seed by seed: what a seed gives to both arms does not widen the interval.
 
     Args:
         a, b: Results, for example accuracies after the same number of examples; two seeds or more of each.
         confidence: That of the interval: of two equal arms a fraction of 1 - confidence is found different.
+        paired: Whether result i of both arms has the same seed.
 
     Raises:
         TypeError: if a result is no number.
-        ValueError: if a result is not finite, an arm has fewer than two, or the confidence is not between 0 and 1.
+        ValueError: if a result is not finite, an arm has fewer than two, `paired` arms have different numbers of
+            results, or the confidence is not between 0 and 1.
 
     Example:
         >>> verdict = compare_arms([0.70, 0.72, 0.71, 0.69], [0.75, 0.74, 0.76, 0.75])
         >>> verdict.is_shown, round(verdict.difference, 3)
         (True, 0.045)
         >>> print(verdict)
-        Shown: the second arm +4.5 points against the first arm (99% interval +1.7 to +7.3).
+        Shown: the second arm +4.5 points against the first arm (99% interval +1.4 to +7.6).
+        >>> print(compare_arms([0.70, 0.80, 0.60], [0.712, 0.81, 0.611], paired=True))
+        Shown: the second arm +1.1 points against the first arm (99% interval +0.5 to +1.7).
     """
     results = [all_of(name, values, finite_number) for name, values in (("a", a), ("b", b))]
     for name, values in zip("ab", results, strict=True):
@@ -87,11 +101,15 @@ def compare_arms(a: Iterable[float], b: Iterable[float], confidence: float = CON
     _between_0_and_1("confidence", confidence)
     means = statistics.fmean(results[0]), statistics.fmean(results[1])
     spreads = statistics.stdev(results[0]), statistics.stdev(results[1])
-    num_seeds = len(results[0]), len(results[1])
-    error, freedom = _standard_error(spreads, num_seeds)
+    num_seeds, paired_spread = (len(results[0]), len(results[1])), None
+    if paired:
+        if num_seeds[0] != num_seeds[1]:
+            raise ValueError(f"b: expected {num_seeds[0]} results, one per seed of a, got {num_seeds[1]}.")
+        paired_spread = statistics.stdev(q - p for p, q in zip(*results, strict=True))
+    error, freedom = _standard_error(spreads if paired_spread is None else (paired_spread, 0.0), num_seeds)
     reach = student_quantile((1 + confidence) / 2, freedom) * error if error else 0.0
     difference = means[1] - means[0]
-    return Verdict(means, spreads, num_seeds, difference - reach, difference + reach, confidence)
+    return Verdict(means, spreads, num_seeds, difference - reach, difference + reach, confidence, paired_spread)
 
 
 def seeds_needed(
@@ -100,7 +118,8 @@ def seeds_needed(
     """Return how many seeds per arm show a true difference with a probability of `power`; None for more than 1,000.
 
     It is the smallest n for which the difference is as long as (t of the confidence + t of the power) standard errors,
-    the usual approximation (for example Cohen 1988, section 2.4).
+    the usual approximation (for example Cohen 1988, section 2.4). For arms that share their seeds, `spread_a` is the
+    standard deviation of the differences, and `spread_b` is 0.
 
     Raises:
         TypeError: if an argument is no number.

@@ -24,7 +24,6 @@ from d2lite.training.small_net import KEPT, start_net
 __all__ = ["OPTIMIZERS", "Arm", "Trial", "differences", "run_arms", "train_arm"]
 
 OPTIMIZERS = ("SGD", "Adam")
-_TEST = 12_000  # a sixth as many examples are tested: 2,000, of either data set
 _TEST_BATCH = 500
 
 
@@ -80,8 +79,9 @@ class Trial:
     """One training run of an arm, and what it has spent.
 
     `accuracies` are those on the test set at equal parts of the budget, the last one at its end. `seconds` is the time
-    of the steps, evaluation left out. `renewed_accuracy` is the last accuracy with other running statistics: those of
-    the training examples under the final weights. `has_diverged` is whether a loss was not finite; training ends there.
+    of the steps with the loading of their minibatches, evaluation left out. `renewed_accuracy` is the last accuracy
+    with other running statistics: those of the training examples under the final weights. `has_diverged` is whether a
+    loss was not finite; training ends there.
     """
 
     arm: Arm
@@ -107,11 +107,12 @@ def train_arm(
     num_epochs: float,
     seconds: float | None = None,
     num_points: int = 4,
+    num_test_examples: int = 2000,
 ) -> Trial:
     """Train `net` with the settings of an arm until its budget is spent, and return the Trial.
 
-    The budget is `num_epochs` passes over the examples, or with `seconds` the time of the steps. The accuracy on 2,000
-    test examples is measured `num_points` times, after equal parts of the budget.
+    The budget is `num_epochs` passes over the examples, or with `seconds` the time of the steps. The accuracy on the
+    first `num_test_examples` test examples is measured `num_points` times, after equal parts of the budget.
 
     Args:
         arm: The settings.
@@ -121,15 +122,18 @@ def train_arm(
         num_epochs: The budget, if `seconds` is None.
         seconds: The budget in seconds.
         num_points: Number of measurements.
+        num_test_examples: Number of test examples, which both data sets have: 2,000. The real one has 10,000.
     """
     devices = try_gpus(arm.num_gpus)
     train_iter, _ = load_data_fashion_mnist(arm.batch_size, num_examples, seed=seed)
-    _, test_iter = load_data_fashion_mnist(_TEST_BATCH, _TEST)
+    _, test_iter = load_data_fashion_mnist(_TEST_BATCH, 6 * num_test_examples)
     replicas = wrap(net, devices) if len(devices) > 1 else net.to(devices[0])
     optimizer, trial, spent = arm.make_optimizer(net), Trial(arm, seed), 0.0
     with one_intra_op_thread(devices):  # a second thread costs more than it gives for so small a network
-        for X, y in _endless(train_iter):
+        batches = _endless(train_iter)
+        while True:
             began = time.perf_counter()
+            X, y = next(batches)
             optimizer.param_groups[0]["lr"] = arm.lr_at(trial.steps, spent, len(train_iter))
             optimizer.zero_grad()
             loss = F.cross_entropy(replicas(X.to(devices[0])), y.to(devices[0]))
@@ -164,8 +168,8 @@ def run_arms(
     """Train each arm with each seed on the same budget, and return {name of the arm: trials in the order of seeds}.
 
     The small network is trained (`start_net`). A seed gives all arms the same initial values and the same order of the
-    examples. On the CPU trainings run side by side, one per core; those with several replicas run one after another
-    if time is the budget, since they need the cores.
+    examples. On the CPU trainings run side by side, one per core. If time is the budget they run one after another,
+    since each would slow the others.
 
     Args:
         arms: Settings with different names.
@@ -203,8 +207,7 @@ def run_arms(
                 on_trial(trial)
         return trial
 
-    alone = num_gpus() > 0 or (seconds is not None and any(arm.num_gpus > 1 for arm in arms))
-    if alone:
+    if num_gpus() > 0 or seconds is not None:
         trials = [run(*job) for job in jobs]
     else:
         some = [jobs[i : i + MAX_REPLICAS] for i in range(0, len(jobs), MAX_REPLICAS)]

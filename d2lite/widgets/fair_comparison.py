@@ -1,4 +1,4 @@
-"""The fair comparison: two arms at once, with the same seeds and the same budget, and a verdict on their difference."""
+"""The fair comparison: two arms side by side, same seeds, same budget, and a verdict on their difference."""
 
 import html
 from dataclasses import replace
@@ -26,8 +26,8 @@ class FairComparison(Experiment):
     """Two arms, trained with the same seeds on the same budget; `verdict` says whether they differ.
 
     `controls` holds the controls by name; those of the arms are named "a.lr", "b.lr", and so on. `arms` are the two
-    that they describe, `trials` what has been trained, `verdict` the Verdict on the last accuracies, None before the
-    end of two seeds of each.
+    that they describe, `trials` what has been trained, `verdict` the Verdict on the last accuracies, seed by seed;
+    None before both arms have two seeds in common.
 
     Args:
         a: The first arm, which is compared with.
@@ -35,7 +35,7 @@ class FairComparison(Experiment):
         num_seeds: Trainings of each arm, 2 to 20.
         num_examples: How many training examples there are.
         num_epochs: The budget if the lock is "examples seen".
-        seconds: The budget if the lock is "wall time": time of the steps, evaluation left out.
+        seconds: The budget if the lock is "wall time": time of the steps and of loading, evaluation left out.
         lock: What both arms have the same of.
 
     Raises:
@@ -132,8 +132,10 @@ class FairComparison(Experiment):
         if len(differ) > 1:
             lines.append("A difference belongs to all of these together: no single one is shown to be the cause.")
         a, b = self._by_arm().values()
-        if len(a) > 1 and len(b) > 1:
-            self.verdict = compare_arms([t.accuracy for t in a], [t.accuracy for t in b])
+        of_a, of_b = ({trial.seed: trial.accuracy for trial in some} for some in (a, b))
+        common = sorted(of_a.keys() & of_b.keys())
+        if len(common) > 1:
+            self.verdict = compare_arms([of_a[seed] for seed in common], [of_b[seed] for seed in common], paired=True)
             lines += [html.escape(self.verdict.in_words(self._given[0].name, self._given[1].name)), _spent(a, b)]
             if self.arms != self._trained:
                 lines.append("The settings have changed since: press Run.")
@@ -171,5 +173,5 @@ def _arm_controls(arm: Arm) -> dict[str, widgets.Widget]:
         "warm_up_epochs": widgets.BoundedFloatText(value=arm.warm_up_epochs, min=0, max=20, **wide("warm-up, epochs")),
         "decay_share": widgets.BoundedFloatText(value=arm.decay_share, min=0, max=1, **wide("decay, share")),
         "num_gpus": widgets.IntSlider(arm.num_gpus, 1, max(4, arm.num_gpus), **wide("devices")),
-        "kept": widgets.Dropdown(options=list(KEPT), value=arm.kept, **wide("kept of before")),
+        "kept": widgets.Dropdown(options=list(KEPT), value=arm.kept, **wide("kept, earlier run")),
     }

@@ -1,10 +1,11 @@
 """The verdict: Student's distribution against tables, false alarms and power over simulated pairs, its words."""
 
+import doctest
 import random
 
 import pytest
 
-from d2lite.profiling import Verdict, compare_arms, seeds_needed, student_quantile
+from d2lite.profiling import Verdict, compare_arms, seeds_needed, student_quantile, verdict
 
 # probability, degrees of freedom, t: Abramowitz and Stegun, table 26.10
 TABLE = [
@@ -32,6 +33,44 @@ def shown(num_pairs, num_seeds, difference=0.0, spread=1.0):
 @pytest.mark.parametrize("spread", [1.0, 3.0])
 def test_equal_arms_are_found_different_in_less_than_5_percent_of_200_pairs(num_seeds, spread):
     assert shown(200, num_seeds, spread=spread) < 0.05
+
+
+def shown_in_pairs(num_pairs, num_seeds, difference=0.0, spread=1.0, paired=True):
+    """The share that is shown if a seed gives the same to both arms, and each arm has a spread of its own."""
+    draw, found = random.Random(num_seeds).gauss, 0
+    for _ in range(num_pairs):
+        of_seed = [draw(0, 3) for _ in range(num_seeds)]
+        a = [value + draw(0, 0.5**0.5) for value in of_seed]
+        b = [value + draw(difference, 0.5**0.5 * spread) for value in of_seed]
+        found += compare_arms(a, b, paired=paired).is_shown
+    return found / num_pairs
+
+
+@pytest.mark.parametrize("num_seeds", [2, 3, 5, 8])
+@pytest.mark.parametrize("spread", [1.0, 3.0])
+def test_equal_arms_with_equal_seeds_are_found_different_in_less_than_5_percent(num_seeds, spread):
+    assert shown_in_pairs(200, num_seeds, spread=spread) < 0.05
+
+
+def test_power_in_pairs_is_what_seeds_needed_promises_for_the_spread_of_the_differences():
+    for difference in (1.5, 3.0):
+        n = seeds_needed(difference, 1.0, 0.0)
+        assert 0.7 < shown_in_pairs(200, n, difference) < 0.95
+    assert shown_in_pairs(200, 5, 3.0) > 0.7 > 0.2 > shown_in_pairs(200, 5, 3.0, paired=False)
+
+
+def test_the_interval_in_pairs_is_that_of_the_differences():
+    paired = compare_arms([1.0, 2.0, 4.0], [2.0, 4.0, 5.0], confidence=0.95, paired=True)
+    reach = student_quantile(0.975, 2) * (1 / 3) ** 0.5 / 3**0.5  # differences 1, 2, 1: variance 1/3
+    assert (paired.low, paired.high) == pytest.approx((4 / 3 - reach, 4 / 3 + reach))
+    assert paired.paired_spread == pytest.approx((1 / 3) ** 0.5)
+    assert compare_arms([1.0, 2.0, 4.0], [2.0, 4.0, 5.0]).paired_spread is None
+    assert compare_arms([0.1, 0.3], [0.2, 0.5], paired=True).seeds_needed == seeds_needed(0.15, 0.05 * 2**0.5, 0.0)
+    assert compare_arms([0.1, 0.3], [0.1, 0.3], paired=True).is_shown is False
+
+
+def test_the_examples_run():
+    assert doctest.testmod(verdict).failed == 0
 
 
 def test_its_power_is_what_seeds_needed_promises():
@@ -79,6 +118,8 @@ def test_arms_without_any_spread():
         (([0.5, 0.6], []), ValueError, r"b: expected results of two seeds or more, got 0"),
         (([0.5, float("nan")], [0.5, 0.6]), ValueError, r"a\[1\]: expected a finite number, got nan"),
         ((["0.5", 0.6], [0.5, 0.6]), TypeError, r"a\[0\]: expected a finite number, got '0.5'"),
+        (([0.5, 0.6], [0.5], 0.99, True), ValueError, "b: expected results of two seeds or more, got 1"),
+        (([0.5, 0.6], [0.5, 0.6, 0.7], 0.99, True), ValueError, "b: expected 2 results, one per seed of a, got 3"),
         (([0.5, 0.6], [0.5, 0.6], 1.5), ValueError, "confidence: expected a number between 0 and 1, got 1.5"),
     ],
 )

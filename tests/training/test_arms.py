@@ -2,11 +2,14 @@
 
 import math
 import threading
+import time
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from d2lite.training import Arm, Trial, differences, run_arms, start_net, train_arm
+from d2lite.training import arms as arms_module
 
 SMALL = dict(num_examples=240, num_epochs=2, num_points=2)
 
@@ -42,8 +45,59 @@ def test_wall_time_as_the_budget():
     done = []
     arms = [Arm("a", 24, 0.1), Arm("b", 48, 0.1, num_gpus=2)]
     trials = run_arms(arms, [0], 240, seconds=0.05, num_points=2, on_trial=done.append)
-    assert [t.arm.name for t in done] == ["a", "b"]  # the devices of b need the cores: one after another
+    assert [t.arm.name for t in done] == ["a", "b"]
     assert all(t[0].seconds >= 0.05 and len(t[0].accuracies) == 2 for t in trials.values())
+
+
+def test_trainings_that_are_timed_run_one_after_another(monkeypatch):
+    seen, train = [], arms_module.train_arm
+
+    def noted(*job):
+        seen.append("begin")
+        time.sleep(0.05)
+        trial = train(*job)
+        seen.append("end")
+        return trial
+
+    monkeypatch.setattr(arms_module, "train_arm", noted)
+    run_arms([Arm("a", 24), Arm("b", 48)], range(2), 240, seconds=0.05, num_points=1)
+    assert seen == ["begin", "end"] * 4
+
+
+def test_the_time_of_a_step_has_that_of_its_minibatch_and_not_that_of_the_evaluation(monkeypatch):
+    clock, load, evaluate = [0.0], arms_module.load_data_fashion_mnist, arms_module.evaluate_accuracy
+
+    def load_slowly(*args, **kwargs):
+        train_iter, test_iter = load(*args, **kwargs)
+        return SlowBatches(train_iter, clock), test_iter
+
+    def evaluate_slowly(*args):
+        clock[0] += 1000
+        return evaluate(*args)
+
+    monkeypatch.setattr(arms_module, "load_data_fashion_mnist", load_slowly)
+    monkeypatch.setattr(arms_module, "evaluate_accuracy", evaluate_slowly)
+    monkeypatch.setattr(arms_module, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
+    trial = train_arm(Arm("a", 60), 0, start_net(0), 240, 1, num_points=2)
+    assert trial.steps == trial.seconds == 4
+
+
+class SlowBatches:
+    """An iterator whose minibatches take a second each, by a clock of its own."""
+
+    def __init__(self, train_iter, clock):
+        self.train_iter, self.clock = train_iter, clock
+
+    def __getattr__(self, name):
+        return getattr(self.train_iter, name)
+
+    def __len__(self):
+        return len(self.train_iter)
+
+    def __iter__(self):
+        for batch in self.train_iter:
+            self.clock[0] += 1
+            yield batch
 
 
 def test_warm_up_and_decay_of_the_learning_rate():

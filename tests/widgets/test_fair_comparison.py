@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from d2lite.training import Arm
+from d2lite.training import Arm, Trial
 from d2lite.widgets import FairComparison, LearningRateGrid
 from d2lite.widgets import fair_comparison as module
 
@@ -39,6 +39,15 @@ def test_the_same_wall_time_and_a_network_that_was_used(panel):
     trials = panel.wait(60)
     assert len(trials) == 4 and all(trial.seconds >= 0.05 for trial in trials)
     assert "seconds of training" in panel.figure.layout.xaxis.title.text
+
+
+def test_the_verdict_is_on_the_seeds_that_both_arms_have(panel):
+    for name, seed, accuracy in (("A", 1, 0.5), ("B", 0, 0.9), ("A", 2, 0.6), ("B", 1, 0.6), ("A", 0, 0.8)):
+        assert panel.verdict is None
+        panel.trials.append(Trial(panel.arms["AB".index(name)], seed, [accuracy]))
+        panel._result()
+    assert panel.verdict.num_seeds == (2, 2)  # seed 2 of A has no counterpart
+    assert (panel.verdict.low, panel.verdict.high) == pytest.approx((0.1, 0.1))
 
 
 def test_stop_ends_it_soon_and_keeps_what_is_done(panel):
