@@ -47,8 +47,8 @@ class _Keys(AnyWidget):
 class Whodunit:
     """A game: a small job with a fault that is drawn hangs, and you find the guilty rank from the ranks' records.
 
-    The records are simulated: they are those that real ranks give for the same job, `train_job`, as a test of the kit
-    compares. In a cell `game.accuse(rank, cause)` and `game.next()` do what the buttons do.
+    The records are simulated. A test of the kit runs each cause on two real ranks as well, and compares the diagnoses.
+    In a cell `game.accuse(rank, cause)` and `game.next()` do what the buttons do.
 
     Args:
         world_size: Number of ranks, from 2 to 4.

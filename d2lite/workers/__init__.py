@@ -5,7 +5,7 @@ from d2lite.workers.diagnosis import Diagnosis, diagnose_hang, first_mismatch
 from d2lite.workers.failures import WorkersError
 from d2lite.workers.faults import FAULTS, diagnose, five_steps
 from d2lite.workers.faulty_job import CAUSES, Job, simulated_records, train_job
-from d2lite.workers.flight_recorder import Collective, FlightRecord
+from d2lite.workers.flight_recorder import Collective, FlightRecord, read_recorder
 from d2lite.workers.pool import Workers
 from d2lite.workers.tempdir import make_tempdir, remove_tempdir
 
@@ -23,6 +23,7 @@ __all__ = [
     "first_mismatch",
     "five_steps",
     "make_tempdir",
+    "read_recorder",
     "remove_tempdir",
     "simulated_records",
     "train_job",

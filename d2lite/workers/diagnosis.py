@@ -1,10 +1,11 @@
 """The ranks' flight records -> which rank is guilty, of what, and which collective is the first that does not match.
 
-Pure functions. All ranks of a group must call the same collectives in the same order. The first place where they do not
-is the cause, if a call hangs; what comes after it is a consequence.
+Pure functions. All ranks of a group must call the same collectives in the same order. If a call hangs, the first place
+where they do not is the one to look at; what comes after it is usually a consequence.
 """
 
 import os
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,8 +16,12 @@ from d2lite.workers.flight_recorder import Collective, FlightRecord
 __all__ = ["Diagnosis", "diagnose_hang", "first_mismatch"]
 
 SLOW_S, SLOW_SHARE = 0.1, 0.5  # a rank is slow if it comes so late twice, and in this share of all cases
-DATA = (os.path.join("torch", "utils", "data"), "next", "load", "batch", "getitem", "collate")
-SAVE = (os.path.join("torch", "serialization"), "save", "checkpoint")
+# whole names of functions that load or save; train_batch, load_state_dict and other names are "elsewhere"
+DATA = re.compile(
+    r"(__)?next(__|_data|_(mini)?batch)?|(load|get|read)_(mini)?batch|__getitems?__|(default_)?collate(_fn)?"
+)
+DATA_FOLDER = os.path.join("torch", "utils", "data", "")
+SAVE = re.compile(r"_?((async|legacy)_)?save(_checkpoint|_model|_state|_state_dict|_pretrained)?")
 Records = Mapping[int, FlightRecord]
 
 
@@ -25,7 +30,8 @@ class Diagnosis:
     """What the records say: the `cause` is one of `CAUSES`, "elsewhere", "unknown" or "" (nothing is wrong).
 
     `rank` is the guilty rank, None if there is none. `number` and `group` are the first collective that does not match.
-    `words` says it in a sentence. `is_sure` is False if the records fit another rank or cause as well.
+    `words` says it, with the doubt if there is one: `is_sure` is False if the records fit another rank or cause, too.
+    "save" and "data" are read from the names of the functions on the rank's stack.
     """
 
     cause: str
@@ -64,8 +70,9 @@ def first_mismatch(records: Records) -> tuple[str, int] | None:
 def diagnose_hang(records: Records) -> Diagnosis:
     """Return the guilty rank and its cause, from the records of all ranks of a call that has failed or has ended.
 
-    Right for one fault on one rank. With two ranks it may remain open which of two different calls is the wrong one:
-    then the steps before decide, and without such steps `is_sure` is False.
+    Made for one fault on one rank. With two ranks it may remain open which of two different calls is the wrong one:
+    then the steps before decide, and without such steps `is_sure` is False. So it is if a rank left out a collective
+    or swapped two, and one line calls both.
 
     Raises:
         ValueError: Without records.
@@ -93,37 +100,36 @@ def _at(records: Records, group: str, number: int) -> Diagnosis:
     here = {rank: calls[rank].get(number) for rank in members}
     expected = _expected(calls, number)
     if expected is None and (seen := _seen_longest_ago(here, calls, number)) is not None:
-        guilty, is_sure = _guilty(here, seen)[0], len(members) > 2
+        guilty, is_sure = _guilty(here, seen)[0], _guilty(here, None)[1]
     else:
         guilty, is_sure = _guilty(here, expected)
     others = [rank for rank in members if rank != guilty]
     theirs = next((here[rank] for rank in others if here[rank] is not None), None)
     own = here[guilty]
+    other = f"rank {others[0]}" if len(others) == 1 else "another rank"
+    doubt = "" if is_sure else f" It may also be {other}: too few steps come before to decide."
     if own is None:
-        return _absent(records, group, number, guilty, theirs, calls, is_sure)
+        return _absent(records, group, number, guilty, theirs, doubt)
     if theirs is None:
-        words = f"rank {guilty} called {_call(own)}, and no other rank did"
-        return Diagnosis("extra", guilty, f"{words}.", group, number, is_sure)
-    cause, more = _compare(own, theirs, calls[guilty], [calls[rank] for rank in others], number)
-    words = f"rank {guilty} called {_call(own)}; the others called {_call(theirs)}: {more}."
-    return Diagnosis(cause, guilty, words, group, number, is_sure)
+        words = f"rank {guilty} called {_call(own)}, and no other rank did.{doubt}"
+        return Diagnosis("extra", guilty, words, group, number, is_sure)
+    cause, more = _compare(own, theirs, [calls[rank] for rank in others], number)
+    if cause == "missing" and own.place == theirs.place and is_sure:
+        doubt = " It may also have called the two in another order: one line calls both."
+    them = f"rank {others[0]}" if len(others) == 1 else "the others"
+    words = f"rank {guilty} called {_call(own)}; {them} called {_call(theirs)}: {more}.{doubt}"
+    return Diagnosis(cause, guilty, words, group, number, not doubt)
 
 
 def _compare(
-    own: Collective,
-    theirs: Collective,
-    mine: Mapping[int, Collective],
-    others: Sequence[Mapping[int, Collective]],
-    number: int,
+    own: Collective, theirs: Collective, others: Sequence[Mapping[int, Collective]], number: int
 ) -> tuple[str, str]:
     """Return (cause, words) for two calls that differ."""
     after = _after(theirs, others, number)  # what the others call next, as in the steps before
     known = {c.place for of in others for c in of.values()}
-    next_own = mine.get(number + 1)
     if after is not None and own.agrees(after) and own.place == after.place:
         return "missing", "it left out a collective"
-    swapped = after is not None and own.agrees(after) or next_own is not None and next_own.agrees(theirs)
-    if after is not None and own.agrees(after) and swapped:
+    if after is not None and own.agrees(after):
         return "order", "it calls the two in another order"
     if own.place not in known:
         return "extra", "no other rank calls a collective at that line"
@@ -142,24 +148,25 @@ def _absent(
     number: int,
     guilty: int,
     theirs: Collective | None,
-    calls: Mapping[int, Mapping[int, Collective]],
-    is_sure: bool,
+    doubt: str,
 ) -> Diagnosis:
-    """Return the diagnosis of a rank that never called the collective in which others wait."""
+    """Return the diagnosis of a rank that never called the collective in which others wait; `doubt` is a sentence."""
     record = records[guilty]
     them = _call(theirs) if theirs is not None else "a collective"
     last = record.collectives[-1] if record.collectives else None
     if last is not None and theirs is not None and last.group != group and last.agrees(theirs):
         alone = not any(last.number in _of_group(other, last.group) for r, other in records.items() if r != guilty)
         if alone:
-            words = f"rank {guilty} called {_call(last)} in group {last.group}; the others called it in group {group}"
-            return Diagnosis("group", guilty, f"{words}.", group, number, is_sure)
+            words = f"rank {guilty} called {_call(last)} in group {last.group}; the others called it in group {group}."
+            return Diagnosis("group", guilty, words + doubt, group, number, not doubt)
     if record.state in ("done", "error"):
         words = f"rank {guilty} ended without {them}, in which others wait: it left out a collective."
-        return Diagnosis("missing", guilty, words, group, number, is_sure)
+        return Diagnosis("missing", guilty, words + doubt, group, number, not doubt)
     at = next((f"in {name}, {_file(file)} line {line}" for file, line, name in record.frames[::-1]), "elsewhere")
-    for cause, marks, what in (("save", SAVE, "it is saving"), ("data", DATA, "it waits for its data")):
-        if _is_in(record.frames, marks):
+    saves = any(SAVE.fullmatch(name) for _, _, name in record.frames)
+    loads = any(DATA.fullmatch(name) or DATA_FOLDER in file for file, _, name in record.frames)
+    for cause, is_it, what in (("save", saves, "it is saving"), ("data", loads, "it waits for its data")):
+        if is_it:
             return Diagnosis(cause, guilty, f"rank {guilty} did not come to {them}: {what}, {at}.", group, number)
     return Diagnosis("elsewhere", guilty, f"rank {guilty} did not come to {them}: it is {at}.", group, number)
 
@@ -287,8 +294,3 @@ def _waiting(records: Records, lost: int) -> str:
         return ""
     rank = min(calls)
     return f"rank {rank} waits in {_call(calls[rank])}."
-
-
-def _is_in(frames: Sequence[tuple[str, int, str]], marks: Sequence[str]) -> bool:
-    """Return whether a frame is in a file that a mark names, or in a function whose name holds a mark."""
-    return any(mark in file if os.sep in mark else mark in name.lower() for file, _, name in frames for mark in marks)

@@ -1,8 +1,8 @@
 """The flight recorder of PyTorch: the last collectives of each rank, with the source lines that called them.
 
-With `TORCH_FR_BUFFER_SIZE` above 0 in its environment a process keeps its last collectives, those of gloo included
-(tried: torch 2.15). PyTorch gives them to its own process as a pickle. Each rank reads its own, and sends plain lists
-and dicts; nothing that comes from elsewhere is unpickled.
+A process keeps its last collectives, those of gloo included, 2000 if `TORCH_FR_BUFFER_SIZE` does not set another number
+(torch 2.15). PyTorch gives them to its own process as a pickle. Each rank reads its own, and sends plain lists and
+dicts; nothing that comes from elsewhere is unpickled.
 """
 
 import contextlib
@@ -21,6 +21,7 @@ __all__ = ["Collective", "FlightRecord", "flight_record", "read_recorder", "send
 
 DEPTH = 12  # callers of a collective that are kept
 ABORT_S = 2  # bounds what a process does between SIGABRT and its end
+SIZES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")  # the new name comes first, as in PyTorch
 OFF = "the recorder is off: start Python with TORCH_FR_BUFFER_SIZE above 0"
 _TORCH, _OURS = os.path.dirname(torch.__file__), os.path.dirname(os.path.dirname(__file__))
 _STDLIB = os.path.dirname(os.__file__)
@@ -102,12 +103,26 @@ def read_recorder(since_ns: int = 0) -> dict[str, Any]:
         entries = [e for e in entries if not e["is_p2p"] and e["time_created_ns"] >= since_ns]
         found = [_plain(entry) for entry in sorted(entries, key=lambda e: int(e["time_created_ns"]))]
         groups = _groups()
+        is_off = _is_off(dumps)
     except Exception as error:  # whatever a private function does, the rank goes on
         why = f"this PyTorch ({torch.__version__}) has no flight recorder that this kit can read"
         return {"missing": f"{why}: {type(error).__name__}: {error}"}
-    if not found and int(os.environ.get("TORCH_FR_BUFFER_SIZE") or 0) <= 0:
-        return {"missing": OFF}
-    return {"collectives": found, "groups": groups}
+    return {"missing": OFF} if is_off else {"collectives": found, "groups": groups}
+
+
+def _is_off(dumps: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether the recorders keep nothing: PyTorch's variables say so, or a group of gloo is not listed.
+
+    Without the variables it depends on PyTorch's version. A recorder that is on lists the groups of gloo.
+    """
+    import torch.distributed as dist
+
+    if any(dump["entries"] or dump.get("pg_config") for dump in dumps):
+        return False
+    for size in SIZES:
+        if size in os.environ:
+            return os.environ[size].strip() == "0"
+    return dist.is_initialized() and "gloo" in str(dist.get_backend_config())
 
 
 def _readers() -> list[Callable[[], bytes]]:

@@ -18,6 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 from d2lite import all_reduce
+from d2lite.workers import read_recorder
 from tests.by_value import by_value
 
 __all__ = ["MAKERS", "Twice", "Unused", "contains", "message_of", "on_two_ranks", "step"]
@@ -117,6 +118,13 @@ def child_failed():
 
 
 # -- the process group
+
+
+@makes("the recorder is off: start Python with TORCH_FR_BUFFER_SIZE above 0")
+def recorder_off(monkeypatch):
+    monkeypatch.setattr(torch._C._distributed_c10d, "_dump_fr_trace", lambda: pickle.dumps({"entries": []}))
+    monkeypatch.setenv("TORCH_FR_BUFFER_SIZE", "0")
+    return read_recorder()["missing"]
 
 
 @makes("environment variable RANK expected, but not set")

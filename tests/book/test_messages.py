@@ -25,6 +25,7 @@ ASKED = (
     "Connection closed by peer", "operator torchvision::nms does not exist", "CUDA out of memory",
     "Expected all tensors to be on the same device", "Default process group has not been initialized",
     "trying to initialize the default process group twice", "module.", "Expected to mark a variable ready only once",
+    "Detected mismatch between collectives on ranks",
 )  # fmt: skip
 
 
@@ -114,6 +115,10 @@ def library(pattern):
     [
         ("op.preamble.length <= op.nbytes", "torch_cpu"),
         ("Detected mismatch between collectives on ranks", "torch_cpu"),
+        ("failed to pass monitoredBarrier", "torch_cpu"),
+        ("the lagging/dead/mismatched ranks that caused the desync are", "torch_cuda"),
+        ("To avoid data inconsistency, we are taking the entire process down", "torch_cuda"),
+        ("Observed flight recorder dump signal from another rank", "torch_cuda"),
         ("Expected all tensors to be on the same device", "torch_cpu"),
         ("CUDA out of memory", "c10_cuda"),
         ("unhandled system error", "nccl.so"),
@@ -160,10 +165,10 @@ def test_an_entry_says_what_it_means_where_it_is_shown_and_how_to_repair_it(head
     parts = ENTRIES[heading]
     assert tuple(parts) == PARTS and all(parts.values())
     assert re.match(r"made by a test|the text is in PyTorch's|(the first )?from \[", parts["Checked"])
-    shown = re.findall(r"\[chapter (\d)\]\(([^)]+)\)(?:, \*([^*]+)\*)?", " ".join(parts.values()))
+    shown = re.findall(r"\[chapter (\d+)\]\(([^)]+)\)(?:, \*([^*]+)\*)?", " ".join(parts.values()))
     assert shown
     for number, link, section in shown:
-        assert link.startswith(f"0{number}-") and (BOOK / link).is_file()
+        assert link.startswith(f"{int(number):02}-") and (BOOK / link).is_file()
         assert not section or section in headings(BOOK / link), (link, section)
 
 

@@ -1,17 +1,16 @@
 """Which rank is guilty, of what: simulated records of random faults, records made by hand, and real ranks."""
 
 import random
-import warnings
 from dataclasses import replace
 
 import pytest
 
+from d2lite.exercises.bounded import quiet_pool
 from d2lite.workers import (
     CAUSES,
     Collective,
     FlightRecord,
     Job,
-    Workers,
     WorkersError,
     diagnose_hang,
     first_mismatch,
@@ -65,6 +64,27 @@ def test_without_records():
 def test_two_ranks_without_steps_before_are_not_sure():
     found = diagnose_hang(two(calls(W), calls(("all_reduce", ((999,),), 10))))
     assert (found.cause, found.number, found.is_sure) == ("size", 1, False)
+    assert str(found).endswith("It may also be rank 0: too few steps come before to decide.")
+
+
+@pytest.mark.parametrize(
+    ("cause", "rank"), [(cause, rank) for cause in CAUSES for rank in range(1 if cause == "save" else 2)]
+)
+def test_a_fault_in_the_first_step_of_two_ranks_is_named_or_in_doubt(cause, rank):
+    found = diagnose_hang(simulated_records(Job(cause, rank, 0), 2))
+    assert found.is_sure == (cause in ("data", "save", "dead", "stopped", "slow"))
+    assert found.is_sure == ("It may also be rank" not in str(found))
+    assert not found.is_sure or (found.cause, found.rank) == (cause, rank)
+
+
+def test_one_line_that_calls_both_leaves_it_open_whether_a_call_was_left_out_or_two_were_swapped():
+    one = [(name, sizes, 10) for name, sizes, _ in (W, B)]
+    found = diagnose_hang(two(calls(*one, *one, *one), calls(*one, *one, one[1])))
+    assert (found.cause, found.rank, found.number, found.is_sure) == ("missing", 1, 5, False)
+    assert str(found).endswith("It may also have called the two in another order: one line calls both.")
+    of_three = two(calls(*one, *one, *one), calls(*one, *one, one[1]))
+    of_three[2] = replace(of_three[0], rank=2)
+    assert diagnose_hang(of_three).rank == 1 and not diagnose_hang(of_three).is_sure
 
 
 def test_with_two_ranks_the_steps_before_decide():
@@ -112,9 +132,16 @@ def test_where_a_rank_is_says_whether_it_loads_or_saves():
     stuck = {"state": "running"}
     for frame, cause in (
         (("/x/torch/utils/data/dataloader.py", 5, "_next_data"), "data"),
-        (("/x/torch/serialization.py", 5, "_write"), "save"),
+        (("/x/torch/serialization.py", 5, "save"), "save"),
         (("train.py", 5, "save_checkpoint"), "save"),
+        (("train.py", 5, "next_minibatch"), "data"),
+        (("train.py", 5, "__getitem__"), "data"),
         (("train.py", 5, "compute"), "elsewhere"),
+        (("train.py", 5, "train_batch"), "elsewhere"),
+        (("/x/torch/nn/functional.py", 5, "batch_norm"), "elsewhere"),
+        (("/x/torch/nn/modules/module.py", 5, "load_state_dict"), "elsewhere"),
+        (("/x/torch/utils/checkpoint.py", 5, "checkpoint"), "elsewhere"),
+        (("/x/torch/serialization.py", 5, "load"), "elsewhere"),
     ):
         found = diagnose_hang(two(calls(W, B), calls(W), **stuck, frames=(("train.py", 1, "step"), frame)))
         assert (found.cause, found.rank) == (cause, 1), frame
@@ -139,11 +166,7 @@ def test_a_buffer_that_has_wrapped_is_compared_where_both_have_records():
 
 @pytest.fixture(scope="module")
 def pool():
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        workers = Workers(2, timeout_s=3)
-    workers.backend = "gloo"
-    with workers:
+    with quiet_pool(2, timeout_s=3) as workers:
         yield workers
 
 
@@ -180,3 +203,24 @@ def test_a_silent_mismatch_of_types_is_found_after_the_call(pool):
     pool.run(sums)
     found = diagnose_hang(pool.flight_records())
     assert (found.cause, found.rank, found.number) == ("dtype", 1, first_mismatch(pool.flight_records())[1])
+
+
+@pytest.mark.slow
+def test_the_collective_check_of_pytorch_refuses_two_types(pool):
+    @by_value
+    def checked():
+        import torch
+        import torch.distributed as dist
+
+        dist.set_debug_level(dist.DebugLevel.DETAIL)
+        group = dist.new_group([0, 1])
+        dist.set_debug_level(dist.DebugLevel.OFF)
+        mine = torch.ones(8, dtype=[torch.float32, torch.int32][dist.get_rank()])
+        try:
+            dist.all_reduce(mine, group=group)
+        except RuntimeError as error:
+            return str(error), mine.tolist()
+        return "", mine.tolist()
+
+    for message, values in pool.run(checked):
+        assert "Detected mismatch between collectives on ranks" in message and values == [1] * 8
