@@ -47,8 +47,12 @@ def isolate(graphs: Sequence[Graph], devices: Sequence[torch.device]) -> list[to
 
 
 def no_saved_tensors_hooks() -> AbstractContextManager[None]:
-    """Return a context in which tensors are saved as they are: hooks of the caller would cut them off their graphs."""
-    return saved_tensors_hooks(_same, _same)
+    """Return a context in which tensors are saved as they are: hooks of the caller would cut them off their graphs.
+
+    A node that keeps its own output by a hook would never be freed, so the hook gets it without its graph; autograd
+    restores the graph.
+    """
+    return saved_tensors_hooks(torch.Tensor.detach, _same)
 
 
 def leaves_of(ends: Sequence[torch.Tensor]) -> list[torch.Tensor]:

@@ -1,4 +1,5 @@
 import copy
+import gc
 import threading
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from d2lite.models import LeNet, SimpleCNN, resnet18
+from d2lite.parallel import parallel_apply
 from d2lite.training.data_parallel import DataParallel, wrap
 
 CPU = torch.device("cpu")
@@ -39,7 +41,7 @@ def test_without_batchnorm_k_devices_equal_one(k, extra, seed):
         torch.testing.assert_close(p.grad, q.grad, rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize("k", [1, 2, 3])
+@pytest.mark.parametrize("k", [1, 2, pytest.param(3, marks=pytest.mark.slow)])
 def test_batchnorm_is_treated_as_nn_data_parallel_does(batch, k):
     X, y = batch(11, torch.float64)
     torch.manual_seed(0)
@@ -145,3 +147,15 @@ def test_errors_name_the_replica_and_the_device(batch):
 def test_wrap_takes_ours_where_there_are_not_two_gpus():
     assert isinstance(wrap(LeNet(), [CPU] * 2), DataParallel)
     assert isinstance(wrap(LeNet(), ["cpu"]), DataParallel)
+
+
+def test_a_training_inside_a_replica_leaves_no_tensors_behind():
+    def trained(seed):
+        generator = torch.Generator().manual_seed(seed)
+        net = DataParallel(nn.Sequential(nn.Linear(13, 17), nn.Sigmoid(), nn.Linear(17, 1)), [CPU, CPU])
+        for _ in range(3):  # a sigmoid keeps its output for the backward pass
+            net(torch.rand(38, 13, generator=generator)).sum().backward()
+
+    parallel_apply(trained, [(0,), (1,)], [CPU, CPU])
+    gc.collect()
+    assert [tuple(t.shape) for t in gc.get_objects() if isinstance(t, torch.Tensor) and t.shape == (19, 17)] == []
