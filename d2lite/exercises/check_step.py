@@ -1,9 +1,8 @@
 """`check_step`: a learner's training step on several devices against one device, and which bug it looks like."""
 
+import contextlib
 import functools
 import os
-import threading
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +12,7 @@ import torch.distributed as dist
 
 from d2lite._checks import positive_number
 from d2lite._text import text_of
-from d2lite.events import Stopped
+from d2lite.exercises.bounded import REASON_CHARS, TookTooLong, at_most, quiet_pool, why_it_ended
 from d2lite.exercises.check_replicas import judge_replicas
 from d2lite.exercises.finding import UNKNOWN, Finding
 from d2lite.exercises.known_bugs import KNOWN_BUGS, RIGHT, Bug, Start, flat, simulate
@@ -58,9 +57,11 @@ def check_step(
     """Run a training step on 1 to 4 devices, compare it with one device, and print and return which bug it looks like.
 
     The step trains LeNet in float64 on the CPU: shards of unequal sizes, fewer examples than two for each device,
-    several steps, other learning rates. The verdict passes if all replicas equal one device. Otherwise it names a bug
-    only if the step computes what that bug computes, in every case. If none does, it says "different, cause unknown",
-    and in which case, by how much, and whether the replicas are still copies.
+    several steps, other learning rates. The verdict passes if all replicas equal one device. Otherwise it names most
+    bugs only if the step computes what that bug computes, in every case. Four are named by other signs: memory that
+    replicas share, initial weights that differ, gradients that are equal after an update with other ones, and random
+    numbers that two replicas have in common. Else it says "different, cause unknown", and in which case, by how much,
+    and whether the replicas are still copies.
 
     The step runs in a process of its own, which has ended afterwards, and for `limit_s` seconds at most.
 
@@ -93,36 +94,18 @@ def check_step(
 def _bounded(train_batch: Step, replicate: Make, workers: Workers | None, limit_s: float) -> Finding:
     if os.name == "nt":  # no pools: without a bound, and in this process
         return judge_step(train_batch, replicate)
-    own = workers is None
-    if workers is None:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            workers = Workers(1)
-        workers.backend = "gloo"
-    late = threading.Event()
-
-    def end() -> None:
-        late.set()
-        workers.stop()
-
-    try:
+    with contextlib.ExitStack() as stack:
+        if workers is None:
+            workers = stack.enter_context(quiet_pool(1))
         workers.run(judge_replicas, [[torch.zeros(1)]])  # the start is not part of the limit
-        limit = threading.Timer(limit_s, end)
-        limit.start()
         try:
-            found: Finding = workers.run(_on_rank_0, train_batch, replicate)[0]
+            with at_most(limit_s, workers):
+                found: Finding = workers.run(_on_rank_0, train_batch, replicate)[0]
             return found
-        except Stopped:
-            if not late.is_set():
-                raise
-            return Finding(False, "did not end", f"it took longer than {limit_s:g} s. Is there a loop without an end?")
+        except TookTooLong as error:
+            return Finding(False, "did not end", f"{error}. Is there a loop without an end?")
         except WorkersError as error:
-            return Finding(False, "error", f"its process ended: {str(error).splitlines()[0][:300]}")
-        finally:
-            limit.cancel()
-    finally:
-        if own:
-            workers.close()
+            return Finding(False, "error", why_it_ended(error))
 
 
 def _on_rank_0(train_batch: Step, replicate: Make) -> Finding | None:
@@ -147,7 +130,7 @@ def _judged(train_batch: Step, replicate: Make) -> Finding:
             got = [flat(params).double() for params in made]
             off = _distance(got, _simulated(RIGHT, case), case)
         except Exception as error:
-            what = f"{type(error).__name__}: {text_of(error)[:300]}"
+            what = f"{type(error).__name__}: {text_of(error)[:REASON_CHARS]}"
             return Finding(False, "error", f"it raised {what} ({case}).")
         results.append((case, got))
         most = max(most, off)

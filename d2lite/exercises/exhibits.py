@@ -1,8 +1,10 @@
 """The museum of bugs: steps of data-parallel training that are each one small change away from `train_batch`.
 
-Each function is a wrong `train_batch` or a wrong `replicate`. Nothing raises an error: a symptom is all that there is.
+Each function is a wrong `train_batch` or a wrong `replicate`, next to the right one. Nothing raises an error: a symptom
+is all that there is.
 """
 
+import html
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -10,12 +12,13 @@ import torch
 import torch.nn.functional as F
 
 from d2lite.collectives import all_reduce
+from d2lite.exercises.changes import changed_lines
 from d2lite.models import lenet, lenet_params
-from d2lite.parallel import parallel_apply
+from d2lite.parallel import one_intra_op_thread, parallel_apply
 from d2lite.training import forward_backward, replicate, sgd_step, split_batch, train_batch
 from d2lite.training.d2l_names import sgd
 
-__all__ = ["EXHIBITS", "Exhibit", "Params", "Replicate", "Step", "UNNAMED"]
+__all__ = ["EXHIBITS", "SIGNS", "Exhibit", "Params", "Replicate", "Step", "UNNAMED", "show_changes"]
 
 Params = Sequence[Sequence[torch.Tensor]]
 Step = Callable[..., object]  # train_batch(X, y, device_params, devices, lr)
@@ -24,21 +27,62 @@ PIECE = 16  # examples of one backward pass, where gradients are accumulated
 NOISE = 0.3  # standard deviation of the noise that augmentation adds to each pixel
 
 
-@dataclass(frozen=True)
+# what a learner may expect of a bug; an exhibit has one of them, or two
+SIGNS = LONG, SHORT, DRIFT, SIZES, LATER, NOTHING = (
+    "the step is too long",
+    "the step is too short",
+    "replicas drift apart",
+    "wrong for some sizes of minibatches only",
+    "right in step 1, wrong from step 2 on",
+    "no curve shows it",
+)
+
+
+@dataclass(frozen=True, repr=False)
 class Exhibit:
-    """A bug: its name, what it looks like, the mend, a learner's functions, and the name that `check_step` gives."""
+    """A bug: its name, what it looks like, the fix, a learner's functions, and the same functions repaired.
+
+    `signs` are those of SIGNS that are right answers. `helpers` are the right and the wrong function that the steps
+    call, if the bug is in there. `found_as` is the name that `check_step` gives, if it is another one.
+    """
 
     name: str
     symptom: str
-    mend: str
+    fix: str
+    signs: tuple[str, ...]
     train_batch: Step = train_batch
     replicate: Replicate = replicate
-    found_as: str = ""  # if not its name
+    right_step: Step = train_batch
+    right_replicate: Replicate = replicate
+    helpers: tuple[Callable[..., object], ...] = ()
+    found_as: str = ""
 
     @property
     def verdict(self) -> str:
         """The name that `check_step` gives it."""
         return self.found_as or self.name
+
+    @property
+    def changes(self) -> list[str]:
+        """The lines that differ from right code, each with "right: " or "wrong: " in front, and one line around them.
+
+        Lines of another function than the training step come after its name.
+        """
+        right, wrong = (function.__name__ for function in self.helpers or (train_batch, train_batch))
+        lines = changed_lines(self.right_step, self.train_batch, {wrong: right})
+        pairs = [(self.helpers[0], self.helpers[1])] if self.helpers else []
+        for one, other in [*pairs, (self.right_replicate, self.replicate)]:
+            if changed := changed_lines(one, other):
+                lines += [f"in {one.__name__}:", *changed]
+        return lines
+
+    def __repr__(self) -> str:
+        return "\n".join([self.name, *self.changes, f"symptom: {self.symptom}", f"fix: {self.fix}"])
+
+    def _repr_html_(self) -> str:
+        words = f"Symptom: {html.escape(self.symptom)}.<br>Fix: {html.escape(self.fix)}."
+        code = html.escape("\n".join(self.changes))
+        return f"<details><summary>{html.escape(self.name)}</summary><pre>{code}</pre><p>{words}</p></details>"
 
 
 def rebinding(X, y, device_params, devices, lr):  # type: ignore[no-untyped-def]
@@ -74,7 +118,8 @@ def mean_backward(X: torch.Tensor, y: torch.Tensor, params: Sequence[torch.Tenso
     """Leave the gradient of the shard's mean loss in `.grad`, where forward_backward leaves that of the sum."""
     for param in params:
         param.grad = None
-    F.cross_entropy(lenet(X, params), y).backward()
+    loss = F.cross_entropy(lenet(X, params), y)
+    loss.backward()
 
 
 def sum_for_mean(X, y, device_params, devices, lr):  # type: ignore[no-untyped-def]
@@ -115,7 +160,8 @@ def mean_for_sum(X, y, device_params, devices, lr):  # type: ignore[no-untyped-d
 
 def backward_again(X: torch.Tensor, y: torch.Tensor, params: Sequence[torch.Tensor]) -> None:
     """Add this step's gradient to whatever `.grad` holds."""
-    F.cross_entropy(lenet(X, params), y, reduction="sum").backward()
+    loss = F.cross_entropy(lenet(X, params), y, reduction="sum")
+    loss.backward()
 
 
 def forgotten_zero_grad(X, y, device_params, devices, lr):  # type: ignore[no-untyped-def]
@@ -165,16 +211,46 @@ def divided_by_pieces(X, y, device_params, devices, lr):  # type: ignore[no-unty
     parallel_apply(sgd_step, [(params, lr, len(X)) for params in device_params], devices)
 
 
-def noisy(X: torch.Tensor, seed: int) -> torch.Tensor:
-    """Return images with random noise, as data augmentation adds it."""
-    noise = torch.randn(X.shape, generator=torch.Generator().manual_seed(seed))
-    return X + NOISE * noise.to(X.device, X.dtype)
+def summed_pieces(X: torch.Tensor, y: torch.Tensor, params: Sequence[torch.Tensor]) -> None:
+    """Accumulate the gradients of pieces: the sum over each."""
+    for param in params:
+        param.grad = None
+    pieces = list(zip(X.split(PIECE), y.split(PIECE), strict=True))
+    for X_piece, y_piece in pieces:
+        F.cross_entropy(lenet(X_piece, params), y_piece, reduction="sum").backward()
 
 
-def same_seed(X, y, device_params, devices, lr, seed=0):  # type: ignore[no-untyped-def]
+def sum_of_pieces(X, y, device_params, devices, lr):  # type: ignore[no-untyped-def]
+    """Accumulate the sums of pieces: right code."""
+    X_shards, y_shards = split_batch(X, y, devices)
+    parallel_apply(summed_pieces, list(zip(X_shards, y_shards, device_params, strict=True)), devices)
+    for i in range(len(device_params[0])):
+        all_reduce([params[i].grad for params in device_params], op="sum")
+    parallel_apply(sgd_step, [(params, lr, len(X)) for params in device_params], devices)
+
+
+def noisy(X: torch.Tensor, seed: int, noise: float = NOISE) -> torch.Tensor:
+    """Return images with random noise of that standard deviation, as data augmentation adds it."""
+    drawn = torch.randn(X.shape, generator=torch.Generator().manual_seed(seed))
+    return X + noise * drawn.to(X.device, X.dtype)
+
+
+def same_seed(X, y, device_params, devices, lr):  # type: ignore[no-untyped-def]
     """Add noise to the images, the same on each replica."""
+    seed = int(torch.randint(2**31, ()))  # of this step
     X_shards, y_shards = split_batch(X, y, devices)
     X_shards = [noisy(X, seed) for X in X_shards]  # the seed lacks the rank
+    parallel_apply(forward_backward, list(zip(X_shards, y_shards, device_params, strict=True)), devices)
+    for i in range(len(device_params[0])):
+        all_reduce([params[i].grad for params in device_params], op="sum")
+    parallel_apply(sgd_step, [(params, lr, len(X)) for params in device_params], devices)
+
+
+def seed_with_rank(X, y, device_params, devices, lr, noise=NOISE):  # type: ignore[no-untyped-def]
+    """Add noise to the images, other noise on each replica: right code."""
+    seed = int(torch.randint(2**31, ()))
+    X_shards, y_shards = split_batch(X, y, devices)
+    X_shards = [noisy(X, seed + rank, noise) for rank, X in enumerate(X_shards)]
     parallel_apply(forward_backward, list(zip(X_shards, y_shards, device_params, strict=True)), devices)
     for i in range(len(device_params[0])):
         all_reduce([params[i].grad for params in device_params], op="sum")
@@ -185,7 +261,9 @@ def own_lesson(X, y, device_params, devices, lr):  # type: ignore[no-untyped-def
     """Take a step in the calls of d2l's section 13.5: the sum of the losses, an all-reduce by hand, and d2l's sgd."""
     X_shards, y_shards = split_batch(X, y, devices)
     for X_shard, y_shard, params in zip(X_shards, y_shards, device_params, strict=True):
-        F.cross_entropy(lenet(X_shard, params), y_shard, reduction="sum").backward()
+        X_shard, y_shard = X_shard.to(params[0].device), y_shard.to(params[0].device)  # where aliased replicas are
+        with one_intra_op_thread(devices):
+            F.cross_entropy(lenet(X_shard, params), y_shard, reduction="sum").backward()
     for i in range(len(device_params[0])):
         grads = [params[i].grad for params in device_params]
         for grad in grads[1:]:
@@ -212,37 +290,61 @@ def seeded_apart(params: Sequence[torch.Tensor], devices: Sequence[torch.device]
     return [replicate(own, [device])[0] for own, device in zip(every, devices, strict=True)]
 
 
+_LONGER = "the step is 2**(k-1) times as long; no drift"
 _ALL = (
-    Exhibit("sum for mean", "the step is k times too long", "average the means, or divide by all examples",
-            sum_for_mean),
+    Exhibit("sum for mean", "the step is k times too long", "average the means, or divide by all examples", (LONG,),
+            sum_for_mean, helpers=(forward_backward, mean_backward)),
     Exhibit("lr times k twice", "the step is k*k times too long, and the loss often rises",
-            "scale the learning rate once, and only by choice", lr_twice),
-    Exhibit("mean for sum", "the step is k times too short: training is slow", "add sums, average means",
+            "scale the learning rate once, and only by choice", (LONG,), lr_twice,
+            helpers=(forward_backward, mean_backward)),
+    Exhibit("mean for sum", "the step is k times too short: training is slow", "add sums, average means", (SHORT,),
             mean_for_sum),
     Exhibit("loss divided by the local batch", "right for equal shards; with others an example in a small shard "
-            "counts for more", "sum the losses, divide by all examples", mean_of_means),
+            "counts for more", "sum the losses, divide by all examples", (SIZES,), mean_of_means,
+            helpers=(forward_backward, mean_backward)),
     Exhibit("pieces divided by their number", "wrong where the last piece is smaller, on one device as well",
-            "sum over each piece, divide by all examples", divided_by_pieces),
-    Exhibit("examples left over are dropped", "right where k divides the minibatch; otherwise examples are never used",
-            "cut into k shards whose sizes differ by at most one", rest_dropped),
-    Exhibit("chunk loses a device", "now and then a replica gets nothing, and is left behind", "tensor_split",
-            chunk_loses_a_device),
+            "sum over each piece, divide by all examples", (SIZES,), divided_by_pieces, right_step=sum_of_pieces,
+            helpers=(summed_pieces, pieces_backward)),
+    Exhibit("examples left over are dropped", "right where k divides the minibatch; otherwise up to k-1 examples are "
+            "not used in that step", "cut into k shards whose sizes differ by at most one", (SIZES,), rest_dropped),
+    Exhibit("chunk loses a device", "with few examples a replica gets nothing, and is left behind", "tensor_split",
+            (SIZES, DRIFT), chunk_loses_a_device),
     Exhibit("rebinding all-reduce", "only replica 0 gets the sum; the others drift away", "write in place: copy_",
-            rebinding),
+            (DRIFT,), rebinding),
     Exhibit("no all-reduce", "each replica learns alone from its shard; they drift apart", "all-reduce the gradients",
-            without_all_reduce),
+            (DRIFT,), without_all_reduce),
     Exhibit("update before all-reduce", "each replica is updated with its own gradient; they drift apart",
-            "first the all-reduce, then the update", update_first),
-    Exhibit("forgotten zero_grad", "the first step is right, then old gradients are added again and again",
-            "discard the gradients before each backward pass", forgotten_zero_grad),
-    Exhibit("same random numbers on each replica", "none in the curves: only 1/k of the noise is independent",
-            "make the rank a part of the seed", same_seed),
+            "first the all-reduce, then the update", (DRIFT,), update_first),
+    Exhibit("forgotten zero_grad", "the first step is right, then old gradients are added again, k times as large in "
+            "each step", "discard the gradients before each backward pass", (LATER,), forgotten_zero_grad,
+            helpers=(forward_backward, backward_again)),
+    Exhibit("same random numbers on each replica", "no drift, and no length of step shows it: only 1/k of the noise is "
+            "independent", "make the rank a part of the seed", (NOTHING,), same_seed, right_step=seed_with_rank),
     Exhibit("different initial weights", "the replicas begin apart, and remain apart by the same amount",
-            "copy the weights of one to all", replicate=seeded_apart),
-    Exhibit("aliased replicas", "k replicas are one tensor, which is updated k times; no drift can be seen",
-            "copies: p.to(device, copy=True)", own_lesson, listed_again),
-    Exhibit("the published loop, on CPUs", "without GPUs p.to(device) is p itself: the step is too long",
-            "copies: p.to(device, copy=True)", own_lesson, moved_only, "aliased replicas"),
+            "copy the weights of one to all", (DRIFT,), replicate=seeded_apart),
+    Exhibit("aliased replicas", "the shards' gradients add up in one tensor, and the all-reduce doubles it k-1 times: "
+            + _LONGER, "copy once for each replica: replicate", (LONG,), own_lesson, listed_again, own_lesson),
+    Exhibit("the published loop, on CPUs", "without GPUs p.to(device) is p itself: " + _LONGER,
+            "copies: p.to(device, copy=True)", (LONG,), own_lesson, moved_only, own_lesson,
+            found_as="aliased replicas"),
 )  # fmt: skip
 EXHIBITS = {exhibit.name: exhibit for exhibit in _ALL}
 UNNAMED: dict[str, Step] = {"A": mean_of_means, "B": forgotten_zero_grad, "C": rebinding}
+
+
+def show_changes(name: str) -> None:
+    """Print the lines in which an exhibit differs from right code.
+
+    Raises:
+        ValueError: if there is no exhibit of that name.
+
+    Example:
+        >>> show_changes("forgotten zero_grad")
+        in forward_backward:
+        right: for param in params:
+        right:     param.grad = None
+               loss = F.cross_entropy(lenet(X, params), y, reduction='sum')
+    """
+    if name not in EXHIBITS:
+        raise ValueError(f"name: expected one of {', '.join(EXHIBITS)}, got {name!r}.")
+    print("\n".join(EXHIBITS[name].changes))

@@ -1,4 +1,4 @@
-"""Pictures of runs that part: loss, accuracy and replica drift per step, differences per step, and small tensors."""
+"""Pictures of runs that diverge: loss, accuracy and replica drift per step, differences per step, and small tensors."""
 
 import html
 import math

@@ -48,7 +48,8 @@ def step_history(
     X_test, y_test = (t.to(devices[0]) for t in test)
     for X, y in batches:
         before = [p.detach().clone() for p in device_params[0]]
-        train_batch(X, y, device_params, devices, lr)
+        with one_intra_op_thread(devices):
+            train_batch(X, y, device_params, devices, lr)
         with torch.no_grad(), one_intra_op_thread(devices):
             after = device_params[0]
             y_hat = lenet(X_test, after)

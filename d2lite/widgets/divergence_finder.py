@@ -8,7 +8,7 @@ import torch
 
 from d2lite._checks import instance_of
 from d2lite.figures.divergence import divergence_figure, tensor_picture
-from d2lite.profiling import Comparison
+from d2lite.profiling import Comparison, Write
 from d2lite.widgets.explorer import Explorer
 from d2lite.widgets.live import live_figure, redraw
 from d2lite.widgets.style import CLASS, control_style, row, sheet
@@ -46,7 +46,7 @@ class DivergenceFinder(Explorer):
         )
         self.tensor = widgets.Dropdown(options=self._tensors(), **control_style("tensor", 420, 60))
         if first is not None:
-            self.tensor.value = (first.write.operation == "update", first.write.rank, first.write.index)
+            self.tensor.value = _key(first.write)
         self.summary = widgets.HTML(layout=widgets.Layout(min_height="250px", max_width="820px"))
         self.figure, box = live_figure(divergence_figure(comparison, self.step.value))
         self.view = widgets.VBox([sheet(), row([self.step, self.tensor]), box, self.summary])
@@ -55,14 +55,10 @@ class DivergenceFinder(Explorer):
 
     def _tensors(self) -> list[tuple[str, tuple[bool, int, int]]]:
         """The gradients and weights of all replicas, as (name, (is a weight, replica, parameter))."""
-        found = {
-            (write.operation == "update", write.rank, write.index): write.name
-            for _, other in self.comparison.kept.values()
-            for write in other.writes
-        }
+        found = {_key(write): write.name for _, other in self.comparison.kept.values() for write in other.writes}
         first = self.comparison.first
         if first is not None:
-            found[first.write.operation == "update", first.write.rank, first.write.index] = first.write.name
+            found[_key(first.write)] = first.write.name
         found = found or {(True, 0, 0): "not kept"}
         return [
             (f"{'weight' if key[0] else 'gradient'} {name}, replica {key[1]}", key)
@@ -101,6 +97,11 @@ class DivergenceFinder(Explorer):
                 tensor_picture(apart, f"difference, up to {_most(apart):.1e}", _most(same.tensor)),
             )
         )
+
+
+def _key(write: Write) -> tuple[bool, int, int]:
+    """Return (whether it is a weight, replica, parameter) of a write."""
+    return write.operation == "update", write.rank, write.index
 
 
 def _most(tensor: torch.Tensor) -> float:

@@ -1,7 +1,7 @@
-"""The museum of bugs as a panel: choose an exhibit, and see what it does to loss, accuracy and replica drift."""
+"""The museum of bugs as a panel: choose an exhibit and its symptom, and see loss, accuracy and replica drift."""
 
 import html
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Protocol
 
@@ -17,35 +17,42 @@ from d2lite.profiling import History, step_history
 from d2lite.training import replicate, train_batch
 from d2lite.widgets.explorer import Explorer
 from d2lite.widgets.live import live_figure, redraw
-from d2lite.widgets.style import CLASS, control_style, row, sheet
+from d2lite.widgets.style import CLASS, control_style, fixed, row, sheet
 
 __all__ = ["Museum"]
 
 LEARNING_RATES = (0.01, 0.02, 0.05, 0.1)
-SIZES = (64, 64, 64, 6)  # of minibatches: the last of an epoch is small, as it is where a data set ends
+# of minibatches: shards of 16 + 2 on four devices, so that the last piece is smaller; the last minibatch of an epoch is
+# small, as it is where a data set ends
+SIZES = (72, 72, 72, 5)
 NUM_EXAMPLES = 960  # that are loaded: a sixth of so many are test images
 RIGHT = "right code"
+ASK = "choose one to see the curves"
 
 
 class Wrong(Protocol):
     """What an exhibit has."""
 
     symptom: str
-    mend: str
+    fix: str
+    signs: Sequence[str]
+    changes: Sequence[str]
     train_batch: Any
     replicate: Any
+    right_step: Any
+    right_replicate: Any
 
 
 class Museum(Explorer):
     """Loss, accuracy and replica drift of an exhibit next to right code on the same examples; a cell shows it.
 
-    `exhibit`, `k` and `lr` are the controls: set their `value` by hand or in code. `histories` is what is drawn. Each
-    run trains LeNet for a few epochs of four minibatches of 64, 64, 64 and 6 examples; it is kept, so that a setting
-    that was seen before appears at once.
+    `exhibit`, `symptom`, `k` and `lr` are the controls: set their `value` by hand or in code. The lines of the exhibit
+    that differ from right code are shown; its curves appear when a symptom is chosen. `guesses` has the symptoms that
+    were chosen, by exhibit, and `histories` what was measured of both runs. Each run trains LeNet for a few epochs of
+    four minibatches of 72, 72, 72 and 5 examples; it is kept, so that a setting that was seen before needs no time.
 
     Args:
-        exhibits: {name: exhibit}, for example EXHIBITS of d2lite.exercises; each has symptom, mend, train_batch and
-            replicate.
+        exhibits: {name: exhibit}, for example EXHIBITS of d2lite.exercises, with the attributes of its class Exhibit.
         k: the number of replicas, from 2 to 4.
         lr: the learning rate.
         num_epochs: the number of epochs.
@@ -70,6 +77,7 @@ class Museum(Explorer):
         if lr not in LEARNING_RATES:
             raise ValueError(f"lr: expected one of {', '.join(map(str, LEARNING_RATES))}, got {lr!r}.")
         self.exhibits, self.num_epochs = dict(exhibits), num_epochs
+        self.guesses: dict[str, str] = {}
         self._run = lru_cache(64)(self._trained)
         names = [RIGHT, *self.exhibits]
         self.exhibit = widgets.Dropdown(options=names, value=names[1], **control_style("exhibit", 400, 90))
@@ -77,41 +85,81 @@ class Museum(Explorer):
         self.lr = widgets.SelectionSlider(
             options=LEARNING_RATES, value=lr, continuous_update=False, **control_style("learning rate", 300, 90)
         )
-        self.summary = widgets.HTML(layout=widgets.Layout(min_height="110px", max_width="820px"))
+        signs = dict.fromkeys(sign for exhibit in self.exhibits.values() for sign in exhibit.signs)
+        self.symptom = widgets.Dropdown(options=[ASK, *signs], value=ASK, **control_style("symptom", 400, 90))
+        self._asked = names[1]  # the exhibit that `symptom` is about
+        self.code = widgets.HTML()
+        self.summary = widgets.HTML(layout=widgets.Layout(min_height="150px", max_width="820px"))
         self.figure, box = live_figure(self._draw())
-        controls = [self.exhibit, self.k, self.lr]
-        self.view = widgets.VBox([sheet(), row(controls), box, self.summary])
+        controls = [self.exhibit, self.symptom, self.k, self.lr]
+        self.view = widgets.VBox([sheet(), row(controls), fixed(self.code, 170), box, self.summary])
         self.view.add_class(CLASS)
         self._follow(controls)
 
-    def _trained(self, name: str, k: int, lr: float) -> History:
+    def _trained(self, step: Any, make: Any, k: int, lr: float) -> History:
         batches, test = _data(self.num_epochs)
-        exhibit = self.exhibits.get(name)
         devices = try_gpus(k)
-        make, step = (replicate, train_batch) if exhibit is None else (exhibit.replicate, exhibit.train_batch)
-        return step_history(step, batches, test, make([p.clone() for p in lenet_params()], devices), devices, lr)
+        with torch.random.fork_rng(devices=[]):  # for exhibits that draw random numbers: the same in every run
+            torch.manual_seed(0)
+            return step_history(step, batches, test, make([p.clone() for p in lenet_params()], devices), devices, lr)
+
+    @property
+    def is_revealed(self) -> bool:
+        """Whether the curves of the exhibit are shown: a symptom was chosen."""
+        return self.exhibit.value == RIGHT or self.exhibit.value in self.guesses
 
     def _draw(self) -> Any:
         name, k, lr = self.exhibit.value, self.k.value, self.lr.value
-        self.histories = {RIGHT: self._run(RIGHT, k, lr), name: self._run(name, k, lr)}
-        shown = self.histories if name != RIGHT else {RIGHT: self.histories[RIGHT], f"{RIGHT} again": History()}
+        if (exhibit := self.exhibits.get(name)) is None:
+            self.histories = {RIGHT: self._run(train_batch, replicate, k, lr)}
+        else:
+            pairs = ((exhibit.right_step, exhibit.right_replicate), (exhibit.train_batch, exhibit.replicate))
+            own = [self._run(step, make, k, lr) for step, make in pairs]
+            self.histories = dict(zip((RIGHT, name), own, strict=True))
+        shown = dict(self.histories)
+        if exhibit is None or not self.is_revealed:
+            shown = {RIGHT: shown[RIGHT], f"{name} {'(not shown yet)' if exhibit else 'again'}": History()}
         return drift_figure(shown, f"{k} replicas, learning rate {lr:g}")
 
     def _redraw(self) -> None:
+        name = self.exhibit.value
+        if name != self._asked:  # the symptom that is shown belongs to the exhibit before
+            self._asked = name
+            self.symptom.value, self.symptom.disabled = self.guesses.get(name, ASK), name == RIGHT
+        elif self.symptom.value != ASK and name != RIGHT:
+            self.guesses[name] = self.symptom.value
+        exhibit = self.exhibits.get(name)
+        self.code.value = f"<pre>{html.escape(chr(10).join(exhibit.changes if exhibit else []))}</pre>"
         redraw(self.figure, self._draw())
         self.summary.value = self._words()
 
     def _words(self) -> str:
         name, devices = self.exhibit.value, describe(try_gpus(self.k.value))
-        right, own = self.histories[RIGHT], self.histories[name]
         words = f"<b>{html.escape(name)}</b> ({html.escape(devices)}). "
+        if not self.is_revealed:
+            return words + "Read the lines, and choose the symptom that you expect. Then its curves are shown."
+        right, own = self.histories[RIGHT], self.histories[name]
         if exhibit := self.exhibits.get(name):
-            words += f"Symptom: {html.escape(exhibit.symptom)}. Mend: {html.escape(exhibit.mend)}.<br>"
+            guess = self.guesses[name]
+            others = html.escape("; ".join(sign for sign in exhibit.signs if sign != guess))
+            verdict = f"{'Right, and also' if guess in exhibit.signs else 'No'}: {others}." if others else "Right."
+            words += f"You expected: {html.escape(guess)}. {verdict}<br>"
         times = own.moved[0] / right.moved[0]
-        words += f"After {len(own.losses)} steps: test loss {own.losses[-1]:.3g} (right code {right.losses[-1]:.3g}), "
-        words += f"accuracy {own.accuracies[-1]:.1%} ({right.accuracies[-1]:.1%}), "
-        words += f"replica drift {own.drifts[-1]:.2%} of the weights. "
-        return words + f"The first step is {times:.2f} times as long as that of right code. All of this is measured."
+        words += f"Measured: after {len(own.losses)} steps test loss {own.losses[-1]:.3g} (right code "
+        words += f"{right.losses[-1]:.3g}), accuracy {own.accuracies[-1]:.1%} ({right.accuracies[-1]:.1%}), both of "
+        words += f"replica 0; replica drift {own.drifts[-1]:.2%} of the weights. "
+        words += f"The first step is {times:.2f} times as long as that of right code."
+        if exhibit:
+            words += f"<details><summary>symptom and fix</summary>Symptom: {html.escape(exhibit.symptom)}. Fix: "
+            words += f"{html.escape(exhibit.fix)}.</details>"
+        return words
+
+    def _draw_still(self) -> str:
+        return self.code.value + super()._draw_still()
+
+    def __repr__(self) -> str:
+        lines = html.unescape(self.code.value.removeprefix("<pre>").removesuffix("</pre>"))
+        return "\n".join([super().__repr__(), *([lines] if lines else [])])
 
 
 @lru_cache(2)

@@ -82,6 +82,7 @@ def ends_the_process(params_n_bytes, cut_n_bytes_per_example):
 
 
 @pools
+@pytest.mark.slow
 def test_an_answer_that_ends_its_process(nothing_left):
     score = check("1.2", ends_the_process)
     assert score.right == 2 and score.wrong.startswith("its process ended: rank 0 died (exit code 3)")

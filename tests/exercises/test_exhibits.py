@@ -1,12 +1,15 @@
 """Every exhibit shows its symptom, and no other: lengths of steps, drifts, and where right code would be right."""
 
+import functools
+
 import pytest
 import torch
 
 from d2lite import lenet_params, replicate, train_batch
-from d2lite.exercises import EXHIBITS, UNNAMED
+from d2lite.exercises import EXHIBITS, UNNAMED, show_changes
 from d2lite.exercises.check_replicas import judge_replicas
-from d2lite.exercises.exhibits import noisy
+from d2lite.exercises.check_step import judge_step
+from d2lite.exercises.exhibits import DRIFT, LATER, LONG, NOTHING, SHORT, SIGNS, SIZES, noisy
 from d2lite.profiling import replica_drift
 
 CPU = torch.device("cpu")
@@ -109,6 +112,73 @@ def test_the_same_seed_gives_both_halves_the_same_noise():
 
 def test_there_are_fifteen_with_words_and_three_without_a_name():
     assert len(EXHIBITS) >= 15
-    assert all(exhibit.symptom and exhibit.mend for exhibit in EXHIBITS.values())
+    assert all(exhibit.symptom and exhibit.fix and exhibit.signs for exhibit in EXHIBITS.values())
     named = [exhibit.train_batch for exhibit in EXHIBITS.values()]
     assert len(UNNAMED) == 3 and all(step in named for step in UNNAMED.values())
+
+
+def differs(exhibit, n, steps=1):
+    """Whether the exhibit differs from its repaired code on four devices."""
+    torch.manual_seed(0)
+    own = trained(exhibit, 4, n, steps)
+    right = trained(repaired(exhibit), 4, n, steps)
+    return not all(torch.allclose(flat(p), flat(q), rtol=0, atol=1e-10) for p, q in zip(own, right, strict=True))
+
+
+def repaired(exhibit):
+    class Repaired:
+        train_batch, replicate = staticmethod(exhibit.right_step), staticmethod(exhibit.right_replicate)
+
+    return Repaired
+
+
+@pytest.mark.parametrize("name", EXHIBITS)
+def test_the_signs_are_what_can_be_measured(name):
+    exhibit = EXHIBITS[name]
+    assert set(exhibit.signs) <= set(SIGNS)
+    drifts = any(replica_drift(trained(exhibit, 4, n)) > 1e-6 for n in (64, 70, 6))
+    assert drifts == (DRIFT in exhibit.signs)
+    if LONG in exhibit.signs or SHORT in exhibit.signs:
+        assert length(name, 4, 64) > 1.9 if LONG in exhibit.signs else length(name, 4, 64) < 0.6
+    elif SIZES in exhibit.signs:
+        assert not differs(exhibit, 64) and any(differs(exhibit, n) for n in (70, 6))
+    elif LATER in exhibit.signs:
+        assert not differs(exhibit, 64) and differs(exhibit, 64, steps=2)
+    else:
+        assert DRIFT in exhibit.signs or exhibit.signs == (NOTHING,)
+
+
+@pytest.mark.parametrize("name", EXHIBITS)
+def test_the_repaired_code_passes_the_check(name):
+    exhibit = EXHIBITS[name]
+    step = exhibit.right_step
+    if NOTHING in exhibit.signs:  # with its noise it cannot equal one device
+        verdict = judge_step(step, exhibit.right_replicate)
+        assert verdict.name == "different, cause unknown" and "draws random numbers" in verdict.words
+        step = functools.partial(step, noise=0.0)
+    verdict = judge_step(step, exhibit.right_replicate)
+    assert verdict.passed, verdict
+
+
+@pytest.mark.parametrize("name", EXHIBITS)
+def test_the_lines_that_differ_are_shown(name, capsys):
+    show_changes(name)
+    lines = capsys.readouterr().out.splitlines()
+    assert 2 <= len(lines) <= 12 and any(line.startswith(("right: ", "wrong: ")) for line in lines)
+    assert EXHIBITS[name].symptom in repr(EXHIBITS[name]) and "<details>" in EXHIBITS[name]._repr_html_()
+
+
+def test_lines_of_the_backward_pass_and_of_the_copies_are_shown(capsys):
+    show_changes("forgotten zero_grad")
+    assert "in forward_backward:\nright: for param in params:\nright:     param.grad = None" in capsys.readouterr().out
+    show_changes("aliased replicas")
+    assert capsys.readouterr().out.startswith("in replicate:\nright: ")
+    with pytest.raises(ValueError, match="name: expected one of sum for mean, .* got 'zero_grad'"):
+        show_changes("zero_grad")
+
+
+def test_noise_is_another_one_in_each_step():
+    exhibit = EXHIBITS["same random numbers on each replica"]
+    torch.manual_seed(0)
+    first, second = (flat(trained(exhibit, 2, 8)[0]) for _ in range(2))
+    assert not torch.equal(first, second)
