@@ -74,6 +74,7 @@ def test_nothing_is_written_over(tmp_path, monkeypatch, folder, said):
     assert names(tmp_path / "full") == {"mine.txt"} and not (tmp_path / "root/book/x").exists()
 
 
+@pytest.mark.slow
 def test_the_copy_of_this_book_is_complete(tmp_path):
     """Outside the repository the helpers of chapter 7 load, from the copy alone."""
     book.copy_book(tmp_path / "mine")
@@ -112,6 +113,7 @@ def test_advice_fits_a_checkout_and_a_wheel(tmp_path, monkeypatch):
     assert "make" not in report and report.count(advice) == 1 and "are missing: see the first line" in report
 
 
+@pytest.mark.slow
 def test_what_shows_things_says_what_is_missing(monkeypatch):
     code = """
 import sys

@@ -57,6 +57,7 @@ def test_ranks_listen_on_loopback_alone_and_their_folder_is_the_owners():
     assert all(interface.startswith("lo") for _, interfaces in found for interface in interfaces)
 
 
+@pytest.mark.slow
 def test_importing_opens_no_socket():
     code = (
         "import sys, psutil, d2lite, d2lite.costs, d2lite.figures, d2lite.data; "

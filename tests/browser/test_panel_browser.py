@@ -124,6 +124,7 @@ NAMES = """() => [...document.querySelectorAll('.d2lite .noUi-handle')].map(
 WORDS = """() => [...document.querySelectorAll('.d2lite [role=img]')].map(e => e.getAttribute('aria-label'))"""
 
 
+@pytest.mark.slow
 def test_names_words_and_focus_and_a_page_that_is_loaded_again(panel, lab):
     until(lambda: panel.evaluate(NAMES) == [["num_gpus", "1"], ["lr", "0.050"], ["num_epochs", "2"]])
     set_number(panel, "num_epochs", LONG)

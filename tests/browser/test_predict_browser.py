@@ -3,6 +3,7 @@
 import json
 import shutil
 
+import pytest
 from notebook import errors, focused, open_notebook, points, press, run_cell, save_and_reload, settled, until, write
 
 from tests.browser.conftest import ROOT
@@ -74,6 +75,7 @@ def test_by_keyboard_alone(lab, page):
     assert not errors(page) and not page.errors
 
 
+@pytest.mark.slow
 def test_the_index_trains_after_two_keys_and_shows_the_ledger(lab, page):
     shutil.copy(ROOT / "book" / "index.ipynb", lab.folder)
     kept = {"question": "How many?", "answers": [46], "measured": 47, "how": "counted", "within": 0}

@@ -145,6 +145,7 @@ def test_a_page_that_loads_plotly_slowly_follows(lab, page):
     assert errors(page) == [] and page.errors == []
 
 
+@pytest.mark.slow
 def test_arrows_colours_and_bytes_are_the_trace_s(stepper):
     trace = trace_collective("all_reduce", "ring", 4)
     assert_shows(stepper, trace, 0)

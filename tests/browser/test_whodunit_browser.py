@@ -2,6 +2,7 @@
 
 import os
 
+import pytest
 from notebook import errors, focused, idle, open_notebook, run_cell, until, write
 
 GAME = """
@@ -11,6 +12,7 @@ game
 """
 
 
+@pytest.mark.slow
 def test_by_keyboard_alone(lab, page):
     write(lab.folder / "whodunit.ipynb", GAME)
     open_notebook(page, lab, "whodunit.ipynb")

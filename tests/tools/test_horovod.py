@@ -157,6 +157,7 @@ def test_without_the_broadcast_ranks_stay_as_far_apart_as_they_started(cells, po
     assert distance(apart[0] - apart[1], first - second) < 1e-9
 
 
+@pytest.mark.slow
 def test_averaging_the_parameter_is_silent_and_wrong(cells, pool, alone):
     weights = train(cells, pool, defined_in("wrong-mean", cells, "weights =").wrong)
     assert distance(*weights) > 1e-4 and distance(weights[0], alone) > 1e-4

@@ -158,4 +158,4 @@ def test_a_training_inside_a_replica_leaves_no_tensors_behind():
 
     parallel_apply(trained, [(0,), (1,)], [CPU, CPU])
     gc.collect()
-    assert [tuple(t.shape) for t in gc.get_objects() if isinstance(t, torch.Tensor) and t.shape == (19, 17)] == []
+    assert [tuple(t.shape) for t in gc.get_objects() if type(t) is torch.Tensor and t.shape == (19, 17)] == []

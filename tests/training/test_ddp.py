@@ -61,7 +61,7 @@ def twenty_steps(sizes, seed):
     return [p.detach() for p in net.module.params]
 
 
-@pytest.mark.parametrize("k", [2, 4])
+@pytest.mark.parametrize("k", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_ranks_equal_one_process_and_the_threads_of_chapter_2(pools, k):
     sizes = [23] * 10 + [8, 9] * 5  # uneven shards
     generator = torch.Generator().manual_seed(3)

@@ -61,6 +61,7 @@ def test_k_devices_equal_one(dtype, k, extra, seed):
             torch.testing.assert_close(p, q, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.slow
 def test_twenty_steps_on_many_devices_equal_one():
     batches = minibatches([23] * 20, torch.float64)
     params = [p.double() for p in lenet_params()]

@@ -13,7 +13,10 @@ def cut(net, *places):
     return [net[i:j] for i, j in zip(places, places[1:], strict=False)]
 
 
-@pytest.mark.parametrize("make, places", [(simple_cnn_layers, (4,)), (lambda: resnet18(10, width=4), (3, 7))])
+@pytest.mark.parametrize(
+    "make, places",
+    [(simple_cnn_layers, (4,)), pytest.param(lambda: resnet18(10, width=4), (3, 7), marks=pytest.mark.slow)],
+)
 def test_stages_equal_one_device_after_steps_of_adam(batch, make, places):
     torch.manual_seed(0)
     one, start = make().double(), make().double()

@@ -41,6 +41,7 @@ def test_the_slider_goes_to_steps_that_were_kept_and_to_others(finder):
     assert line.x0 == line.x1 == 5
 
 
+@pytest.mark.slow
 def test_every_kept_tensor_can_be_chosen(finder):
     assert len(finder.tensor.options) == 2 * 2 * 8
     for _, key in finder.tensor.options:

@@ -161,6 +161,7 @@ print("traced")
 """
 
 
+@pytest.mark.slow
 def test_a_debugger_can_follow_code_after_a_call_was_interrupted():
     """CPython 3.11 keeps a flag for an exception that was taken back, and then never leaves a call that is traced."""
     done = subprocess.run([sys.executable, "-c", TRACED], capture_output=True, text=True, timeout=60)

@@ -380,6 +380,7 @@ print(repr(predict))
 """
 
 
+@pytest.mark.slow
 def test_plain_python_without_widgets_prints_text():
     out = subprocess.run([sys.executable, "-c", PLAIN], capture_output=True, text=True, timeout=60)
     assert out.returncode == 0, out.stderr

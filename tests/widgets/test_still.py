@@ -7,6 +7,7 @@ import nbformat
 import pytest
 
 nbconvert = pytest.importorskip("nbconvert")
+pytestmark = pytest.mark.slow
 
 CELLS = (
     "from d2lite import CollectiveStepper, FaultLab, Panel, PartitionExplorer, ScalingExplorer, figures\n"

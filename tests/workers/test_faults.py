@@ -65,6 +65,7 @@ def test_each_fault_is_named(lab, fault):
     assert not lab.run.disabled and lab.stop.disabled
 
 
+@pytest.mark.slow
 def test_stop_ends_a_run(lab):
     lab.fault.value = next(f for f in FAULTS if f.startswith("stop"))
     lab.run.click()
