@@ -31,15 +31,15 @@ lab: data ## JupyterLab on the book; make lab ARGS=--no-browser passes arguments
 
 test: export D2LITE_QUICK = 1
 test: export D2LITE_LEDGER = off
-test: data ## the quick tests; chapters with few examples and epochs, on the CPU and on two GPUs
+test: data ## the quick tests; every chapter and solution on two GPUs, with few examples and epochs
 	$(BIN)/python -m pytest tests -m "not slow" $(PARALLEL) $(RERUN) $(ARGS)
-	$(NBVAL) $(CHAPTERS) book/appendix $(PARALLEL) --nbval-cell-timeout=120
 	$(ON_GPUS) $(NBVAL) $(CHAPTERS) book/solutions $(PARALLEL) --nbval-cell-timeout=120
 
 test-slow: export D2LITE_QUICK = 1
 test-slow: export D2LITE_LEDGER = off
-test-slow: data ## the tests that take more than four seconds each
+test-slow: data ## the tests that take more than four seconds each; every chapter and appendix on the CPU
 	$(BIN)/python -m pytest tests -m slow $(PARALLEL) $(RERUN) $(ARGS)
+	$(NBVAL) $(CHAPTERS) book/appendix $(PARALLEL) --nbval-cell-timeout=120
 
 pretend: export D2LITE_QUICK = 1
 pretend: export D2LITE_LEDGER = off

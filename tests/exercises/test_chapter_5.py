@@ -12,7 +12,7 @@ from d2lite.exercises.chapter_5 import EXERCISES
 from tests.by_value import by_value
 from tests.exercises.answers import Answers, AnswerTests
 
-pytestmark = pytest.mark.skipif(os.name == "nt", reason="Workers needs Linux or macOS")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.name == "nt", reason="Workers needs Linux or macOS")]
 answers = Answers()
 right, wrong = answers.right, answers.wrong
 

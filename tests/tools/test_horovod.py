@@ -26,7 +26,7 @@ BOOK = ROOT / "book"
 CELLS = {c.id: c.source for c in nbformat.read(BOOK / "06-horovod.ipynb", as_version=4).cells if c.cell_type == "code"}
 BUILT = (ROOT / ".horovod" / ".d2lite-stamp").exists()
 needs_horovod = pytest.mark.skipif(not BUILT, reason="real Horovod is not built here: make horovod")
-pytestmark = pytest.mark.skipif(os.name == "nt", reason="Workers needs Linux or macOS")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.name == "nt", reason="Workers needs Linux or macOS")]
 
 
 def run_cells(*names):
