@@ -1,6 +1,6 @@
 """What a panel looks like: buttons, progress, two figures and a table; it draws runs and starts none.
 
-Sizes are fixed, and room is kept for what comes later, so that nothing jumps. Only what has changed is sent.
+Sizes are fixed, so that nothing jumps; only the table at the end grows with the runs. Only what has changed is sent.
 """
 
 import html
@@ -16,7 +16,7 @@ from d2lite.figures.still import still
 from d2lite.figures.table import runs_table
 from d2lite.training.run import Run, legends
 from d2lite.widgets.live import close_all, live_figure, redraw
-from d2lite.widgets.style import CLASS, fixed, row, sheet
+from d2lite.widgets.style import CLASS, fixed, growing, row, sheet
 
 __all__ = ["View", "still_of"]
 
@@ -50,7 +50,7 @@ class View:
             self.progress,
             fixed(self.status, 24),
             row([_figure(curves, "2 1 420px"), _figure(bars, "1 1 280px")]),
-            fixed(widgets.VBox([self.table, self.messages], layout=_LAYOUT(flex="0 0 auto")), 172, newest=True),
+            growing(widgets.VBox([self.table, self.messages], layout=_LAYOUT(flex="0 0 auto")), 84, 172),
         ]
         self.widget = widgets.VBox(parts, layout=_LAYOUT(width="100%", overflow="hidden"))
         self.widget.add_class(CLASS)

@@ -9,7 +9,7 @@ from d2lite.figures.figure import TEXT_RULE
 from d2lite.figures.palette import PALETTE
 from d2lite.widgets.hands import Hands
 
-__all__ = ["CLASS", "control_style", "fixed", "row", "sheet"]
+__all__ = ["CLASS", "control_style", "fixed", "growing", "row", "sheet"]
 
 CLASS = "d2lite"  # of the widget that holds all others: the style sheet is for what is inside it
 # of a select: the page's own is black on dark
@@ -50,14 +50,22 @@ def row(children: Iterable[Widget]) -> Box:
     return Box(list(children), layout=Layout(display="flex", flex_flow="row wrap"))
 
 
-def fixed(child: Widget, height: int, newest: bool = False) -> Box:
-    """Return a box of that height in pixels, which scrolls; with `newest` it shows the end of what is too long."""
-    box = Box([child], layout=Layout(height=f"{height}px", overflow="auto", flex="0 0 auto"))
+def fixed(child: Widget, height: int) -> Box:
+    """Return a box of that height in pixels, which scrolls."""
+    layout = Layout(height=f"{height}px", overflow="auto", flex="0 0 auto", display="block")
+    return _scrolling(Box([child], layout=layout))
+
+
+def growing(child: Widget, least: int, most: int) -> Box:
+    """Return a box that grows with its child, between two heights in pixels; then it scrolls and shows the end."""
+    heights = {"min_height": f"{least}px", "max_height": f"{most}px"}
+    box = _scrolling(Box([child], layout=Layout(overflow="auto", flex="0 0 auto", **heights)))
+    box.add_class("newest")
+    return box
+
+
+def _scrolling(box: Box) -> Box:
     box.add_class("d2lite-scrolls")
-    if newest:
-        box.add_class("newest")
-    else:
-        box.layout.display = "block"
     return box
 
 

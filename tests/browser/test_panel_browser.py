@@ -51,10 +51,11 @@ def wait_for_panel(page):
     settled(lambda: page.evaluate(BOXES))
 
 
-# the places of a panel's parts, from its own corner: a page that scrolls moves none of them
+# the places of a panel's parts, from its own corner: a page that scrolls moves none of them; the table at the end grows
 BOXES = """() => {
     const root = document.querySelector('.d2lite'), from = root.getBoundingClientRect();
-    return [...root.querySelectorAll(':scope > *, button.jupyter-button')].map(e => e.getBoundingClientRect()).map(
+    const parts = root.querySelectorAll(':scope > :not(.newest), button.jupyter-button');
+    return [...parts].map(e => e.getBoundingClientRect()).map(
         r => [r.left - from.left, r.top - from.top, r.width, r.height].map(Math.round));
 }"""
 
