@@ -69,7 +69,7 @@ def test_nothing_serious_and_nothing_critical_is_found(lab, page, theme):
     write(lab.folder / f"axe-{theme}.ipynb", *map(without_indent, SHOWN.values()))
     open_notebook(page, lab, f"axe-{theme}.ipynb")
     lab.theme("Light")  # of the tests to come
-    run_all(page)
+    run_all(page, 480)
     for n in range(5):  # two of the panel, two of an explorer, one of each of the others
         page.wait_for_selector(f".d2lite .js-plotly-plot >> nth={n} >> .main-svg >> nth=0", state="attached")
     until(lambda: page.locator(".d2lite-predict .widget-radio-box[role=radiogroup]").count())
