@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 
-from benchmarks.report import Row, machine, save, table
+from benchmarks.report import Row, command_line, machine, save, table
 from d2lite import load_data_fashion_mnist, num_gpus
 
 __all__ = ["main"]
@@ -53,7 +53,7 @@ def main(argv=None):
         print(f"{name}: {time.perf_counter() - start:.0f} s", file=sys.stderr, flush=True)
     print(table(facts, rows))
     if args.save:
-        command = " ".join(["python -m benchmarks", *(sys.argv[1:] if argv is None else argv)])
+        command = command_line("benchmarks", argv)
         print(save(args.save, command, facts, rows))
     return int(broken)
 

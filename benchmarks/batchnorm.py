@@ -12,7 +12,7 @@ from functools import partial
 
 import torch
 
-from benchmarks.report import RESULTS, machine
+from benchmarks.report import RESULTS, command_line, machine, write_record
 from d2lite import load_data_fashion_mnist
 from d2lite.training import evaluate_accuracy
 
@@ -69,9 +69,8 @@ def main(argv=None):
         for what, accuracies in row.items():
             print(what if what == "name" else f"   {what}:", *_shown(accuracies))
     if args.save:
-        command = " ".join(["python -m benchmarks.batchnorm", *(sys.argv[1:] if argv is None else argv)])
         path = RESULTS / f"{args.save}.json"
-        path.write_text(json.dumps({"command": command, "machine": facts} | found, indent=1) + "\n")
+        write_record(path, {"command": command_line("benchmarks.batchnorm", argv), "machine": facts} | found)
         print(path)
 
 

@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from benchmarks.peers import loader, usual_epoch
-from benchmarks.report import Row, machine, rounds, save, table
+from benchmarks.report import Row, command_line, machine, rounds, save, table
 from d2lite import evaluate_accuracy, load_data_fashion_mnist, num_gpus, resnet18, train_concise, try_gpu
 
 __all__ = ["Bf16", "lesson", "main", "ours", "rows"]
@@ -165,7 +165,7 @@ def main(argv=None):
         return
     print(table(facts, done))
     if args.save:
-        command = " ".join(["python -m benchmarks.gpu", *(argv or sys.argv[1:])])
+        command = command_line("benchmarks.gpu", argv)
         print(save(args.save, command, facts, done))
 
 

@@ -6,13 +6,12 @@ Accuracies are those at the end, and `renewed` those of the same weights with ne
 """
 
 import argparse
-import json
 import sys
 from dataclasses import asdict
 
 import torch
 
-from benchmarks.report import RESULTS, machine
+from benchmarks.report import RESULTS, command_line, machine, write_record
 from d2lite import load_data_fashion_mnist
 from d2lite.profiling import compare_arms
 from d2lite.training import KEPT, Arm, gradient_norms, noise_scale, run_arms, scaled_lr, start_net, train_arm
@@ -138,9 +137,8 @@ def main(argv=None):
     for row in found["noise"]:
         print(f"seed {row['seed']}, noise scale after {row['epoch']} epochs: {row['examples']:,.0f} examples")
     if args.save:
-        command = " ".join(["python -m benchmarks.learning_rates", *(sys.argv[1:] if argv is None else argv)])
         path = RESULTS / f"{args.save}.json"
-        path.write_text(json.dumps({"command": command, "machine": facts} | found, indent=1) + "\n")
+        write_record(path, {"command": command_line("benchmarks.learning_rates", argv), "machine": facts} | found)
         print(path)
 
 

@@ -14,7 +14,7 @@ from dataclasses import asdict
 import torch
 from torch import nn
 
-from benchmarks.report import RESULTS, machine
+from benchmarks.report import RESULTS, command_line, machine, write_record
 from d2lite import load_data_fashion_mnist, num_gpus, resnet18
 from d2lite.profiling import compare_arms
 from d2lite.training import Arm, start_net, train_arm
@@ -90,7 +90,7 @@ def main(argv=None):
     record = json.loads(path.read_text()) if path is not None and path.exists() else {}
     if record and record["size"] != size:
         sys.exit(f"{path}: expected {size}, got {record['size']}. Choose another name.")
-    record.setdefault("command", " ".join(["python -m benchmarks.published_accuracy", *(argv or sys.argv[1:])]))
+    record.setdefault("command", command_line("benchmarks.published_accuracy", argv))
     record.setdefault("machine", machine(load_data_fashion_mnist(256)[0].dataset))
     record.setdefault("size", size)
     record.setdefault("arms", [asdict(arm) for arm in ARMS])
@@ -100,7 +100,7 @@ def main(argv=None):
         rows.append(row)
         print(f"{row['arm']}, seed {row['seed']}: {row['accuracies'][-1]:.3f}", file=sys.stderr, flush=True)
         if path is not None:
-            path.write_text(json.dumps(record, indent=1) + "\n")
+            write_record(path, record)
     last = {arm.name: [row["accuracies"][-1] for row in rows if row["arm"] == arm.name] for arm in ARMS}
     for name, accuracies in last.items():
         print(f"{name}: {statistics.mean(accuracies):.3f} ({min(accuracies):.3f} - {max(accuracies):.3f})")

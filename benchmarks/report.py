@@ -4,6 +4,7 @@ import json
 import os
 import platform
 import statistics
+import sys
 from dataclasses import asdict, dataclass, field
 from datetime import date
 from importlib.metadata import PackageNotFoundError, version
@@ -11,7 +12,7 @@ from pathlib import Path
 
 from d2lite import describe, num_cores, num_gpus, try_gpus
 
-__all__ = ["RESULTS", "Row", "machine", "markdown_row", "rounds", "save", "table"]
+__all__ = ["RESULTS", "Row", "command_line", "machine", "markdown_row", "rounds", "save", "table", "write_record"]
 
 RESULTS = Path(__file__).parent / "results"
 _SIGNS = {
@@ -162,12 +163,22 @@ def markdown_row(cells):
     return "| " + " | ".join(cells) + " |"
 
 
+def command_line(module, argv):
+    """Return the command that ran `module` with these arguments; None stands for those of the process."""
+    return " ".join([f"python -m {module}", *(sys.argv[1:] if argv is None else argv)])
+
+
+def write_record(path, record):
+    """Write a record to a JSON file."""
+    path.write_text(json.dumps(record, indent=1) + "\n")
+
+
 def save(name, command, facts, rows, folder=RESULTS):
     """Write the figures to `folder`/name.json and the table to name.md; return the JSON file."""
     folder.mkdir(exist_ok=True)
     record = {"command": command, "machine": facts}
     record["rows"] = [{**asdict(row), "ratios": row.ratios, "met": row.met} for row in rows]
     path = folder / f"{name}.json"
-    path.write_text(json.dumps(record, indent=1) + "\n")
+    write_record(path, record)
     path.with_suffix(".md").write_text(f"`{command}`\n\n{table(facts, rows)}\n")
     return path
