@@ -44,8 +44,7 @@ class Verdict:
     @property
     def seeds_needed(self) -> int | None:
         """How many seeds per arm would show a difference as large as this one, in four of five repetitions."""
-        spreads = self.spreads if self.paired_spread is None else (self.paired_spread, 0.0)
-        return seeds_needed(self.difference, *spreads, confidence=self.confidence)
+        return seeds_needed(self.difference, *_that_count(self.spreads, self.paired_spread), confidence=self.confidence)
 
     @property
     def is_shown(self) -> bool:
@@ -106,7 +105,7 @@ def compare_arms(
         if num_seeds[0] != num_seeds[1]:
             raise ValueError(f"b: expected {num_seeds[0]} results, one per seed of a, got {num_seeds[1]}.")
         paired_spread = statistics.stdev(q - p for p, q in zip(*results, strict=True))
-    error, freedom = _standard_error(spreads if paired_spread is None else (paired_spread, 0.0), num_seeds)
+    error, freedom = _standard_error(_that_count(spreads, paired_spread), num_seeds)
     reach = student_quantile((1 + confidence) / 2, freedom) * error if error else 0.0
     difference = means[1] - means[0]
     return Verdict(means, spreads, num_seeds, difference - reach, difference + reach, confidence, paired_spread)
@@ -168,6 +167,11 @@ def student_quantile(probability: float, freedom: float) -> float:
     while _student_cdf(high, freedom) < probability and high < 1e9:
         high *= 2
     return _bisect(lambda t: _student_cdf(t, freedom) - probability, 0.0, high)
+
+
+def _that_count(spreads: tuple[float, float], paired_spread: float | None) -> tuple[float, float]:
+    """Return the spreads that make the interval: of the differences alone, as if the other arm had none, or of both."""
+    return spreads if paired_spread is None else (paired_spread, 0.0)
 
 
 def _standard_error(spreads: Sequence[float], num_seeds: Sequence[int]) -> tuple[float, float]:
