@@ -1,5 +1,6 @@
 """What all tests share: the seeds of hypothesis, and a place for the data."""
 
+import signal
 import tempfile
 
 import pytest
@@ -15,6 +16,13 @@ def pytest_collection_modifyitems(items):
     """Tests that wait longest begin first: browser, ranks, all others."""
     first = {"browser": 0, "workers": 1}
     items.sort(key=lambda item: first.get(item.path.parent.name, 2))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def interrupts_arrive():
+    """A shell starts `make test &` with SIGINT ignored, and Python leaves that as it is: tests send this signal."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)
