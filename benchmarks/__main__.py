@@ -20,6 +20,7 @@ NAMES = (
     "iterator",
     "animator",
     "memory",
+    "chapters",
     "starts",
     "ranks",
     "leaks",
@@ -79,7 +80,7 @@ def _measure(name, args):
         return importlib.import_module("benchmarks.lenet").rows(num_examples, args.rounds)
     if name == "import":
         return importlib.import_module("benchmarks.imports").rows(2 * args.rounds + 1)
-    if name in ("memory", "starts", "leaks", "published", "accuracies"):
+    if name in ("memory", "chapters", "starts", "leaks", "published", "accuracies"):
         return importlib.import_module(f"benchmarks.{name}").rows()
     return importlib.import_module(f"benchmarks.{name}").rows(n=args.rounds)
 

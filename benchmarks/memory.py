@@ -1,6 +1,7 @@
-"""Peak memory of a kernel and its ranks, running a chapter as a learner does."""
+"""Peak memory of a kernel and its ranks, and the seconds that its cells take."""
 
 import threading
+import time
 from pathlib import Path
 
 import nbformat
@@ -9,7 +10,7 @@ import psutil
 from benchmarks.kernel import running
 from benchmarks.report import Row
 
-__all__ = ["BOOK", "peak_mb", "rows"]
+__all__ = ["BOOK", "rows", "run_all"]
 
 BOOK = Path(__file__).parent.parent / "book"
 EVERY_S = 0.1
@@ -25,36 +26,29 @@ panel.wait()
 
 
 def rows(quick=False):
-    """Return the rows of the memory; `quick` runs the chapters as the tests do."""
+    """Return the rows of the memory; `quick` uses few examples, as the tests do."""
     found = []
-    chapters = [("02", "kernel", 1000)] + [(f"{i:02}", "kernel and ranks together", 1500) for i in range(4, 9)]
-    for number, about, bound in chapters:
-        row = Row(f"chapter {int(number)}, {about}, peak", "MB", target=("ours", bound))
-        chapter = next(BOOK.glob(f"{number}-*.ipynb"), None)
-        if chapter is None:
-            row.skipped = "chapter not found"
-        else:
-            row.ours = [peak_mb(nbformat.read(chapter, as_version=4), quick)]
-        found.append(row)
     for k, bound in ((2, 1200), (4, 1500)):
         cell = nbformat.v4.new_code_cell(_RANKS.format(k=k))
         row = Row(f"a panel and {k} ranks, LeNet, one epoch of all data, peak", "MB", target=("ours", bound))
-        row.ours = [peak_mb(nbformat.v4.new_notebook(cells=[cell]), quick)]
+        row.ours = [run_all(nbformat.v4.new_notebook(cells=[cell]), quick)[1]]
         found.append(row)
     return found
 
 
-def peak_mb(notebook, quick=False):
-    """Run all cells of a notebook; return the largest memory (10^6 bytes) of its kernel with its children.
+def run_all(notebook, quick=False):
+    """Run all cells of a notebook in `book/`; return the seconds, and the peak memory (10^6 bytes) of kernel and ranks.
 
     What processes share (the libraries) is counted once, where the system says how much that is (PSS on Linux).
     """
-    with running(notebook, BOOK, D2LITE_QUICK="1" if quick else None) as client:
+    with running(notebook, BOOK, D2LITE_QUICK="1" if quick else None, D2LITE_LEDGER="off") as client:
         kernel = psutil.Process(client.km.provisioner.pid)
         with _Watch(kernel) as watch:
+            start = time.perf_counter()
             for i, cell in enumerate(notebook.cells):
                 client.execute_cell(cell, i)
-        return max(watch.peak, _high_water(kernel.pid)) / 1e6
+            seconds = time.perf_counter() - start
+        return seconds, max(watch.peak, _high_water(kernel.pid)) / 1e6
 
 
 class _Watch:

@@ -116,13 +116,27 @@ def test_the_mean_of_the_compiled_run_counts_its_compilation():
     assert row.ours == [3.0] and row.peer == [1.0] and row.note.startswith("does not win")
 
 
-def test_memory_of_a_kernel():
+def test_seconds_and_memory_of_a_kernel():
     nbformat = pytest.importorskip("nbformat")
     memory = pytest.importorskip("benchmarks.memory")
     cells = ["import os, time; pid = os.getpid(); block = bytes(range(250)) * 800_000", "time.sleep(0.2); del block"]
     cells += ["assert os.environ.get('D2LITE_QUICK') is None, 'as a learner'"]
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code) for code in cells])
-    assert 200 < memory.peak_mb(notebook) < 600
+    seconds, megabytes = memory.run_all(notebook)
+    assert 200 < megabytes < 600 and seconds > 0.2
+
+
+def test_each_chapter_has_its_seconds_and_its_memory(monkeypatch, tmp_path):
+    nbformat = pytest.importorskip("nbformat")
+    chapters = pytest.importorskip("benchmarks.chapters")
+    cells = [nbformat.v4.new_code_cell("assert __import__('os').environ.get('D2LITE_QUICK') == '1'")]
+    for name in ("02-b", "11-a", "index"):
+        nbformat.write(nbformat.v4.new_notebook(cells=cells), tmp_path / f"{name}.ipynb")
+    monkeypatch.setattr(chapters, "BOOK", tmp_path)
+    monkeypatch.setattr(chapters, "EXECUTED", tmp_path / "executed")
+    names = [row.name for row in chapters.rows(quick=True)]
+    assert [name.split(",")[0] for name in names] == ["chapter 2", "chapter 2", "chapter 11", "chapter 11"]
+    assert len(list((tmp_path / "executed").glob("*.ipynb"))) == 2
 
 
 @pytest.mark.slow
