@@ -104,6 +104,7 @@ def main(argv=None):
             print(f"epoch {epoch + 1}: test accuracy {accuracy:.4f} on {world_size} ranks", flush=True)
             if args.checkpoint:
                 save(args.checkpoint, module, optimizer, epoch + 1)
+    dist.barrier(device_ids=[local_rank] if cuda else None)  # no rank ends before rank 0 has saved
     dist.destroy_process_group()
 
 

@@ -113,6 +113,16 @@ def test_one_rank_and_two_equal_the_books_loop_and_a_resumed_run_equals_both(one
     check_equal(weights(resumed), expected)
 
 
+def test_the_last_collective_has_no_tensor(one_rank, monkeypatch):
+    """A thread of gloo that holds a tensor while the interpreter ends aborts the rank, now and then."""
+    calls = []
+    for name in ("all_reduce", "broadcast_object_list", "barrier", "destroy_process_group"):
+        original = getattr(dist, name)
+        monkeypatch.setattr(dist, name, lambda *a, f=original, n=name, **k: (calls.append(n), f(*a, **k))[1])
+    one_rank.main(["--synthetic", "300", "--num-workers", "0", "--num-epochs", "1"])
+    assert calls[-2:] == ["barrier", "destroy_process_group"] and "all_reduce" in calls
+
+
 def test_every_sample_is_counted_once(one_rank, monkeypatch):
     args = one_rank.parse(["--synthetic", "11", "--num-workers", "0"])
     dataset, net = one_rank.make_dataset(args, False), one_rank.make_net()

@@ -158,4 +158,5 @@ def in_a_rank():
             dist.all_reduce(torch.ones(1, device=device), group=dist.new_group(backend="nccl"))
         except RuntimeError as error:
             refused.append(str(error).split(":")[0])
+    dist.barrier(device_ids=[dist.get_rank()])  # gloo would refuse these numbers
     return dist.get_backend(), str(sums[0].device), *(total[0].item() for total in sums), *refused

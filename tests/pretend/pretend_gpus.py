@@ -451,6 +451,7 @@ _COLLECTIVES = (
 def _patch_distributed():
     """A process group whose "nccl" refuses CPU tensors; all of them send by gloo."""
     init, get_backend, new_group = dist.init_process_group, dist.get_backend, dist.new_group
+    barrier = dist.barrier
 
     def init_process_group(backend=None, *args, device_id=None, **kwargs):
         name = str(backend or "cpu:gloo,cuda:nccl")
@@ -487,7 +488,13 @@ def _patch_distributed():
 
         return wrapper
 
+    def barrier_of(group=None, async_op=False, device_ids=None):
+        if "nccl" in kind(group):  # NCCL takes the numbers of GPUs, gloo refuses them
+            return barrier(group, async_op)
+        return barrier(group, async_op, device_ids)
+
     dist.init_process_group = dist.distributed_c10d.init_process_group = init_process_group
+    dist.barrier = barrier_of
     dist.get_backend = lambda group=None: kind(group) if "nccl" in kind(group) else get_backend(group)
     dist.new_group = lambda ranks=None, timeout=None, backend=None, **kwargs: group_of(
         backend, ranks=ranks, timeout=timeout, **kwargs
