@@ -1,29 +1,37 @@
-"""What the divergence finder costs: `python -m benchmarks.divergence` prints its share of a step and its memory."""
+"""What the divergence finder costs: its share of a step, and the memory that it keeps.
 
+Alone: `python -m benchmarks.divergence --save NAME`. A plain step and a recorded one take turns.
+"""
+
+import argparse
 import time
 from statistics import median
 
 import torch
 
+from benchmarks.report import RESULTS, command_line, machine, write_record
 from d2lite import describe, format_bytes, lenet_params, replicate, train_batch, try_gpus
 from d2lite.profiling import find_divergence, record_steps
 
+__all__ = ["kept_bytes", "main", "step_seconds"]
+
 BATCH_SIZE, NUM_STEPS, LR = 256, 20, 0.1
+SHARE, N_BYTES = 0.2, 50e6  # what it may cost
 
 
-def make_batches():
+def make_batches(num_steps=NUM_STEPS, batch_size=BATCH_SIZE):
     generator = torch.Generator().manual_seed(0)
-    for _ in range(NUM_STEPS):
-        X = torch.rand(BATCH_SIZE, 1, 28, 28, generator=generator)
-        yield X, torch.randint(0, 10, (BATCH_SIZE,), generator=generator)
+    for _ in range(num_steps):
+        X = torch.rand(batch_size, 1, 28, 28, generator=generator)
+        yield X, torch.randint(0, 10, (batch_size,), generator=generator)
 
 
-def step_seconds(k):
+def step_seconds(k, num_steps=NUM_STEPS, batch_size=BATCH_SIZE):
     """Return the medians of a plain step and of a recorded one, taken in turn, in seconds."""
     devices, plain_s, recorded_s = try_gpus(k), [], []
     plain, recorded = replicate(lenet_params(), devices), replicate(lenet_params(), devices)
-    records = record_steps(train_batch, make_batches(), recorded, devices, LR)
-    for X, y in make_batches():
+    records = record_steps(train_batch, make_batches(num_steps, batch_size), recorded, devices, LR)
+    for X, y in make_batches(num_steps, batch_size):
         began = time.perf_counter()
         train_batch(X, y, plain, devices, LR)
         middle = time.perf_counter()
@@ -33,17 +41,34 @@ def step_seconds(k):
     return median(plain_s), median(recorded_s)
 
 
-def kept_bytes(k):
+def kept_bytes(k, num_steps=NUM_STEPS, batch_size=BATCH_SIZE):
     """Return the bytes of tensors that the finder holds at most: one device against k, which differ by rounding."""
     runs = [
-        record_steps(train_batch, make_batches(), replicate(lenet_params(), try_gpus(n)), try_gpus(n), LR)
-        for n in (1, k)
+        record_steps(train_batch, make_batches(num_steps, batch_size), replicate(lenet_params(), devices), devices, LR)
+        for devices in (try_gpus(1), try_gpus(k))
     ]
     return find_divergence(*runs).most_bytes
 
 
+def main(argv=None):
+    """Measure, print, and keep the figures as JSON if a name is given."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.divergence", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=7, help="of 20 steps each (7)")
+    parser.add_argument("--save", metavar="NAME", help="keep the figures in benchmarks/results/NAME.json")
+    args = parser.parse_args(argv)
+    facts, found = machine(), {"batch_size": BATCH_SIZE, "num_steps": NUM_STEPS, "devices": {}}
+    for k in (1, 2):
+        rounds = [step_seconds(k) for _ in range(args.rounds)]
+        shares = [recorded_s / plain_s - 1 for plain_s, recorded_s in rounds]
+        found["devices"][k] = {"rounds": rounds, "shares": shares, "n_bytes": kept_bytes(k)}
+        print(f"LeNet, {BATCH_SIZE} examples, {describe(try_gpus(k))}, {args.rounds} rounds of {NUM_STEPS} steps:")
+        print(f"   a step takes {median(shares):+.1%} ({min(shares):+.1%} to {max(shares):+.1%}), limit {SHARE:+.0%}")
+        print(f"   tensors kept: at most {format_bytes(found['devices'][k]['n_bytes'])}, limit {format_bytes(N_BYTES)}")
+    if args.save:
+        path = RESULTS / f"{args.save}.json"
+        write_record(path, {"command": command_line("benchmarks.divergence", argv), "machine": facts} | found)
+        print(path)
+
+
 if __name__ == "__main__":
-    plain_s, recorded_s = step_seconds(2)
-    print(f"LeNet, {BATCH_SIZE} examples, {NUM_STEPS} steps, {describe(try_gpus(2))}:")
-    print(f"a step {1e3 * plain_s:.1f} ms, recorded {1e3 * recorded_s:.1f} ms ({recorded_s / plain_s - 1:+.0%})")
-    print(f"tensors kept while one device is compared with two: at most {format_bytes(kept_bytes(2))}")
+    main()

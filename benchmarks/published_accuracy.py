@@ -19,7 +19,7 @@ from d2lite import load_data_fashion_mnist, num_gpus, resnet18
 from d2lite.profiling import compare_arms
 from d2lite.training import Arm, start_net, train_arm
 
-__all__ = ["ARMS", "BASE", "main", "start", "trials"]
+__all__ = ["ARMS", "BASE", "main", "start", "summary", "trials"]
 
 NUM_EPOCHS = 10
 BASE = Arm("one device", 256, 0.1)
@@ -101,11 +101,24 @@ def main(argv=None):
         print(f"{row['arm']}, seed {row['seed']}: {row['accuracies'][-1]:.3f}", file=sys.stderr, flush=True)
         if path is not None:
             write_record(path, record)
-    last = {arm.name: [row["accuracies"][-1] for row in rows if row["arm"] == arm.name] for arm in ARMS}
-    for name, accuracies in last.items():
-        print(f"{name}: {statistics.mean(accuracies):.3f} ({min(accuracies):.3f} - {max(accuracies):.3f})")
-        if name != BASE.name:
-            print(f"   {compare_arms(last[BASE.name], accuracies)}")
+    for line in summary(rows):
+        print(line)
+
+
+def summary(rows):
+    """Return a line per arm with its accuracies, and the verdict on its differences from BASE, seed by seed."""
+    last = {arm.name: {row["seed"]: row["accuracies"][-1] for row in rows if row["arm"] == arm.name} for arm in ARMS}
+    lines = []
+    for name, of_seed in last.items():
+        if not of_seed:
+            continue
+        values = of_seed.values()
+        lines.append(f"{name}: {statistics.mean(values):.3f} ({min(values):.3f} - {max(values):.3f})")
+        common = sorted(of_seed.keys() & last[BASE.name].keys())
+        if name != BASE.name and len(common) > 1:
+            base, arm = ([accuracies[seed] for seed in common] for accuracies in (last[BASE.name], of_seed))
+            lines.append(f"   {compare_arms(base, arm, paired=True)}")
+    return lines
 
 
 if __name__ == "__main__":

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from benchmarks import published_accuracy
-from benchmarks.published_accuracy import ARMS, BASE, start, trials
+from benchmarks.published_accuracy import ARMS, BASE, start, summary, trials
+from d2lite.profiling import compare_arms
 from d2lite.training import Trial
 
 SIZE = (120, 2, 20, 2)  # examples, epochs, test examples, width
@@ -58,3 +59,16 @@ def test_without_a_gpu_it_says_what_to_do(monkeypatch):
     monkeypatch.setattr(published_accuracy, "num_gpus", lambda: 0)
     with pytest.raises(SystemExit, match="without a GPU this takes days. Try --width 8"):
         published_accuracy.main([])
+
+
+def test_arms_are_compared_seed_by_seed_whatever_the_order_of_the_trials():
+    """Differences of 0.02 and 0.03 are shown in pairs; seeds alone spread ten times as far."""
+    base, gains = {0: 0.70, 1: 0.90, 2: 0.50, 3: 0.80}, {0: 0.02, 1: 0.03, 2: 0.02, 3: 0.03}
+    rows = [{"arm": BASE.name, "seed": seed, "accuracies": [0.1, base[seed]]} for seed in base]
+    rows += [{"arm": ARMS[1].name, "seed": s, "accuracies": [0.1, base[s] + gains[s]]} for s in (2, 0, 3, 1)]
+    rows += [{"arm": ARMS[2].name, "seed": 0, "accuracies": [0.6]}]  # stopped after its first seed
+    first, second, verdict, third = summary(rows)
+    assert first == "one device: 0.725 (0.500 - 0.900)" and second.startswith(ARMS[1].name)
+    assert verdict.strip() == str(compare_arms(base.values(), [base[s] + gains[s] for s in base], paired=True))
+    assert compare_arms(base.values(), [base[s] + gains[s] for s in base], paired=True).is_shown
+    assert third.startswith(ARMS[2].name) and "+" not in third
