@@ -41,7 +41,8 @@ RIGHT = Bug("equal", "")
 
 
 class Start:
-    """Where a case begins: parameters, and minibatches; gradients of the first step are kept, since all bugs need them.
+    """Where a case begins: parameters, and minibatches. The first step's gradients of whole shards are kept, since most
+    bugs need them; those of pieces would be hundreds, of 1 MB each.
 
     All parameters together are one flat vector here.
     """
@@ -52,8 +53,8 @@ class Start:
         self.k, self.batches, self.lr = k, batches, lr
         self._kept: dict[tuple[int, int], torch.Tensor] = {}
 
-    def gradient(self, params: torch.Tensor, step: int, start: int, end: int) -> torch.Tensor:
-        """Return the gradient of the summed loss of the examples from start to end."""
+    def gradient(self, params: torch.Tensor, step: int, start: int, end: int, piece: bool = False) -> torch.Tensor:
+        """Return the gradient of the summed loss of the examples from start to end: a shard, or a piece of one."""
         if step == 0 and (start, end) in self._kept:
             return self._kept[start, end]
         X, y = self.batches[step]
@@ -63,7 +64,7 @@ class Start:
         ]
         F.cross_entropy(lenet(X[start:end], leaves), y[start:end], reduction="sum").backward()
         grad = flat([leaf.grad for leaf in leaves if leaf.grad is not None])
-        if step == 0:
+        if step == 0 and not piece:
             self._kept[start, end] = grad
         return grad
 
@@ -110,7 +111,7 @@ def _gradient(bug: Bug, start: Start, params: torch.Tensor, step: int, first: in
     sizes = bug.pieces(n_i)
     ends = [first + sum(sizes[: i + 1]) for i in range(len(sizes))]
     parts = [
-        start.gradient(params, step, end - size, end) * (weight * n_i / (len(sizes) * size))
+        start.gradient(params, step, end - size, end, piece=True) * (weight * n_i / (len(sizes) * size))
         for size, end in zip(sizes, ends, strict=True)
     ]
     return torch.stack(parts).sum(0)
