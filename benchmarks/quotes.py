@@ -4,6 +4,7 @@ Each quote is a template for a few words of a file, and the values for its gaps.
 results, so that neither changes without the other.
 """
 
+import argparse
 import json
 import re
 import statistics
@@ -392,8 +393,9 @@ def write(quote, root=ROOT):
     path.write_text(json.dumps(notebook, indent=1, ensure_ascii=False) + "\n")
 
 
-def main():
+def main(argv=None):
     """Write the figures of all quotes into their files, and print the machine and the date of each result."""
+    argparse.ArgumentParser(prog="python -m benchmarks.quotes", description=main.__doc__).parse_args(argv)
     for quote in QUOTES:
         write(quote)
     others = {"rings", "cluster", "prediction-2-cores", RATES}  # read by functions
