@@ -96,7 +96,8 @@ def main(argv=None):
     for epoch in range(first_epoch, args.num_epochs):
         sampler.set_epoch(epoch)  # a new order, the same on all ranks
         seed = args.seed + epoch * world_size + rank  # one per rank and epoch, for random transforms
-        generator.manual_seed(seed), torch.manual_seed(seed)
+        generator.manual_seed(seed)
+        torch.manual_seed(seed)
         for X, y in loader:
             train_step(net, optimizer, X.to(device), y.to(device), args)
         accuracy = evaluate(module, test_set, device, args)

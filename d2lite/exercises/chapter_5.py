@@ -125,7 +125,7 @@ def _observe_gradients(answer: Callable[..., Any], *shapes: Sequence[int]) -> li
     if any(param.grad is not gradient for param, gradient in zip(params, gradients, strict=True)):
         raise Unfit(
             "param.grad is another tensor now, and the average is asked for in place.",
-            "DDP and optimizers hold the tensor that .grad was. Which operations write into a tensor?",
+            "With gradient_as_bucket_view=True, .grad is a part of DDP's bucket. Which operations write into a tensor?",
         )
     return [param.grad.tolist() for param in params]  # type: ignore[union-attr]
 
