@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 ARGS ?=
 GPUS ?= 2
-# the index is opened; settings of the project's own: no question about news, Markdown files as pages
+# the index is opened; settings of the project's own: no question about news, Markdown as pages, room for file names
 LAB := --LabApp.default_url=/lab/tree/index.ipynb --LabApp.app_settings_dir=tools/jupyterlab --ip=127.0.0.1
 ROOT_FLAG := $(if $(filter 0,$(shell id -u)),--allow-root)
 # glibc: all threads share the one heap that can keep what is freed (d2lite/_memory.py)

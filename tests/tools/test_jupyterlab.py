@@ -1,4 +1,4 @@
-"""The settings with which `make lab` starts JupyterLab: no question about news, pages of Markdown as pages."""
+"""The settings with which `make lab` starts JupyterLab: no news, Markdown files as pages, room for names of files."""
 
 import json
 from pathlib import Path
@@ -33,6 +33,13 @@ def test_no_question_about_news_and_no_look_for_updates(defaults):
 @pytest.mark.filterwarnings("ignore")
 def test_the_glossary_and_the_messages_open_as_pages(defaults):
     assert defaults("@jupyterlab/docmanager-extension:plugin")["defaultViewers"] == {"markdown": "Markdown Preview"}
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_names_of_chapters_have_the_width_of_the_side_bar_to_themselves(defaults):
+    found = defaults("@jupyterlab/filebrowser-extension:browser")  # 250 pixels: two columns leave 116 for a name
+    columns = [name for name in found if name.startswith("show") and name.endswith("Column")]
+    assert "showLastModifiedColumn" in columns and not any(found[name] for name in columns)
 
 
 def test_each_setting_is_one_that_this_jupyterlab_has():
