@@ -56,6 +56,7 @@ def bands_figure(trials: Mapping[str, Sequence[Trial]], budget: float, unit: str
             cliponaxis=False,
         )
     figure.update_yaxes(range=[0, 1], tickformat=".0%")
+    figure.update_layout(legend_traceorder="normal")  # bands would reverse it
     return figure.update_xaxes(range=[0, 1.03 * budget])
 
 

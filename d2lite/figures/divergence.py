@@ -75,7 +75,7 @@ def divergence_figure(comparison: Comparison, step: int | None = None) -> Figure
             )
     if comparison.first is not None:
         text = f"first: step {comparison.first.step}"
-        figure.add_annotation(x=comparison.first.step, y=1, yref="paper", text=text, showarrow=False, yshift=8)
+        figure.add_annotation(x=comparison.first.step, y=1, yref="paper", text=text, showarrow=False, yanchor="bottom")
     if step is not None:
         figure.add_shape(type="line", x0=step, x1=step, y0=FLOOR, y1=1e3, line={"color": GREY, "dash": "dot"})
     figure.update_xaxes(range=[0.5, num_steps + 0.5], dtick=max(1, num_steps // 10), tick0=1)

@@ -41,14 +41,20 @@ def _pack(values: ArrayLike) -> dict[str, str]:
 
 
 class _Fit(AnyWidget):
-    """Invisible; makes the plots next to it as wide as their boxes. Plotly itself reacts only to a new window size."""
+    """Invisible; makes the plots next to it as wide as their boxes. Plotly itself reacts only to a new window size.
+
+    It reacts after 100 ms without another one, so all figures of a page together leave it more time than that.
+    """
 
     _esm = """
     export default { render({ el }) {
         const fit = () => {
+            if (Date.now() - (window.d2liteFitAt ?? 0) < 600) return;
             for (const plot of el.closest(".widget-vbox")?.querySelectorAll(".js-plotly-plot") ?? [])
-                if (plot._fullLayout && plot.clientWidth && Math.abs(plot._fullLayout.width - plot.clientWidth) > 1)
+                if (plot._fullLayout && plot.clientWidth && Math.abs(plot._fullLayout.width - plot.clientWidth) > 1) {
+                    window.d2liteFitAt = Date.now();
                     return window.dispatchEvent(new Event("resize"));
+                }
         };
         const timer = setInterval(fit, 200);
         return () => clearInterval(timer);

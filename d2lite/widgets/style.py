@@ -19,6 +19,7 @@ _ARROW = (
 )
 _CSS = f"""<style>
 .d2lite .widget-html, .d2lite .widget-html-content {{ height: auto; line-height: 1.4; margin: 0; }}
+.d2lite .widget-inline-hbox {{ max-width: calc(100% - 4px); }} /* of a narrow box */
 .d2lite .widget-html-content {{ color: var(--jp-ui-font-color1, inherit); }}
 {TEXT_RULE}
 .d2lite select {{ background-image: url("{_ARROW}") !important; }}
@@ -29,7 +30,7 @@ _CSS = f"""<style>
 .d2lite tr {{ border-bottom: 1px solid var(--jp-border-color2, #888); background: none !important; }}
 .d2lite thead th {{ font-weight: 600; position: sticky; top: 0; background: var(--jp-layout-color0, Canvas); }}
 .d2lite tbody th, .d2lite td {{ font-weight: 400; white-space: nowrap; }}
-.d2lite td:nth-child(n + 7) {{ white-space: normal; }} /* long words: the table is as wide as a narrow page */
+.d2lite tbody th, .d2lite td:nth-child(n + 7) {{ white-space: normal; }} /* long words: as wide as a narrow page */
 .d2lite-still, .jp-OutputArea-child:has(.d2lite-still) {{ display: none !important; }} /* still.py */
 .d2lite .newest {{ flex-direction: column-reverse; }} /* scrolled to its end */
 .d2lite .newest > * {{ margin-bottom: auto; }}

@@ -25,6 +25,7 @@ _STATES = {"error": "waits", "died": "ended", "silent": "does not answer", "done
 _UNSEEN = {"height": "0", "margin": "0"}
 _LAST = 9  # collectives of each rank that are shown
 _CSS = f"""<style>
+.d2lite .d2lite-records td {{ white-space: normal; }} /* a column for each rank: as wide as a narrow page */
 .d2lite .d2lite-wrong-row td {{ border-top: 2px solid {RED}; border-bottom: 2px solid {RED}; font-weight: 600; }}
 .d2lite .d2lite-verdict {{ padding: 6px 0 6px 8px; border-left: 4px solid var(--jp-border-color1, #888); }}
 </style>"""
@@ -178,7 +179,7 @@ def _table(records: dict[int, FlightRecord], reveal: bool) -> str:
         rows.append(f"<tr{kind}><td>{html.escape(name)}</td>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>")
     now = "".join(f"<td>{html.escape(_now(record))}</td>" for _, record in sorted(records.items()))
     head = f"<thead><tr><th scope='col'>collective</th>{heads}</tr></thead>"
-    return f"<table>{head}<tbody>{''.join(rows)}<tr><td>now</td>{now}</tr></tbody></table>"
+    return f"<table class='d2lite-records'>{head}<tbody>{''.join(rows)}<tr><td>now</td>{now}</tr></tbody></table>"
 
 
 def _job() -> str:
