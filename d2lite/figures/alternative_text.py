@@ -33,7 +33,8 @@ def alternative_text(figure: BaseFigure) -> str:
 
 def _trace(trace: Any, layout: Any) -> Iterator[str]:
     """What is said of one trace; nothing if it is empty."""
-    name = _words(trace.name)
+    # a page gives a trace without a name one of its own, "trace 0", and sends it back
+    name = "" if re.fullmatch(r"trace \d+", trace.name or "") else _words(trace.name)
     if isinstance(trace.meta, dict) and "words" in trace.meta:
         words = "; ".join(_few(_words(text) for text in trace.meta["words"]))
         if words:

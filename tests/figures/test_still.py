@@ -94,3 +94,11 @@ def test_a_figure_in_a_notebook_has_a_picture_and_words(monkeypatch):
     assert 'alt="step. x axis' in words["text/html"]
     assert "application/vnd.plotly.v1+json" in figure and "image/svg+xml;base64" in figure["text/html"]
     assert len(figure["text/html"]) < 100_000  # a picture, and not plotly's code
+
+
+def test_a_name_that_the_page_gives_a_trace_is_not_said():
+    bar = {"type": "bar", "x": ["k=2"], "y": [1.0]}
+    without, given, own = (
+        alternative_text(figures.Figure([{**bar, **name}])) for name in ({}, {"name": "trace 0"}, {"name": "trace me"})
+    )
+    assert given == without and "k=2" in without and "trace me" in own
