@@ -27,7 +27,8 @@ from packaging.requirements import Requirement
 __all__ = ["build", "closure", "fresh", "link", "main"]
 
 ROOT = Path(__file__).resolve().parent.parent
-CHAPTERS = ("02-data-parallel-from-scratch", "07-many-machines")
+# a loop of the learner's own; scripts and helpers that the wheel carries; a kept record that it carries
+CHAPTERS = ("02-data-parallel-from-scratch", "07-many-machines", "10-batch-normalisation")
 TRAINING = """
 import sys
 import d2lite
@@ -113,8 +114,8 @@ def build(folder):
     return wheel
 
 
-def pip(folder, *arguments, limit_s=300):
-    return run([python_of(folder), "-m", "pip", "--disable-pip-version-check", *arguments], limit_s)
+def pip(folder, *arguments, limit_s=300, **options):
+    return run([python_of(folder), "-m", "pip", "--disable-pip-version-check", *arguments], limit_s, **options)
 
 
 def fresh(folder, wheel, extra="", more=()):
@@ -127,7 +128,9 @@ def fresh(folder, wheel, extra="", more=()):
         if requirement.marker is None or requirement.marker.evaluate({"extra": extra})
     ]
     link(closure([f"{r.name}{'[' + ','.join(r.extras) + ']' if r.extras else ''}" for r in lines] + list(more)), site)
-    pip(folder, "install", "-q", "--no-index", f"{wheel}[{extra}]" if extra else wheel)
+    # Settings of this machine may name folders with newer wheels. pip would then remove the linked files: ours.
+    settings = {**os.environ, "PIP_CONFIG_FILE": os.devnull}
+    pip(folder, "--isolated", "install", "-q", "--no-index", f"{wheel}[{extra}]" if extra else wheel, env=settings)
     return folder
 
 

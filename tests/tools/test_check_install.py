@@ -1,5 +1,6 @@
 """The pieces of `make wheels`; the whole is run by .ci/run."""
 
+import importlib.metadata
 import subprocess
 import sys
 import zipfile
@@ -44,3 +45,33 @@ def test_nothing_leads_back_to_the_repository(monkeypatch):
     monkeypatch.setenv("PYTHONPATH", "somewhere")
     environment = check_install.clean_environment()
     assert "PYTHONPATH" not in environment and environment["PYTHONSAFEPATH"] == "1"
+
+
+def wheel_of(folder, name, version, requires=()):
+    """Write a wheel with one empty module, and return its path."""
+    wheel = folder / f"{name}-{version}-py3-none-any.whl"
+    about = f"{name}-{version}.dist-info"
+    needs = "".join(f"Requires-Dist: {line}\n" for line in requires)
+    with zipfile.ZipFile(wheel, "w") as files:
+        files.writestr(f"{name}/__init__.py", "")
+        files.writestr(f"{about}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needs}")
+        files.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        files.writestr(f"{about}/RECORD", f"{name}/__init__.py,,\n{about}/METADATA,,\n{about}/RECORD,,\n")
+    return wheel
+
+
+@pytest.mark.slow
+def test_a_newer_wheel_on_this_machine_does_not_replace_what_is_linked(tmp_path, monkeypatch):
+    ours = tmp_path / "ours"
+    with zipfile.ZipFile(wheel_of(tmp_path, "linkedthing", "1")) as files:
+        files.extractall(ours)
+    (tmp_path / "newer").mkdir()
+    wheel_of(tmp_path / "newer", "linkedthing", "2")
+    wheel = wheel_of(tmp_path, "asker", "1", ["linkedthing>=2"])
+    (about,) = importlib.metadata.distributions(path=[str(ours)])
+    installed = importlib.metadata.distribution
+    monkeypatch.setattr(importlib.metadata, "distribution", lambda n: about if n == "linkedthing" else installed(n))
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "newer"))
+    with pytest.raises(SystemExit, match="linkedthing>=2"):
+        check_install.fresh(tmp_path / "environment", wheel)
+    assert (ours / "linkedthing" / "__init__.py").exists() and (ours / "linkedthing-1.dist-info" / "METADATA").exists()
