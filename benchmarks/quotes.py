@@ -21,6 +21,9 @@ __all__ = ["QUOTES", "Quote", "main", "texts", "value", "write"]
 ROOT = RESULTS.parents[1]
 LENET = "lenet-2-cores"
 RATES = "learning-rates-2-cores"
+ARMS = "horovod-arms-2-cores"
+SCALED = "small, 0.02", "large, 0.02", "large, 0.04"  # arms: the minibatch, then the rate as well
+FORGOTTEN = "no broadcast, 0.02", "small, 0.02"
 TWO, ONE = "LeNet, s/epoch, 2 replicas", "LeNet, s/epoch, 1 replica"
 PLAIN, FOUR = f"{TWO}, train_batch in a plain loop", "LeNet, s/epoch, 4 replicas"
 USUAL = "usual loop, DataLoader with 4 workers"
@@ -154,9 +157,44 @@ def noise_scale(how, epoch):
     return how(row["examples"] for row in _kept(RATES)["noise"] if row["epoch"] == epoch)
 
 
+def arm(name, what):
+    """Return "losses" or "accuracies" of an arm of horovod-arms-2-cores.json, one after another."""
+    (row,) = [row for row in _kept(ARMS)["arms"] if row["name"] == name]
+    return [figure for ranks in row[what] for figure in ranks]
+
+
+def more_than_small(name, what):
+    """Return by how much an arm's figures exceed those of the small minibatch at the same rate, one after another."""
+    rate = name.rpartition(" ")[2]
+    return [figure - small for figure, small in zip(arm(name, what), arm(f"small, {rate}", what), strict=True)]
+
+
+def recovered(rate):
+    """Return the percentages of the lost training loss that twice the rate recovers, one after another."""
+    lost = more_than_small(f"large, {rate:g}", "losses")
+    twice = zip(arm(f"large, {rate:g}", "losses"), arm(f"large, {2 * rate:g}", "losses"), strict=True)
+    return [100 * (once - fixed) / gap for (once, fixed), gap in zip(twice, lost, strict=True)]
+
+
+def num_seeds():
+    """Return how many seeds horovod-arms-2-cores.json has for each arm."""
+    return len(_kept(ARMS)["seeds"])
+
+
+def _ends(function, *args):
+    """Return two figures: the least and the largest of function(*args)."""
+    return (lambda: min(function(*args))), (lambda: max(function(*args)))
+
+
 def accuracy(batch_size, lr, seed, num_gpus, net="ResNet-18"):
     """Return (result file, row, peer, what) of a run of accuracies-2-cores.json."""
     return "accuracies-2-cores", label(net, num_gpus, batch_size, lr, seed), "", "median ours"
+
+
+def apart(runs):
+    """Return by how many points the accuracies of `runs` differ at most; a run is what `accuracy` takes."""
+    found = [value(*accuracy(*run)) for run in runs]
+    return 100 * (max(found) - min(found))
 
 
 def _spread(result, row, peer, field="ratios"):
@@ -273,6 +311,19 @@ QUOTES = (
     ),
     Quote(
         "book/03-data-parallel-concise.ipynb",
+        "The seed alone moves the accuracy by {:.0f} percentage points, and in the table above by up to {:.0f}.",
+        (
+            partial(apart, [(128, 0.1, seed, 2) for seed in (0, 1, 2)]),
+            lambda: max(apart([(256, lr, seed, k) for seed in (0, 1)]) for lr in (0.1, 0.2) for k in (1, 2)),
+        ),
+    ),
+    Quote(
+        "book/solutions/03-data-parallel-concise.ipynb",
+        "the ranges of one device, {:.3f} to {:.3f} and {:.3f} to {:.3f}, overlap",
+        tuple(accuracy(256, lr, seed, 1) for lr in (0.1, 0.2) for seed in (0, 1)),
+    ),
+    Quote(
+        "book/03-data-parallel-concise.ipynb",
         "The accuracies are equal, {:.3f} where this was written.",
         (accuracy(256, 0.001, 0, 2, "SimpleCNN"),),
     ),
@@ -295,6 +346,46 @@ QUOTES = (
         "book/appendix/04-more-algorithms.ipynb",
         "all pairs took {:.3f} s where the ring took {:.3f} s",
         tuple(partial(ring_figure, 4, 1, way, "measured_s") for way in ("all pairs", "ring")),
+    ),
+    Quote(
+        "book/06-horovod.ipynb",
+        "with {:.0f} seeds. The loss of the last epoch was {:.2f} to {:.2f} with the small minibatch, {:.2f} to {:.2f} "
+        "with the large one, and {:.2f} to {:.2f} with the large one and twice the rate. With every seed, twice the "
+        "rate recovered {:.0f} to {:.0f}% of what was lost. The test accuracies ({:.2f} to {:.2f}, {:.2f} to {:.2f}, "
+        "{:.2f} to {:.2f}) vary",
+        (
+            num_seeds,
+            *(end for name in SCALED for end in _ends(arm, name, "losses")),
+            *_ends(recovered, 0.02),
+            *(end for name in SCALED for end in _ends(arm, name, "accuracies")),
+        ),
+    ),
+    Quote(
+        "book/06-horovod.ipynb",
+        "with {:.0f} seeds twice the rate recovered only {:.0f} to {:.0f}%.",
+        (num_seeds, *_ends(recovered, 0.1)),
+    ),
+    Quote(
+        "book/06-horovod.ipynb",
+        "with {:.0f} seeds: both ranks learn, and end {:.1f} to {:.1f} points below the run with the broadcast ({:.2f} "
+        "to {:.2f} against {:.2f} to {:.2f}), with a loss of {:.2f} to {:.2f} against {:.2f} to {:.2f}.",
+        (
+            num_seeds,
+            lambda: -100 * max(more_than_small("no broadcast, 0.02", "accuracies")),
+            lambda: -100 * min(more_than_small("no broadcast, 0.02", "accuracies")),
+            *(end for what in ("accuracies", "losses") for name in FORGOTTEN for end in _ends(arm, name, what)),
+        ),
+    ),
+    Quote(
+        "book/06-horovod.ipynb",
+        "with {:.0f} seeds: accuracies of {:.2f} to {:.2f} against {:.2f} to {:.2f}, and a loss that is {:.2f} to "
+        "{:.2f} higher.",
+        (
+            num_seeds,
+            *_ends(arm, "mean of parameters, 0.02", "accuracies"),
+            *_ends(arm, "small, 0.02", "accuracies"),
+            *_ends(more_than_small, "mean of parameters, 0.02", "losses"),
+        ),
     ),
     Quote(
         "book/07-many-machines.ipynb",
@@ -398,7 +489,7 @@ def main(argv=None):
     argparse.ArgumentParser(prog="python -m benchmarks.quotes", description=main.__doc__).parse_args(argv)
     for quote in QUOTES:
         write(quote)
-    others = {"rings", "cluster", "prediction-2-cores", RATES}  # read by functions
+    others = {"rings", "cluster", "prediction-2-cores", RATES, ARMS}  # read by functions
     for name in sorted({f[0] for quote in QUOTES for f in quote.figures if not callable(f)} | others):
         facts = _kept(name)["machine"]
         cores = facts.get("devices", f"{facts['cores']} cores")

@@ -131,6 +131,11 @@ MINIBATCH = Exercise(
             "Put your result into both times and compare.",
         ),
         Mistake(
+            lambda o, c, a: 2 * math.ceil(a / c),
+            "it is always even, and two devices take exact halves of an odd minibatch, too.",
+            "Half of 5 examples counts as 2.5. Is one example fewer than your result enough?",
+        ),
+        Mistake(
             lambda o, c, a: math.ceil(2 * a / c),
             "one example cannot be divided between two devices.",
             "What is the smallest minibatch of which each device gets something?",

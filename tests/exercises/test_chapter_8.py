@@ -95,6 +95,11 @@ def without_the_least(overhead_s, s_per_example, all_reduce_s):
     return math.ceil(2 * all_reduce_s / s_per_example)
 
 
+@wrong("8.2", "it is always even")
+def equal_halves(overhead_s, s_per_example, all_reduce_s):
+    return 2 * max(1, math.ceil(all_reduce_s / s_per_example))
+
+
 @right("8.3")
 def fraction_first(k, low, high):
     return (low + k * high) / (k + 1)
