@@ -207,7 +207,8 @@ def _server(book: Path) -> Iterator[str]:
             probe.bind(("127.0.0.1", 0))
             port, token = probe.getsockname()[1], secrets.token_hex(16)
         command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ip=127.0.0.1"]
-        command += [f"--port={port}", "--ServerApp.port_retries=0", f"--IdentityProvider.token={token}"]
+        command += [f"--port={port}", "--ServerApp.port_retries=0"]
+            env["JUPYTER_TOKEN"] = token  # not among the arguments, which other users of the machine see
         command += ["--LabApp.expose_app_in_browser=True", str(copy)]
         with open(home / "log.txt", "w") as log:
             server = subprocess.Popen(command, env=env, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
