@@ -352,7 +352,7 @@ QUOTES = (
         "with {:.0f} seeds. The loss of the last epoch was {:.2f} to {:.2f} with the small minibatch, {:.2f} to {:.2f} "
         "with the large one, and {:.2f} to {:.2f} with the large one and twice the rate. With every seed, twice the "
         "rate recovered {:.0f} to {:.0f}% of what was lost. The test accuracies ({:.2f} to {:.2f}, {:.2f} to {:.2f}, "
-        "{:.2f} to {:.2f}) vary",
+        "{:.2f} to {:.2f}) show it less exactly",
         (
             num_seeds,
             *(end for name in SCALED for end in _ends(arm, name, "losses")),

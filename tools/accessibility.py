@@ -208,7 +208,7 @@ def _server(book: Path) -> Iterator[str]:
             port, token = probe.getsockname()[1], secrets.token_hex(16)
         command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ip=127.0.0.1"]
         command += [f"--port={port}", "--ServerApp.port_retries=0"]
-            env["JUPYTER_TOKEN"] = token  # not among the arguments, which other users of the machine see
+        env["JUPYTER_TOKEN"] = token  # not among the arguments, which other users of the machine see
         command += ["--LabApp.expose_app_in_browser=True", str(copy)]
         with open(home / "log.txt", "w") as log:
             server = subprocess.Popen(command, env=env, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
