@@ -5,20 +5,19 @@ The functions are those of the chapter's cells. All arms use the same seeds; no 
 """
 
 import argparse
-import ast
-import json
 import sys
 from functools import partial
 
 import torch
 
-from benchmarks.report import RESULTS, command_line, machine, write_record
+from benchmarks.chapter_code import chapter_code
+from benchmarks.report import command_line, keep, machine
 from d2lite import load_data_fashion_mnist
 from d2lite.training import evaluate_accuracy
 
 __all__ = ["CHAPTER", "NUMBERS", "SEEDS", "chapter_names", "main", "record"]
 
-CHAPTER = RESULTS.parents[1] / "book" / "10-batch-normalisation.ipynb"
+CHAPTER = "10-batch-normalisation.ipynb"
 SEEDS, NUM_EXAMPLES, NUM_EPOCHS = range(4), 2048, 2  # those of the chapter without D2LITE_QUICK
 BATCH_SIZE = 64
 NUMBERS = (64, 32, 16, 8, 4, 2)  # examples per replica
@@ -26,14 +25,8 @@ NUMBERS = (64, 32, 16, 8, 4, 2)  # examples per replica
 
 def chapter_names(seeds=SEEDS, num_examples=NUM_EXAMPLES, num_epochs=NUM_EPOCHS):
     """Return what the chapter's cells import and define, {name: value}, on a CPU with these settings."""
-    names = {"here": torch.device("cpu"), "seeds": seeds, "num_examples": num_examples, "num_epochs": num_epochs}
-    for cell in json.loads(CHAPTER.read_text(encoding="utf-8"))["cells"]:
-        if cell["cell_type"] == "code":
-            tree = ast.parse("".join(cell["source"]))
-            kinds = (ast.Import, ast.ImportFrom, ast.ClassDef, ast.FunctionDef)
-            tree.body = [node for node in tree.body if isinstance(node, kinds)]
-            exec(compile(tree, cell["id"], "exec"), names)
-    return names
+    given = {"here": torch.device("cpu"), "seeds": seeds, "num_examples": num_examples, "num_epochs": num_epochs}
+    return chapter_code(CHAPTER, given)
 
 
 def record(numbers=NUMBERS, num_test_examples=10_000, **settings):
@@ -69,9 +62,7 @@ def main(argv=None):
         for what, accuracies in row.items():
             print(what if what == "name" else f"   {what}:", *_shown(accuracies))
     if args.save:
-        path = RESULTS / f"{args.save}.json"
-        write_record(path, {"command": command_line("benchmarks.batchnorm", argv), "machine": facts} | found)
-        print(path)
+        keep(args.save, command_line("benchmarks.batchnorm", argv), facts, found)
 
 
 def _shown(accuracies):

@@ -9,7 +9,7 @@ from statistics import median
 
 import torch
 
-from benchmarks.report import RESULTS, command_line, machine, write_record
+from benchmarks.report import command_line, keep, machine
 from d2lite import describe, format_bytes, lenet_params, replicate, train_batch, try_gpus
 from d2lite.profiling import find_divergence, record_steps
 
@@ -65,9 +65,7 @@ def main(argv=None):
         print(f"   a step takes {median(shares):+.1%} ({min(shares):+.1%} to {max(shares):+.1%}), limit {SHARE:+.0%}")
         print(f"   tensors kept: at most {format_bytes(found['devices'][k]['n_bytes'])}, limit {format_bytes(N_BYTES)}")
     if args.save:
-        path = RESULTS / f"{args.save}.json"
-        write_record(path, {"command": command_line("benchmarks.divergence", argv), "machine": facts} | found)
-        print(path)
+        keep(args.save, command_line("benchmarks.divergence", argv), facts, found)
 
 
 if __name__ == "__main__":

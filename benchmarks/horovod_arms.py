@@ -5,16 +5,15 @@ The functions are those of the chapter's cells, on two ranks. No times are kept.
 """
 
 import argparse
-import ast
-import json
 import sys
 
-from benchmarks.report import RESULTS, command_line, machine, write_record
+from benchmarks.chapter_code import chapter_code
+from benchmarks.report import command_line, keep, machine
 from d2lite import Workers, load_data_fashion_mnist
 
 __all__ = ["ARMS", "CHAPTER", "chapter_names", "main", "record"]
 
-CHAPTER = RESULTS.parents[1] / "book" / "06-horovod.ipynb"
+CHAPTER = "06-horovod.ipynb"
 NUM_EXAMPLES, NUM_EPOCHS = 12_000, 4  # those of the chapter without D2LITE_QUICK
 VARIANTS = ("hvd", "forgetful", "wrong")  # what the chapter's cells pass as `hvd`
 NUM_SEEDS = 3
@@ -32,19 +31,8 @@ ARMS = {  # {name: (variant, rank_batch, lr)}
 
 def chapter_names(num_examples=NUM_EXAMPLES):
     """Return what the chapter's cells import and define, {name: value}, with so many training examples."""
-    names = {"__name__": "__main__", "num_examples": num_examples}  # a rank gets functions of __main__ by value
-    for cell in json.loads(CHAPTER.read_text(encoding="utf-8"))["cells"]:
-        if cell["cell_type"] == "code":
-            tree = ast.parse("".join(cell["source"]))
-            tree.body = [node for node in tree.body if _defines(node)]
-            exec(compile(tree, cell["id"], "exec"), names)
-    return names
-
-
-def _defines(node):
-    if isinstance(node, ast.Assign):
-        return all(isinstance(target, ast.Name) and target.id in VARIANTS for target in node.targets)
-    return isinstance(node, (ast.Import, ast.ImportFrom, ast.ClassDef, ast.FunctionDef))
+    given = {"__name__": "__main__", "num_examples": num_examples}  # a rank gets functions of __main__ by value
+    return chapter_code(CHAPTER, given, VARIANTS)
 
 
 def record(arms=ARMS, num_examples=NUM_EXAMPLES, num_epochs=NUM_EPOCHS, num_seeds=NUM_SEEDS):
@@ -75,9 +63,7 @@ def main(argv=None):
         for what in ("losses", "accuracies"):
             print(f"   {what}:", *("/".join(f"{figure:.3f}" for figure in ranks) for ranks in row[what]))
     if args.save:
-        path = RESULTS / f"{args.save}.json"
-        write_record(path, {"command": command_line("benchmarks.horovod_arms", argv), "machine": facts} | found)
-        print(path)
+        keep(args.save, command_line("benchmarks.horovod_arms", argv), facts, found)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from dataclasses import asdict
 
 import torch
 
-from benchmarks.report import RESULTS, command_line, machine, write_record
+from benchmarks.report import command_line, keep, machine
 from d2lite import load_data_fashion_mnist
 from d2lite.profiling import compare_arms
 from d2lite.training import KEPT, Arm, gradient_norms, noise_scale, run_arms, scaled_lr, start_net, train_arm
@@ -137,9 +137,7 @@ def main(argv=None):
     for row in found["noise"]:
         print(f"seed {row['seed']}, noise scale after {row['epoch']} epochs: {row['examples']:,.0f} examples")
     if args.save:
-        path = RESULTS / f"{args.save}.json"
-        write_record(path, {"command": command_line("benchmarks.learning_rates", argv), "machine": facts} | found)
-        print(path)
+        keep(args.save, command_line("benchmarks.learning_rates", argv), facts, found)
 
 
 if __name__ == "__main__":

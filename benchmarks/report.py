@@ -12,7 +12,18 @@ from pathlib import Path
 
 from d2lite import describe, num_cores, num_gpus, try_gpus
 
-__all__ = ["RESULTS", "Row", "command_line", "machine", "markdown_row", "rounds", "save", "table", "write_record"]
+__all__ = [
+    "RESULTS",
+    "Row",
+    "command_line",
+    "keep",
+    "machine",
+    "markdown_row",
+    "rounds",
+    "save",
+    "table",
+    "write_record",
+]
 
 RESULTS = Path(__file__).parent / "results"
 _SIGNS = {
@@ -171,6 +182,13 @@ def command_line(module, argv):
 def write_record(path, record):
     """Write a record to a JSON file."""
     path.write_text(json.dumps(record, indent=1) + "\n")
+
+
+def keep(name, command, facts, found):
+    """Write what a benchmark of its own has found, as plain numbers, to RESULTS/name.json, and print the path."""
+    path = RESULTS / f"{name}.json"
+    write_record(path, {"command": command, "machine": facts} | found)
+    print(path)
 
 
 def save(name, command, facts, rows, folder=RESULTS):

@@ -2,7 +2,7 @@
 
 import json
 
-from benchmarks import divergence
+from benchmarks import divergence, report
 
 
 def test_the_record_has_each_round_and_the_memory(monkeypatch, tmp_path, capsys):
@@ -10,7 +10,7 @@ def test_the_record_has_each_round_and_the_memory(monkeypatch, tmp_path, capsys)
     for name in ("step_seconds", "kept_bytes"):
         original = getattr(divergence, name)
         monkeypatch.setattr(divergence, name, lambda k, f=original: f(k, **sizes))
-    monkeypatch.setattr(divergence, "RESULTS", tmp_path)
+    monkeypatch.setattr(report, "RESULTS", tmp_path)
     divergence.main(["--rounds", "2", "--save", "kept"])
     kept = json.loads((tmp_path / "kept.json").read_text())
     assert kept["command"] == "python -m benchmarks.divergence --rounds 2 --save kept"
