@@ -43,7 +43,7 @@ def _pack(values: ArrayLike) -> dict[str, str]:
 class _Fit(AnyWidget):
     """Invisible; makes the plots next to it as wide as their boxes. Plotly itself reacts only to a new window size.
 
-    It reacts after 100 ms without another one, so all figures of a page together leave it more time than that.
+    Plotly redraws 100 ms after the last such event: figures that send more of them, in turn, would put it off for ever.
     """
 
     _esm = """

@@ -1,5 +1,7 @@
 """axe-core on what the kit shows in JupyterLab, light and dark: nothing serious and nothing critical in the outputs."""
 
+from textwrap import dedent
+
 import pytest
 from notebook import errors, open_notebook, run_all, settled, until, write
 
@@ -65,10 +67,6 @@ SHOWN = {
 }
 
 
-def without_indent(code):
-    return "\n".join(line[8:] if line.startswith(" " * 8) else line for line in code.strip("\n").splitlines())
-
-
 def change_theme(page, theme):
     """Choose a theme in the menu of the open page, again if the menu was built anew under the mouse."""
 
@@ -91,7 +89,7 @@ def change_theme(page, theme):
 @pytest.mark.slow
 def test_nothing_serious_and_nothing_critical_is_found(lab, page):
     pytest.importorskip("axe_playwright_python")
-    write(lab.folder / "axe.ipynb", *map(without_indent, SHOWN.values()))
+    write(lab.folder / "axe.ipynb", *(dedent(code).strip() for code in SHOWN.values()))
     open_notebook(page, lab, "axe.ipynb")
     run_all(page, 480)  # once for both themes: to run takes most of the time, and axe a second
     for n in range(5):  # two of the panel, two of an explorer, one of each of the others
