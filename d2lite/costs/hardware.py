@@ -81,8 +81,8 @@ DEVICES = (
     _resnet50("RTX 3090, mixed precision", 1218.01, _TIMM),
     _resnet50("A100, TF32", 938, _NVIDIA),
     _resnet50("A100, mixed precision", 2470, _NVIDIA),
-    Device(1.867501e14, name="A100, bfloat16, GPT of 1.3 billion", source=_MOSAIC),
-    Device(4.138134e14, name="H100, bfloat16, GPT of 1.3 billion", source=_MOSAIC),
+    Device(1.867501e14, name="A100, bfloat16, GPT 1.3B", source=_MOSAIC),
+    Device(4.138134e14, name="H100, bfloat16, GPT 1.3B", source=_MOSAIC),
 )
 
 

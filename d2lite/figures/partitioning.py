@@ -1,7 +1,7 @@
 """Pictures of the three ways to split training, pure: every number in them is computed by costs.partitioning.
 
-Backgrounds are transparent. No grey has 4.5:1 on white and on JupyterLab's dark #111111 as well, so small text has a
-plate of its own behind it; only the titles, large and bold, are grey on the page.
+Backgrounds are transparent. In the picture of a way the texts lie on boxes and arrows: each has a plate behind it, in a
+colour of its own. Only the title, large and bold, is grey on the page.
 """
 
 import math
@@ -13,7 +13,8 @@ from d2lite._format import format_bytes
 from d2lite.costs.partitioning import WAYS, Layer, Message, Traffic, bytes_sent, messages, stages
 from d2lite.figures.figure import Figure
 from d2lite.figures.labels import plain
-from d2lite.figures.palette import GREY, PALE_GREY, PALETTE, TRANSPARENT
+from d2lite.figures.palette import GREY, PALETTE, TRANSPARENT
+from d2lite.figures.runs import layout
 
 __all__ = ["COLOURS", "MOST", "partition_figure", "traffic_bars"]
 
@@ -62,11 +63,11 @@ def partition_figure(way: str, layers: Sequence[Layer], k: int) -> Figure:
             box = dict(type="rect", x0=i - 0.42, x1=i + 0.42, y0=y - 0.46, y1=y + 0.46)
             shapes.append(box | dict(fillcolor=fill, line=dict(color=GREY, width=1)))
             notes.append(dict(x=i, y=y, text=text, showarrow=False, font=dict(color=ink, size=12)))
-    layout = _layout(max(640, _COLUMN * k), _TOP + _ROW * (len(rows) + 2), _title(way, layers, k))
-    layout["annotations"] += notes
-    layout["xaxis"] = dict(range=[-0.5, k - 0.5], visible=False)
-    layout["yaxis"] = dict(range=[len(rows) + 0.6, -0.7], visible=False)
-    return Figure(traces, layout | dict(shapes=shapes))
+    page = _page(max(640, _COLUMN * k), _TOP + _ROW * (len(rows) + 2), *_title(way, layers, k))
+    page["annotations"] += notes
+    page["xaxis"] = dict(range=[-0.5, k - 0.5], visible=False)
+    page["yaxis"] = dict(range=[len(rows) + 0.6, -0.7], visible=False)
+    return Figure(traces, page | dict(shapes=shapes))
 
 
 def _data_rows(layers: Sequence[Layer], units: list[list[Layer]], sent: list[Message], k: int) -> list[_Row]:
@@ -145,7 +146,7 @@ def _arrow(notes: list[dict[str, Any]], y: int, sent: list[Message], k: int) -> 
 
 
 def traffic_bars(
-    traffics: Mapping[str, Traffic | None], title: str = "", subtitle: str = "computed from shapes"
+    traffics: Mapping[str, Traffic | None], title: str = "", xlabel: str = "bytes, computed from shapes"
 ) -> Figure:
     """Return a plotly figure with one bar per way: bytes sent in one iteration, on a logarithmic axis of fixed range.
 
@@ -154,29 +155,28 @@ def traffic_bars(
     """
     sizes = [traffic.n_bytes if traffic else 0 for traffic in traffics.values()]
     texts = [_sent(traffic) for traffic in traffics.values()]
-    figure = Figure(layout=_layout(None, 260, (plain(title), plain(subtitle))))
-    figure.update_layout(margin=dict(l=142, r=100, b=40))
-    figure.update_xaxes(type="log", range=[_LOWEST, _HIGHEST], dtick=1, showticklabels=False, gridcolor=PALE_GREY)
-    figure.update_yaxes(range=[2.5, -0.5], showticklabels=False, showgrid=False, zeroline=False)
+    figure = Figure(layout=layout(xlabel, None, title, 260))
+    powers = range(_LOWEST, _HIGHEST + 1)
+    marks = [format_bytes(10**power).replace(".00", "").replace(".0", "") if power % 2 == 0 else "" for power in powers]
+    figure.update_xaxes(type="log", range=[_LOWEST, _HIGHEST], tickvals=[10**power for power in powers], ticktext=marks)
+    names = [WAYS[way] for way in traffics]
+    figure.update_yaxes(range=[2.5, -0.5], tickvals=list(range(len(names))), ticktext=names, showgrid=False)
     figure.add_bar(
         orientation="h",
         x=[size or None for size in sizes],
         y=list(range(len(traffics))),
         width=0.6,
         customdata=sizes,
-        meta={"words": [f"{WAYS[way]}: {text}" for way, text in zip(traffics, texts, strict=True)]},
+        meta={"words": [f"{name}: {text}" for name, text in zip(names, texts, strict=True)]},
         hovertemplate="%{customdata:,} bytes<extra></extra>",
         marker_color=[_WAY_COLOURS[way] for way in traffics],
+        showlegend=False,
     )
-    for row, (way, text) in enumerate(zip(traffics, texts, strict=True)):
-        said: dict[str, Any] = {"name": ""}  # the bars' own words say it
-        figure.add_annotation(**_plate(WAYS[way], 0, row, *PLATE, xref="paper", xanchor="right", xshift=-6, **said))
+    for row, text in enumerate(texts):
         x = max(_LOWEST, math.log10(sizes[row] or 1))
-        figure.add_annotation(**_plate(text, x, row, *PLATE, xanchor="left", xshift=6, **said))
-    for power in range(_LOWEST, _HIGHEST + 1, 2):
-        text = format_bytes(10**power).replace(".00", "").replace(".0", "")
-        figure.add_annotation(**_plate(text, power, 0, *PLATE, yref="paper", yanchor="top", yshift=-6, name=""))
-    return figure
+        # the bars' own words say the text
+        figure.add_annotation(text=text, name="", x=x, y=row, xanchor="left", xshift=6, showarrow=False)
+    return figure.update_layout(margin={"t": 40, "b": 50})
 
 
 def _sent(traffic: Traffic | None) -> str:
@@ -190,8 +190,7 @@ def _plate(text: str, x: float, y: float, fill: str, ink: str, **more: Any) -> d
     return dict(x=x, y=y, text=text, bgcolor=fill, font=dict(color=ink, size=12), borderpad=2, showarrow=False) | more
 
 
-def _layout(width: int | None, height: int, title: tuple[str, str]) -> dict[str, Any]:
-    large, small = title
+def _page(width: int, height: int, large: str, small: str) -> dict[str, Any]:
     plate = _plate(small, 0, 1, *PLATE, xref="paper", yref="paper", xanchor="left", yanchor="bottom", yshift=8)
     return dict(
         template="none",
@@ -204,7 +203,7 @@ def _layout(width: int | None, height: int, title: tuple[str, str]) -> dict[str,
             text=f"<b>{large}</b>", x=0, xref="container", y=1, yref="container", yanchor="top", pad=dict(l=8, t=8)
         ),
         title_font=dict(color=GREY, size=19),
-        annotations=[plate] if small else [],
+        annotations=[plate],
         showlegend=False,
         hovermode="closest",
     )

@@ -197,7 +197,7 @@ def seconds_per_epoch(runs: Sequence[Run], names: Sequence[str] | None = None, f
     )
     figure.update_yaxes(autorange="reversed", type="category", showgrid=False)  # the first run on top
     longest = max((run.seconds_per_epoch for _, run, _ in timed), default=1.0)
-    gap = 1 - 0.65 * min(1, (len(timed) + 1) / 4)  # a bar among few is no thicker than among three
+    gap = 1 - 0.65 * min(1, len(timed) / 3)  # a bar among few is no thicker than among three
     return figure.update_layout(margin_b=40, xaxis_range=[0, 1.25 * longest], bargap=gap)  # room for the texts
 
 

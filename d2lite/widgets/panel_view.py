@@ -42,6 +42,7 @@ class View:
         self._look: list[tuple[str, dict[str, Any], str]] | None = None
         self._axes: tuple[str, dict[str, Any], dict[str, Any]] | None = None
         self._bar_values: list[tuple[str, tuple[float, ...]]] | None = None
+        scrolled = _LAYOUT(flex="0 0 auto", overflow="visible")  # else the table's head scrolls away
         parts = [
             sheet(),
             row(inputs),
@@ -50,7 +51,7 @@ class View:
             self.progress,
             fixed(self.status, 24),
             row([_figure(curves, "2 1 420px"), _figure(bars, "1 1 280px")]),
-            growing(widgets.VBox([self.table, self.messages], layout=_LAYOUT(flex="0 0 auto")), 84, 172),
+            growing(widgets.VBox([self.table, self.messages], layout=scrolled), 84, 240),
         ]
         self.widget = widgets.VBox(parts, layout=_LAYOUT(width="100%", overflow="hidden"))
         self.widget.add_class(CLASS)

@@ -57,7 +57,7 @@ def _controls(setup: Setup, k: int, price: float) -> dict[str, Any]:
     """The controls by name, in the order in which they are shown."""
 
     def wide(description: str) -> dict[str, Any]:
-        return control_style(description, 300, 112)
+        return control_style(description, 306, 94)
 
     def named(presets: tuple[Any, ...], chosen: Any) -> dict[str, Any]:
         presets = presets if chosen in presets else (*presets, chosen)
@@ -73,15 +73,15 @@ def _controls(setup: Setup, k: int, price: float) -> dict[str, Any]:
         "device": widgets.Dropdown(**named(DEVICES, setup.device), **wide("GPU")),
         "k": widgets.SelectionSlider(options=[(f"{n:,}", n) for n in gpus], value=k, **wide("GPUs")),
         "per_host": widgets.BoundedIntText(
-            value=setup.per_host, min=1, max=10_000, continuous_update=False, **wide("GPUs in a host")
+            value=setup.per_host, min=1, max=10_000, continuous_update=False, **wide("GPUs per host")
         ),
-        "inside": widgets.Dropdown(**named(LINKS, setup.inside), **wide("link in a host")),
-        "across": widgets.Dropdown(**named(LINKS, setup.across), **wide("link across hosts")),
+        "inside": widgets.Dropdown(**named(LINKS, setup.inside), **wide("inside a host")),
+        "across": widgets.Dropdown(**named(LINKS, setup.across), **wide("across hosts")),
         "algorithm": widgets.Dropdown(options=ALGORITHMS, value=setup.algorithm, **wide("all-reduce")),
         "overlap": widgets.Checkbox(value=setup.overlap, **wide("overlap backward")),
         "overhead_ms": widgets.BoundedFloatText(value=overhead_ms, **wide("overhead, ms"), **number),
-        "spread": widgets.BoundedFloatText(value=100 * setup.spread, **wide("GPU spread, %"), **number),
-        "price": widgets.BoundedFloatText(value=price, **wide("GPU-hour's price"), **number),
+        "spread": widgets.BoundedFloatText(value=100 * setup.spread, **wide("spread, %"), **number),
+        "price": widgets.BoundedFloatText(value=price, **wide("price per hour"), **number),
     }
 
 

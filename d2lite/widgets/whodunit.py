@@ -14,7 +14,7 @@ from anywidget import AnyWidget
 from d2lite._checks import whole_number
 from d2lite.figures.sequence_diagram import RED
 from d2lite.widgets.live import close_all
-from d2lite.widgets.style import CLASS, control_style, fixed, row, sheet
+from d2lite.widgets.style import CLASS, control_style, row, sheet
 from d2lite.workers.diagnosis import diagnose_hang, first_mismatch
 from d2lite.workers.faulty_job import CAUSES, Job, reduce_gradients, simulated_records, train_job
 from d2lite.workers.flight_recorder import Collective, FlightRecord
@@ -72,19 +72,23 @@ class Whodunit:
         ranks = [(f"rank {rank}", rank) for rank in range(self.world_size)]
         reasons = [(f"{cause}: {words}", cause) for cause, words in CAUSES.items() if cause in causes]
         self.rank = widgets.Dropdown(options=ranks, **control_style("guilty", 200, 60))
-        self.cause = widgets.Dropdown(options=reasons, **control_style("because", 460, 60))
+        self.cause = widgets.Dropdown(options=reasons, **control_style("because", 600, 60))
         self.button = widgets.Button(button_style="primary")
         self.button.on_click(self._on_click)
-        self._table, self._verdict = widgets.HTML(), widgets.HTML()
+        self._table, self._verdict = widgets.HTML(), widgets.HTML(layout={"min_height": "48px"})
         self._score = widgets.HTML(layout={"margin": "2px 0 0 12px"})
         self._box = widgets.VBox(
             [
-                sheet(), widgets.HTML(_CSS, layout=_UNSEEN), _Keys(layout=_UNSEEN),
-                 fixed(self._table, 330),
-                widgets.HTML(_job()), row([self.rank, self.cause]),
-                row([self.button, self._score]), fixed(self._verdict, 96),
+                sheet(),
+                widgets.HTML(_CSS, layout=_UNSEEN),
+                _Keys(layout=_UNSEEN),
+                row([self.rank, self.cause]),  # on top: the table is longer in one case than in another
+                row([self.button, self._score]),
+                self._verdict,
+                self._table,
+                widgets.HTML(_job()),
             ]
-        )  # fmt: skip
+        )
         self._box.add_class(CLASS)
         self.is_open = False
         self.next()

@@ -9,8 +9,9 @@ SHOWN = {
     "panel": """
         from d2lite import Panel, train
         panel = Panel(train, num_gpus=2, lr=0.1, batch_size=64, num_epochs=1, fixed={"num_examples": 240})
-        panel.train.click()
-        panel.wait()
+        for _ in range(3):  # more rows than the table's box has room for
+            panel.train.click()
+            panel.wait()
         panel""",
     "predict": """
         from d2lite import Predict
@@ -70,6 +71,17 @@ TOO_WIDE = """() => [...document.querySelectorAll('.jp-Notebook .jp-CodeCell')].
         box => box.clientWidth && box.scrollWidth > box.clientWidth + 1 && getComputedStyle(box).overflowX !== 'visible'
         && !box.closest('.js-plotly-plot, pre code, .widget-radio-box')).map(
         box => [n, String(box.className), box.clientWidth, box.scrollWidth]))"""
+# options of a select that are longer than its room: [(text, pixels of room, pixels)]
+CUT = """() => [...document.querySelectorAll('.d2lite select')].flatMap(select => {
+    const style = getComputedStyle(select), paper = document.createElement('canvas').getContext('2d');
+    paper.font = style.font;
+    const room = select.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
+    const texts = [...select.options].map(option => [option.text, room, paper.measureText(option.text).width]);
+    return texts.filter(([text, room, width]) => width > room + 1);
+})"""
+# of the table with the runs: the top of its head, and of the box that scrolls
+HEAD = """() => ['thead th', ''].map(inside =>
+    document.querySelector(`.d2lite .newest ${inside}`).getBoundingClientRect().top)"""
 PAGE = """() => {
     const page = document.querySelector('.jp-WindowedPanel-outer');
     return [page.clientWidth, page.scrollWidth];
@@ -99,4 +111,7 @@ def test_nothing_is_cut_off_at_800_pixels(lab, page):
         pytest.fail("\n".join(told))
     there, wide = page.evaluate(PAGE)
     assert wide <= there
+    assert page.evaluate(CUT) == []
+    head, box = page.evaluate(HEAD)
+    assert head >= box - 1, "the heads of the columns have scrolled away"
     assert not errors(page)

@@ -97,6 +97,13 @@ def test_long_names_of_bars_take_several_lines():
     assert bars.y[1] == "k=1<br>lr 0.2 · batch 512<br>seed 1"
 
 
+def test_a_bar_among_few_is_no_thicker_than_among_three():
+    for n in range(1, 6):
+        runs = [make_run(seed=seed) for seed in range(n)]
+        share = (1 - figures.seconds_per_epoch(runs).layout.bargap) / n  # of the height of the axis
+        assert share == pytest.approx(0.65 / max(3, n))
+
+
 def test_legends_of_other_parameters():
     assert legends([Run({"width": 8}, "", "", 0), Run({"width": 16}, "", "", 0)]) == [
         "run · width 8",
