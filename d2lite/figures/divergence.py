@@ -103,7 +103,8 @@ def tensor_picture(tensor: torch.Tensor, words: str, most: float | None = None) 
     said = html.escape(words)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{said}" width="{width}" height="{height}" '
-        f'font-family="sans-serif" font-size="12"><text x="0" y="12" fill="currentColor">{said}</text>{"".join(parts)}</svg>'
+        f'font-family="sans-serif" font-size="12"><text x="0" y="12" fill="currentColor">{said}</text>'
+        f"{''.join(parts)}</svg>"
     )
 
 

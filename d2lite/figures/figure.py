@@ -32,15 +32,18 @@ class Figure(go.Figure):
     plotly has chosen another way for the page, in Colab for instance, it is shown in plotly's way.
     """
 
+    def words(self) -> dict[str, str]:
+        """Return the words as a MIME bundle: plotly's figures in JupyterLab have no place for them, but a dot has."""
+        words = alternative_text(self)
+        dot = f'<img alt="{html.escape(words)}" width="1" height="1" style="display: block" src="{_DOT}">'
+        return {"text/html": f"<style>{TEXT_RULE}</style>{dot}", "text/plain": words}
+
     def _ipython_display_(self) -> None:
         if "plotly_mimetype" not in (pio.renderers.default or ""):
             super()._ipython_display_()
             return
         from IPython.display import display
 
-        words = alternative_text(self)
-        # plotly's figures in JupyterLab have no place for words: an image of one pixel has them
-        dot = f'<img alt="{html.escape(words)}" width="1" height="1" style="display: block" src="{_DOT}">'
-        display({"text/html": f"<style>{TEXT_RULE}</style>{dot}", "text/plain": words}, raw=True)
+        display(self.words(), raw=True)
         bundle = pio.renderers["plotly_mimetype"].to_mimebundle(self.to_dict())
         display(bundle | {"text/html": picture(still(self), ""), "text/plain": ""}, raw=True)

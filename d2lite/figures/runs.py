@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from d2lite.figures.figure import Figure
 from d2lite.figures.labels import plain
 from d2lite.figures.palette import DASHES, GREY, PALE_GREY, TRANSPARENT, style
-from d2lite.figures.svg import ticks
+from d2lite.figures.ticks import ticks
 from d2lite.training.run import Run, legends
 
 __all__ = [

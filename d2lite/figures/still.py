@@ -12,13 +12,14 @@ from typing import Any
 from plotly.basedatatypes import BaseFigure
 
 from d2lite.figures.palette import DASHES, GREY, INK, TRANSPARENT
-from d2lite.figures.svg import ticks
+from d2lite.figures.ticks import ticks
 
 __all__ = ["still"]
 
 _WIDTH = 760
 _ROW, _TEXT = 18, 6.6  # pixels: height of a legend's row, width of a character
 _MARKUP = re.compile(r"<(?!br)[^<>]*>")
+_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # a picture with these is not drawn
 _Scale = Callable[[Any], float]  # a value -> pixels; NaN without a place
 
 
@@ -268,7 +269,8 @@ def _dash(trace: Any) -> str:
 
 def _lines(text: str) -> list[str]:
     """Plotly's text as lines without markup."""
-    return [html.unescape(_MARKUP.sub("", line)) for line in re.split("<br ?/?>", str(text or ""))]
+    lines = re.split("<br ?/?>", str(text or ""))
+    return [_NOT_XML.sub("\ufffd", html.unescape(_MARKUP.sub("", line))) for line in lines]
 
 
 def _text(

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from d2lite.events import Diverged, emit, has_listener
-from d2lite.figures import svg
 from d2lite.figures.palette import style
 from d2lite.widgets.plot_input import as_number, is_list, limits_of, names_of, pixels_of, text_or_none
 from d2lite.widgets.shell import kernel
@@ -164,7 +163,7 @@ class Animator:
             timer.join()
         with self._sending:
             if self._live is not None:
-                self._live.settle(self._repr_mimebundle_)
+                self._live.settle(self._figure, repr(self))
             elif timer is not None:
                 print(self, flush=True)
 
@@ -212,7 +211,7 @@ class Animator:
                 print(self, flush=True)
             else:
                 self._live = self._live or self._new_live()
-                self._live.push(self._traces(), self._repr_mimebundle_)
+                self._live.push(self._traces(), self._figure, repr(self))
 
     def _new_live(self) -> Any:
         from d2lite.widgets.live import Live  # plotly and widgets: only in a notebook
@@ -247,24 +246,17 @@ class Animator:
             layout["xaxis"] |= {"tick0": 0, "dtick": figures.tick_step(min(ends), max(ends))}
         return layout
 
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
-        from d2lite.widgets.live import static_bundle
+    def _figure(self) -> Any:
+        """The last state as a static figure."""
+        from d2lite.figures.figure import Figure
 
-        traces = self._traces()
-        return static_bundle(traces, self._layout(is_last=True), self._svg(traces), repr(self))
+        return Figure(self._traces(), self._layout(is_last=True))
 
-    def _svg(self, traces: Sequence[dict[str, Any]]) -> str:
-        titles, names = {"x": self.xlabel, "y": self.ylabel}, self.names(len(traces))
-        for axis, scale in (("x", self.xscale), ("y", self.yscale)):
-            if scale == "log":
-                with np.errstate(divide="ignore", invalid="ignore"):
-                    traces = [t | {axis: np.log10(t[axis])} for t in traces]
-                titles[axis] = f"{titles[axis] or axis} (power of ten)"
-        # SVG has no markup of plotly's: the names as they were given
-        traces = [t | {"name": name if self.legend else ""} for t, name in zip(traces, names, strict=True)]
-        height = self.height + 60 - 18 * len(traces)  # with its legends as high as plotly's
-        xlim, ylim = _range(self.xlim, self.xscale), _range(self.ylim, self.yscale)
-        return svg.draw(traces, "", titles["x"], titles["y"], xlim, ylim, self.width, max(height, 160))
+    def _ipython_display_(self) -> None:
+        if kernel() is None:
+            print(self)
+        else:
+            self._figure()._ipython_display_()
 
     def __repr__(self) -> str:
         names, ys = self.names(len(self.X)), self.Y

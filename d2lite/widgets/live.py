@@ -5,18 +5,16 @@ without plotly, and text. JupyterLab's renderer of static figures does not follo
 a widget.
 """
 
-import base64
 import uuid
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 from anywidget import AnyWidget
 from ipywidgets import Layout, VBox, Widget
-from numpy.typing import ArrayLike
 from plotly.basedatatypes import BaseFigure
-from plotly.graph_objects import Figure
 
+from d2lite.figures.figure import Figure
+from d2lite.figures.still import still
 from d2lite.widgets.shell import kernel
 
 __all__ = ["Live", "close_all", "figure_widget", "kernel", "live_figure", "redraw", "refresh", "static_bundle"]
@@ -25,19 +23,10 @@ _PLOTLY = "application/vnd.plotly.v1+json"
 Bundle = dict[str, Any]  # MIME type -> data
 
 
-def static_bundle(traces: Sequence[dict[str, Any]], layout: dict[str, Any], picture: str, text: str) -> Bundle:
-    """Return the MIME bundle of a static figure: plotly traces and layout, SVG text, plain text."""
-    packed = [trace | {axis: _pack(trace[axis]) for axis in ("x", "y")} for trace in traces]
-    return {
-        _PLOTLY: {"data": packed, "layout": layout, "config": {"responsive": True}},
-        "image/svg+xml": picture,
-        "text/plain": text,
-    }
-
-
-def _pack(values: ArrayLike) -> dict[str, str]:
-    """An array in the form that plotly.js reads fastest."""
-    return {"dtype": "f8", "bdata": base64.b64encode(np.asarray(values, "<f8").tobytes()).decode()}
+def static_bundle(figure: Figure, text: str) -> Bundle:
+    """Return the MIME bundle of a static figure: plotly's JSON, a picture (SVG), and the plain text that is given."""
+    plotly = figure.to_dict() | {"config": {"responsive": True}}
+    return {_PLOTLY: plotly, "image/svg+xml": still(figure), "text/plain": text}
 
 
 class _Fit(AnyWidget):
@@ -108,7 +97,8 @@ def close_all(widget: Widget) -> None:
 class Live:
     """A figure that is shown by the first `push`, in the cell that runs, follows the later ones, and settles.
 
-    It begins as a picture: a cell that ends immediately needs no widget, which is 5 MB for the page.
+    It begins as a picture: a cell that ends immediately needs no widget, which is 5 MB for the page. The output above
+    it gets the figure's words when it settles; a widget has its own.
     """
 
     def __init__(self, layout: dict[str, Any]) -> None:
@@ -120,13 +110,15 @@ class Live:
         figure_widget()  # modules are loaded here rather than in the loop
         Figure([{"type": "scatter", "line": {"width": 1}}], layout)
 
-    def push(self, traces: Sequence[dict[str, Any]], make_static: Callable[[], Bundle]) -> None:
-        """Show the traces; `make_static()` returns the static bundle for pages without widgets."""
+    def push(self, traces: Sequence[dict[str, Any]], make_static: Callable[[], Figure], text: str) -> None:
+        """Show the traces; `make_static()` returns the figure, and `text` a line, for pages without widgets."""
         if self.display_id is None:
-            self._display(_without_plotly(make_static()))
+            self.display_id = uuid.uuid4().hex
+            self._display({"text/html": "", "text/plain": ""}, "words", update=False)
+            self._display(_without_plotly(static_bundle(make_static(), text)), update=False)
         elif self.widget is None:
             self.widget, self._box = live_figure(Figure(traces, self.layout))
-            self._display(self._box._repr_mimebundle_() | _without_plotly(make_static()))
+            self._display(self._box._repr_mimebundle_() | _without_plotly(static_bundle(make_static(), text)))
         else:
             with self.widget.batch_update():
                 for shown, trace in zip(self.widget.data, traces, strict=False):
@@ -134,13 +126,16 @@ class Live:
             if len(traces) > len(self.widget.data):
                 self.widget.add_traces(traces[len(self.widget.data) :])
 
-    def settle(self, make_static: Callable[[], Bundle]) -> None:
-        """Replace what is shown by the static figure; the widget is closed once it is off the page."""
+    def settle(self, make_static: Callable[[], Figure], text: str) -> None:
+        """Replace what is shown by the static figure and its words; the widget is closed once it is off the page."""
         if self.display_id is None:
             return
+        figure = make_static()
+        bundle = static_bundle(figure, text)
         if self._static and self.widget is None:
-            self._display(_without_plotly(make_static()))  # the page makes a new figure only after another MIME type
-        self._display(make_static())
+            self._display(_without_plotly(bundle))  # the page makes a new figure only after another MIME type
+        self._display(figure.words() | {"text/plain": ""}, "words")
+        self._display(bundle)
         self._static = True
         if self.widget is not None:
             box = self._box
@@ -152,12 +147,10 @@ class Live:
             self.widget.observe(close_unseen, "_view_count")
         self.widget = self._box = None
 
-    def _display(self, bundle: Bundle) -> None:
+    def _display(self, bundle: Bundle, what: str = "figure", update: bool = True) -> None:
         from IPython.display import display
 
-        update = self.display_id is not None
-        self.display_id = self.display_id or uuid.uuid4().hex
-        display(bundle, raw=True, display_id=self.display_id, update=update)
+        display(bundle, raw=True, display_id=f"{self.display_id}-{what}", update=update)
 
 
 def _without_plotly(bundle: Bundle) -> Bundle:

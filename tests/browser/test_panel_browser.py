@@ -254,7 +254,9 @@ def test_an_animator_grows_while_its_cell_runs(lab, page):
     page.wait_for_selector(".jp-RenderedPlotly .main-svg")  # the static figure, which stays
     assert settled(lambda: page.evaluate(length)) == 100 and not errors(page) and not page.errors
     saved = save(page, lambda: saved_outputs(lab.folder / "animator.ipynb"))
-    assert "image/svg+xml" in saved[0]["data"]  # what GitHub shows
+    words, figure = (output["data"] for output in saved)
+    assert "loss: 100 points, from 1 at 0 to 0.01 at 99" in "".join(words["text/html"])
+    assert "image/svg+xml" in figure  # what GitHub shows
 
 
 @pytest.mark.slow

@@ -10,11 +10,11 @@ from torch import nn
 from d2lite import Animator
 from d2lite.costs.partitioning import layers_of
 from d2lite.figures import runs as figures
-from d2lite.figures import svg
 from d2lite.figures.collectives import collective_figure
 from d2lite.figures.labels import plain
 from d2lite.figures.partitioning import partition_figure, traffic_bars
 from d2lite.figures.scaling import predicted_and_measured
+from d2lite.figures.still import still
 from d2lite.figures.table import runs_table
 from d2lite.figures.timeline import timeline_figure
 from d2lite.trace import Event
@@ -84,7 +84,6 @@ def test_the_table_has_no_markup_of_a_learner_s():
 def test_a_picture_holds_names_as_they_are_written():
     animator = Animator(EVIL, EVIL + "\x1b[0m\ud800", legend=[EVIL])
     animator.X, animator._Y = [[1.0]], [[0.5]]
-    picture = animator._repr_mimebundle_()["image/svg+xml"]
+    picture = still(animator._figure())
     found = [element.text for element in ET.fromstring(picture.encode("utf-8")).iter() if element.text]
     assert found.count(EVIL) == 2 and EVIL + "\ufffd[0m\ufffd" in found
-    assert "&amp;amp;" not in svg.draw([], "&amp;".replace("amp;", ""))

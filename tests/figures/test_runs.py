@@ -4,14 +4,14 @@ import errno
 import json
 import math
 import os
-import xml.etree.ElementTree as ET
 
 import numpy as np
 import pytest
 
-from d2lite.figures import palette, svg
+from d2lite.figures import palette
 from d2lite.figures import runs as figures
 from d2lite.figures.table import runs_table, speed_ups
+from d2lite.figures.ticks import ticks
 from d2lite.training.run import SCHEMA, Run, legends, save
 
 
@@ -141,26 +141,11 @@ def test_nothing_in_a_name_is_taken_for_markup():
     assert "<b>toys" not in runs_table([run]) and "<i>" not in runs_table([run])
 
 
-def test_the_picture_holds_the_curves():
-    traces = figures.curve_traces([make_run(1), make_run(2)])
-    root = ET.fromstring(svg.draw(traces, "t", "epoch", "acc", (1, 3), (0, 1)))
-    texts = [element.text for element in root.iter("{http://www.w3.org/2000/svg}text")]
-    assert {"epoch", "acc", "k=1 · lr 0.2 · batch 512", "0.2", "1", "3"} <= set(texts)
-    strokes = [e.get("stroke") for e in root.iter("{http://www.w3.org/2000/svg}path")]
-    assert traces[0]["line"]["color"] in strokes and traces[1]["line"]["color"] in strokes
-
-
-@pytest.mark.parametrize("y", [[], [0.5], [0.5, math.nan, 0.7], [1.0, 1.0], [math.inf, 1.0]])
-def test_the_picture_of_few_or_missing_points(y):
-    trace = figures.line("a", np.arange(len(y)), np.array(y), "#000000", "solid", "circle")
-    assert "nan" not in svg.draw([trace]) and ET.fromstring(svg.draw([trace])) is not None
-
-
 @pytest.mark.parametrize(("low", "high"), [(0, 1), (1, 10), (-3, 1234), (0.131, 0.132), (5, 5), (1e-9, 3e-9)])
 def test_ticks_are_few_and_inside(low, high):
-    ticks = svg.ticks(low, high)
+    found = ticks(low, high)
     span = high - low
-    assert 1 <= len(ticks) <= 6 and all(low - 1e-6 * span <= t <= high + 1e-6 * span for t in ticks)
+    assert 1 <= len(found) <= 6 and all(low - 1e-6 * span <= t <= high + 1e-6 * span for t in found)
 
 
 def test_the_table_has_the_runs_numbers_and_speed_ups_over_the_first():

@@ -1,7 +1,9 @@
 """A figure as a picture and in words: from its data, well formed, in colours that can be read."""
 
+import math
 import xml.etree.ElementTree as ET
 
+import numpy as np
 import pytest
 
 from d2lite import figures
@@ -9,8 +11,10 @@ from d2lite.costs.partitioning import all_ways
 from d2lite.costs.scaling import Setup, outcomes
 from d2lite.figures.alternative_text import alternative_text
 from d2lite.figures.palette import INK
+from d2lite.figures.runs import line
 from d2lite.figures.still import still
 from d2lite.trace import Event
+from d2lite.training.run import Run
 from d2lite.widgets import sizes_of, trace_collective
 
 LAYERS = sizes_of("LeNet", 256)
@@ -39,6 +43,27 @@ def test_a_picture_is_well_formed_and_stays_in_its_frame(name):
         assert text.get("fill") in (INK, "black", "white")  # on white, or on a plate
     for bar in root.iter(f"{ns}rect"):
         assert float(bar.get("x", 0)) >= 0 and float(bar.get("x", 0)) + float(bar.get("width")) <= width
+
+
+def texts_and_strokes(figure):
+    root = ET.fromstring(still(figure))
+    strokes = [path.get("stroke") for path in root.iter("{http://www.w3.org/2000/svg}path")]
+    return [text.text for text in root.iter("{http://www.w3.org/2000/svg}text")], strokes
+
+
+def test_a_picture_holds_the_curves_and_their_names():
+    runs = [Run({"num_gpus": k, "lr": 0.2}, "", "toys", 240, [], [0.5, 0.75], [1.0, 1.0]) for k in (1, 2)]
+    figure = figures.curves(runs)
+    texts, strokes = texts_and_strokes(figure)
+    assert {"epoch", "test accuracy", "k=1 · lr 0.2", "k=2 · lr 0.2", "20%"} <= set(texts)
+    assert figure.data[0].line.color in strokes and figure.data[1].line.color in strokes
+
+
+@pytest.mark.parametrize("y", [[], [0.5], [0.5, math.nan, 0.7], [1.0, 1.0], [math.inf, 1.0]])
+def test_a_picture_of_few_or_missing_points(y):
+    trace = line("a", np.arange(len(y)), np.array(y), "#000000", "solid", "circle")
+    picture = still(figures.Figure([trace], figures.layout()))
+    assert "nan" not in picture and "inf" not in picture and ET.fromstring(picture) is not None
 
 
 def test_words_tell_the_numbers():

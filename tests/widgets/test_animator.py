@@ -25,7 +25,7 @@ class Shell:
     kernel = True
 
     def __init__(self):
-        self.hooks, self.shown, self.events = [], [], self
+        self.hooks, self.shown, self.words, self.events = [], [], [], self
 
     def register(self, event, hook):
         assert event == "post_run_cell"
@@ -39,7 +39,9 @@ class Shell:
             hook(None)
 
     def display(self, bundle, raw, display_id, update):
-        self.shown.append((bundle, display_id, update))
+        """Keep what is shown: the figures, and the words in the output above them."""
+        shown = self.words if display_id.endswith("-words") else self.shown
+        shown.append((bundle, display_id, update))
 
 
 class Clock:
@@ -200,6 +202,9 @@ def test_the_widget_follows_and_a_static_figure_takes_its_place(shell, clock):
     bundle, same, update = shell.shown[2]
     assert (same, update) == (name, True) and kinds(shell) == ["picture", "widget", "plotly"]
     assert [t["name"] for t in bundle[PLOTLY]["data"]] == ["a", "b"]
+    (before, name, new), (after, same, update) = shell.words
+    assert before["text/html"] == "" and (same, new, update) == (name, False, True)
+    assert 'alt="Figure. x axis: epoch. y axis: acc. a: 4 points, from 0.5 at 1 to 0.1 at 4.' in after["text/html"]
     assert bundle["text/plain"] == "epoch 4: a 0.1, b 0.9"
     assert widget_of(animator) is None and not shell.hooks and not clock.timers
     widget._view_count = 1
@@ -292,7 +297,11 @@ def test_in_a_kernel_the_last_state_is_saved_as_a_picture():
     code = "from d2lite import Animator\na = Animator('epoch', 'acc')\nfor i in range(100): a.add(i, i / 100)"
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)])
     NotebookClient(notebook, timeout=60, kernel_name="python3", store_widget_state=False).execute()
-    (output,) = notebook.cells[0].outputs
+    words, output = notebook.cells[0].outputs
+    assert (
+        'alt="Figure. x axis: epoch. y axis: acc. acc: 100 points, from 0 at 0 to 0.99 at 99.'
+        in words.data["text/html"]
+    )
     assert output.data["text/plain"] == "epoch 99: acc 0.99" and "<svg" in output.data["image/svg+xml"]
     assert "application/vnd.jupyter.widget-view+json" not in output.data
 
