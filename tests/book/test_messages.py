@@ -164,7 +164,7 @@ def headings(path):
 def test_an_entry_says_what_it_means_where_it_is_shown_and_how_to_repair_it(heading):
     parts = ENTRIES[heading]
     assert tuple(parts) == PARTS and all(parts.values())
-    assert re.match(r"made by a test|the text is in PyTorch's|(the first )?from \[", parts["Checked"])
+    assert re.match(r"made (in a browser )?by a test|the text is in PyTorch's|(the first )?from \[", parts["Checked"])
     shown = re.findall(r"\[chapter (\d+)\]\(([^)]+)\)(?:, \*([^*]+)\*)?", " ".join(parts.values()))
     assert shown
     for number, link, section in shown:

@@ -1,0 +1,45 @@
+"""A notebook that is opened again after its kernel has ended: the message, and the pictures that are left."""
+
+import json
+import urllib.request
+
+import pytest
+from notebook import errors, open_notebook, run_all, save_and_reload, until, write
+
+CELLS = (
+    "from d2lite import CollectiveStepper, Panel, train\n"
+    'panel = Panel(train, num_gpus=2, batch_size=64, num_epochs=1, fixed={"num_examples": 240})\n'
+    "panel.train.click()\npanel.wait()\npanel",
+    'CollectiveStepper("ring", 4)',
+)
+MESSAGE = "Error displaying widget: model not found"  # in book/messages.md
+
+
+def end_kernels(lab):
+    """End all kernels of a server."""
+    headers = {"Authorization": f"token {lab.token}"}
+    with urllib.request.urlopen(urllib.request.Request(f"{lab.url}/api/kernels", headers=headers)) as answer:
+        kernels = json.load(answer)
+    for kernel in kernels:
+        address = f"{lab.url}/api/kernels/{kernel['id']}"
+        urllib.request.urlopen(urllib.request.Request(address, headers=headers, method="DELETE")).close()
+
+
+@pytest.mark.slow
+def test_figures_are_shown_as_pictures(lab, page):
+    write(lab.folder / "ended.ipynb", *CELLS)
+    open_notebook(page, lab, "ended.ipynb")
+    run_all(page)
+    page.wait_for_selector(".d2lite .js-plotly-plot .main-svg")
+    pictures = page.locator(".d2lite-still img")
+    until(lambda: pictures.count() == 2)
+    assert not any(picture.is_visible() for picture in pictures.all())  # the figures themselves are there
+    save_and_reload(page, lab.folder / "ended.ipynb")
+    page.wait_for_selector(".d2lite .js-plotly-plot .main-svg")
+    assert page.get_by_text(MESSAGE).count() == 0  # the kernel still has them
+    end_kernels(lab)
+    page.reload()
+    until(lambda: page.get_by_text(MESSAGE).count() == 2)
+    until(lambda: [picture.is_visible() for picture in pictures.all()] == [True, True])
+    assert "test accuracy, " in pictures.first.get_attribute("alt")
+    assert not errors(page)
