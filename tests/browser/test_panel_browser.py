@@ -257,6 +257,9 @@ def test_an_animator_grows_while_its_cell_runs(lab, page):
     words, figure = (output["data"] for output in saved)
     assert "loss: 100 points, from 1 at 0 to 0.01 at 99" in "".join(words["text/html"])
     assert "image/svg+xml" in figure  # what GitHub shows
+    save_and_reload(page, lab.folder / "animator.ipynb")
+    shown = page.locator(".jp-RenderedPlotly img.plot-img")  # a picture of JupyterLab's, its texts in grey
+    assert until(lambda: shown.evaluate("image => getComputedStyle(image).filter")) == "brightness(0.88)"
 
 
 @pytest.mark.slow
