@@ -7,6 +7,7 @@ exercises that were solved with the notebooks of a folder, by default the curren
 copies the chapters, with the scripts and results that they read, into a new folder.
 """
 
+import argparse
 import importlib.metadata
 import os
 import platform
@@ -125,34 +126,47 @@ def fetch() -> None:
     print(location())
 
 
+def copy(folder: str) -> None:
+    """Copy the book into a new folder, and print how to open it."""
+    place = copy_book(folder)
+    settings = place.parent / "tools" / "jupyterlab"  # no question about news, Markdown files as pages
+    options = ["--LabApp.default_url=/lab/tree/index.ipynb", f"--LabApp.app_settings_dir={settings}"]
+    print(f"The notebooks are in {place}. Open them: {shlex.join(['jupyter', 'lab', str(place), *options])}")
+
+
+def print_progress(folder: str) -> None:
+    """Print which exercises were solved with the notebooks of a folder."""
+    from d2lite.exercises.progress import progress  # all chapters: only when they are needed
+
+    print(progress(folder))
+
+
 def main(arguments: Sequence[str] = ()) -> None:
     """Print the report; with an argument do what it names (see the module)."""
-    if list(arguments) == ["data"]:
-        fetch()
-    elif arguments and arguments[0] == "book" and len(arguments) == 2:
-        try:
-            place = copy_book(arguments[1])
-        except (OSError, ValueError) as error:
-            sys.exit(f"python -m d2lite book: {error}")
-        settings = place.parent / "tools" / "jupyterlab"  # no question about news, Markdown files as pages
-        options = ["--LabApp.default_url=/lab/tree/index.ipynb", f"--LabApp.app_settings_dir={settings}"]
-        print(f"The notebooks are in {place}. Open them: {shlex.join(['jupyter', 'lab', str(place), *options])}")
-    elif arguments and arguments[0] == "progress" and len(arguments) <= 2:
-        from d2lite.exercises.progress import progress  # all chapters: only when they are needed
+    parser = argparse.ArgumentParser("python -m d2lite", description="Without a command: what works on this machine.")
+    commands = parser.add_subparsers(dest="command", title="commands", metavar="COMMAND")
 
-        try:
-            print(progress(*arguments[1:]))
-        except (OSError, ValueError) as error:
-            sys.exit(f"python -m d2lite progress: {error}")
-    elif arguments:
-        got = " ".join(arguments)
-        sys.exit(
-            f"python -m d2lite: expected no argument, or data, or progress with a folder, or book with a folder, got "
-            f"{got}. `data` downloads the data set, `progress` lists the exercises that were solved, `book` copies the "
-            "notebooks."
-        )
-    else:
-        print(report())
+    def add(name: str, words: str) -> argparse.ArgumentParser:
+        return commands.add_parser(name, help=words, description=words.capitalize() + ".")
+
+    add("data", "download the data set, or draw its substitute")
+    of = add("progress", "list the exercises that were solved with the notebooks of a folder")
+    of.add_argument("folder", nargs="?", default="", help="default: the current one")
+    add("book", "copy the notebooks, with what they read, into a new folder").add_argument("folder")
+    given = parser.parse_args(arguments)
+    try:
+        if given.command == "data":
+            fetch()
+        elif given.command == "progress":
+            print_progress(given.folder)
+        elif given.command == "book":
+            copy(given.folder)
+        else:
+            print(report())
+    except (OSError, ValueError) as error:
+        if given.command in ("progress", "book"):
+            sys.exit(f"python -m d2lite {given.command}: {error}")
+        raise
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -25,6 +26,24 @@ def _butterfly(k: int) -> Schedule:
     return _steps(k, lambda i, s: i ^ 2**s)
 
 
+@dataclass(frozen=True, repr=False)
+class _Steps:
+    """Steps between k devices, shown by what they do: a message must not hold the right steps."""
+
+    k: int
+    moves: list[list[tuple[int, int, int]]]
+
+    def __repr__(self) -> str:
+        held = [{device} for device in range(self.k)]
+        for step in self.moves:
+            before = [set(have) for have in held]
+            for src, dst, _ in step:
+                held[dst] |= before[src]
+        sizes = ", ".join(str(len(step)) for step in self.moves) or "none"
+        had = ", ".join(str(len(have)) for have in held)
+        return f"moves in each step: {sizes}; devices whose contributions device 0, 1, ... has at the end: {had}"
+
+
 def _observe_steps(answer: Callable[..., Any], k: int) -> Any:
     """Return the steps of an answer; the order of the moves in a step does not matter."""
     steps = answer(k)
@@ -44,7 +63,7 @@ def _observe_steps(answer: Callable[..., Any], k: int) -> Any:
                 f"the move {wrong[0]} names a device that is not there: there are {k}, from 0 on.",
                 "How many steps are there for k devices, and which is the last?",
             )
-    return [sorted(tuple(move) for move in step) for step in steps]
+    return _Steps(k, [sorted(tuple(move) for move in step) for step in steps])
 
 
 def _is_move(move: Any) -> bool:
