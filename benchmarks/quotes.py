@@ -272,7 +272,7 @@ QUOTES = (
     ),
     Quote(
         "README.md",
-        "one epoch of all pictures, kernel and ranks together | {:,.0f} MB, {:,.0f} MB",
+        "one epoch of all images, kernel and ranks together | {:,.0f} MB, {:,.0f} MB",
         tuple(
             ("cpu-2-cores", f"a panel and {k} ranks, LeNet, one epoch of all data, peak", "", "max ours")
             for k in (2, 4)

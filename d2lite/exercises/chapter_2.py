@@ -125,7 +125,7 @@ MEAN = Exercise(
         ),
         Mistake(
             _one_memory,
-            "the tensors have another memory afterwards: an update of one may change the others.",
+            "the tensors have another memory afterwards: what else refers to the old memory does not get the mean.",
             "copy_ writes numbers into a tensor's own memory. What does tensor.data = ... do?",
         ),
     ),

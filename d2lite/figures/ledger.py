@@ -65,8 +65,11 @@ def summary(predictions: Sequence[Prediction]) -> str:
     words = f"{sum(judged)} of {len(judged)} {'prediction was' if len(judged) == 1 else 'predictions were'} right."
     ratios = [p.pair[0] / p.pair[1] for p in predictions if p.pair]
     if ratios:
-        off = statistics.median(max(ratio, 1 / ratio) for ratio in ratios) - 1
-        words += f" The numbers were off by {off:.0%}" + (" in the middle case." if len(ratios) > 1 else ".")
+        offs = [max(ratio, 1 / ratio) - 1 for ratio in ratios]
+        if len(offs) < _FEWEST:
+            words += f" The numbers were off by {' and '.join(f'{off:.0%}' for off in offs)}."
+        else:
+            words += f" The numbers were off by {statistics.median(offs):.0%} in the median."
     return words
 
 

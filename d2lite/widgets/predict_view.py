@@ -78,7 +78,7 @@ class View:
         question = widgets.HTML(f'<div class="d2lite-question">{html.escape(asked.question)}</div>')
         if choices is None:
             self.inputs: Any = widgets.Text(
-                placeholder=f"a number of {unit}" if unit else "a number",
+                placeholder="a number" if unit in ("", "×") else f"a number of {unit}",
                 description="Your answer",
                 continuous_update=False,  # the text comes in one piece: never half of a number
                 layout=_LAYOUT(width="260px", max_width="100%"),

@@ -65,7 +65,8 @@ def test_kinds_are_kept_apart():
 
 def test_how_often_right_and_how_far_off():
     found = [*speed_ups((1.0, 1.0), (1.05, 1.0), (2.0, 1.0)), Prediction("9", "?", answers=("a",), measured="a")]
-    assert summary(found) == "3 of 4 predictions were right. The numbers were off by 5% in the middle case."
+    assert summary(found) == "3 of 4 predictions were right. The numbers were off by 5% in the median."
+    assert summary(found[1:3]) == "1 of 2 predictions were right. The numbers were off by 5% and 100%."
     assert summary(found[2:3]) == "0 of 1 prediction was right. The numbers were off by 100%."
     assert summary([]) == "No prediction has been compared with a measurement yet."
 
