@@ -33,23 +33,34 @@ _CSS = """<style>
 </style>"""
 
 
-# ipywidgets' radio buttons are no group: without this the arrow keys would choose another cell of the notebook
+# ipywidgets' radio buttons are no group: without this the arrow keys would choose another cell of the notebook.
+# Colab's widget manager makes all buttons anew when one is chosen; the focus of the keyboard goes with them.
 _GROUP = """
 export default { render({ el }) {
-    const timer = setInterval(() => {
-        const all = el.closest(".d2lite-predict"), question = all?.querySelector(".d2lite-question");
-        const box = all?.querySelector(".widget-radio-box"), radios = box?.querySelectorAll("input") ?? [];
-        if (!radios.length || !question) return;
-        clearInterval(timer);
-        box.setAttribute("role", "radiogroup");
-        box.setAttribute("aria-label", question.textContent);
-        const name = "d2lite-" + Math.random();
-        for (const radio of radios) {
+    const name = "d2lite-" + Math.random(), observer = new MutationObserver(() => join());
+    let box, held = false; // whether the focus is on one of the buttons
+    const join = () => {
+        const strangers = [...box.querySelectorAll("input")].filter(radio => radio.name !== name);
+        for (const radio of strangers) {
             radio.name = name;
             radio.setAttribute("data-lm-suppress-shortcuts", "true"); // of JupyterLab
         }
+        if (strangers.length && held && document.activeElement === document.body)
+            (box.querySelector("input:checked") ?? strangers[0]).focus();
+    };
+    const timer = setInterval(() => {
+        const all = el.closest(".d2lite-predict"), question = all?.querySelector(".d2lite-question");
+        box = all?.querySelector(".widget-radio-box");
+        if (!box?.querySelector("input") || !question) return;
+        clearInterval(timer);
+        box.setAttribute("role", "radiogroup");
+        box.setAttribute("aria-label", question.textContent);
+        box.addEventListener("focusin", () => { held = true; });
+        box.addEventListener("focusout", () => setTimeout(() => { held = box.contains(document.activeElement); }));
+        join();
+        observer.observe(box, { childList: true });
     }, 50);
-    return () => clearInterval(timer);
+    return () => { clearInterval(timer); observer.disconnect(); };
 } };"""
 
 

@@ -75,6 +75,45 @@ def test_by_keyboard_alone(lab, page):
     assert not errors(page) and not page.errors
 
 
+# what Colab's widget manager does whenever an answer is chosen
+REBUILT = """() => {
+    const box = document.querySelector('.d2lite-predict .widget-radio-box');
+    const fresh = [...box.children].map(label => {
+        const copy = label.cloneNode(true), radio = copy.querySelector('input');
+        radio.removeAttribute('name');
+        radio.checked = label.querySelector('input').checked;
+        return copy;
+    });
+    box.replaceChildren(...fresh);
+}"""
+RADIOS = """() => [...document.querySelectorAll('.d2lite-predict input[type=radio]')].map(
+    radio => [radio.name, radio.checked, radio === document.activeElement])"""
+
+
+@pytest.mark.slow
+def test_answers_that_are_drawn_anew_stay_one_group_with_the_focus(lab, page):
+    write(
+        lab.folder / "anew.ipynb", 'from d2lite import Predict\nPredict("Equal?", ["yes", "nearly", "no"], key="9.9")'
+    )
+    open_notebook(page, lab, "anew.ipynb")
+    run_cell(page, 0)
+    page.locator("[role=radiogroup] input[type=radio] >> nth=0").wait_for()
+    page.evaluate(REBUILT)
+    assert (
+        settled(lambda: page.evaluate("String(document.activeElement.type)")) != "radio"
+    )  # it was elsewhere, and stays there
+    page.locator(".d2lite-predict input[type=radio] >> nth=0").focus()
+    page.keyboard.press("Space")
+    for chosen in (0, 1):
+        until(lambda n=chosen: page.evaluate(RADIOS)[n][1:] == [True, True])
+        page.evaluate(REBUILT)
+        names, checked, has_focus = zip(*settled(lambda: page.evaluate(RADIOS)), strict=True)
+        assert names[0] and len(set(names)) == 1
+        assert checked == has_focus == tuple(n == chosen for n in range(3))
+        page.keyboard.press("ArrowDown")
+    assert not errors(page) and not page.errors
+
+
 @pytest.mark.slow
 def test_the_index_trains_after_two_keys_and_shows_the_ledger(lab, page):
     shutil.copy(ROOT / "book" / "index.ipynb", lab.folder)
