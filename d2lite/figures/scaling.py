@@ -76,8 +76,8 @@ def step_figure(one: Outcome | None, many: Outcome | None) -> Figure:
         figure.add_annotation(text=text, name=f"{name}, all parts: {text}", showarrow=False, **place)
     figure.update_xaxes(range=[0, 1.25e3 * longest])
     figure.update_yaxes(autorange="reversed", type="category", showgrid=False)
-    legend = {"traceorder": "normal", "font_size": 12, **below(HEIGHT, 116)}  # its four rows fit in
-    return figure.update_layout(barmode="stack", bargap=0.45, margin={"b": 116, "t": 40}, legend=legend)
+    legend = {"traceorder": "normal", "font_size": 12, **below(HEIGHT, 132)}  # its four rows fit in
+    return figure.update_layout(barmode="stack", bargap=0.45, margin={"b": 132, "t": 40}, legend=legend)
 
 
 def _part(step: Step, part: str) -> float:

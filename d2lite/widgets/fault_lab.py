@@ -36,7 +36,7 @@ class FaultLab:
         self.timeout_s = widgets.IntSlider(timeout_s, 2, 60, description="time-out, s", layout={"width": "420px"})
         self.run = widgets.Button(description="Run", icon="play", button_style="primary")
         self.stop = widgets.Button(description="Stop", icon="stop", disabled=True)
-        self._message = widgets.HTML("Predict first: who notices, after how long, and what will the message say?")
+        self._message = widgets.HTML("Predict first: which process reports it, when, and what will the message say?")
         self._table = widgets.HTML()
         self._still = Still(lambda: f"<p>{self._message.value}</p>{self._table.value}", lambda: repr(self))
         buttons, message = widgets.HBox([self.run, self.stop]), fixed(self._message, 170)  # long ones move nothing
