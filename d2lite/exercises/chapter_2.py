@@ -7,7 +7,8 @@ from typing import Any
 import torch
 
 from d2lite.exercises.accuracy_on_devices import ACCURACY
-from d2lite.exercises.exercise import Exercise, Mistake
+from d2lite.exercises.exercise import Exercise, Mistake, Unfit
+from d2lite.exercises.placed import Machine
 
 __all__ = ["EXERCISES"]
 
@@ -15,19 +16,31 @@ Tensors = list[torch.Tensor]
 
 
 def _observe_in_place(answer: Callable[..., Any], shape: Sequence[int], k: int) -> dict[str, Any]:
-    """Call an answer with k tensors, and return what is in them afterwards, in their own memory."""
+    """Call an answer with k tensors, and return what is in them afterwards, in their own memory.
+
+    An answer that is right is called again with tensors on k devices: raises Unfit if it adds those of two.
+    """
     generator = torch.Generator().manual_seed(k)
     tensors = [torch.randint(-50, 50, tuple(shape), generator=generator).double().T for _ in range(k)]
-    places = [tensor.data_ptr() for tensor in tensors]
+    places, mean = [tensor.data_ptr() for tensor in tensors], torch.stack(tensors).mean(0)
     answer(list(tensors))  # what it returns does not matter: in place is asked
+    are_own = [tensor.data_ptr() for tensor in tensors] == places
+    if mean.numel() and are_own and all(torch.allclose(tensor.detach(), mean) for tensor in tensors):
+        machine = Machine(lambda *_: None)
+        try:
+            answer([machine.put(tensor.clone(), i) for i, tensor in enumerate(tensors)])
+        except Unfit:
+            raise
+        except Exception:  # of an operation that such tensors do not have: they say nothing about it
+            pass
     return {
         "numbers": [tensor.detach().clone() for tensor in tensors],
-        "in their own memory": [tensor.data_ptr() for tensor in tensors] == places,
+        "in their own memory": are_own,
     }
 
 
 def _all_reduce_mean(tensors: Tensors) -> None:
-    mean = torch.stack(list(tensors)).mean(0)
+    mean = torch.stack([tensor.to(tensors[0].device) for tensor in tensors]).mean(0)
     for tensor in tensors:
         tensor.copy_(mean)
 

@@ -15,7 +15,7 @@ right, wrong = answers.right, answers.wrong
 def returns_nothing(tensors):
     total = tensors[0]
     for tensor in tensors[1:]:
-        total += tensor
+        total += tensor.to(total.device)
     total /= len(tensors)
     for tensor in tensors[1:]:
         tensor.copy_(total)
@@ -23,7 +23,7 @@ def returns_nothing(tensors):
 
 @right("2.1")
 def returns_the_list(tensors):
-    mean = torch.stack(tensors).mean(0)
+    mean = torch.stack([tensor.to(tensors[0].device) for tensor in tensors]).mean(0)
     for tensor in tensors:
         tensor[:] = mean
     return tensors
@@ -32,6 +32,27 @@ def returns_the_list(tensors):
 @right("2.1")
 def of_the_kit(tensors):
     all_reduce(tensors, "mean")
+
+
+@right("2.1")
+def sums_a_generator(tensors):
+    mean = sum(tensor.to(tensors[0].device) for tensor in tensors) / len(tensors)
+    for tensor in tensors:
+        tensor.data.copy_(mean)
+
+
+@wrong("2.1", "(add) has tensors of device 0 and device 1, which GPUs refuse")
+def adds_across_devices(tensors):
+    mean = sum(tensors) / len(tensors)
+    for tensor in tensors:
+        tensor.copy_(mean)
+
+
+@wrong("2.1", "(stack) has tensors of device 0 and device 1")
+def stacks_across_devices(tensors):
+    mean = torch.stack(tensors).mean(0)
+    for tensor in tensors:
+        tensor.copy_(mean)
 
 
 @wrong("2.1", "still hold their old numbers: new ones were made")
