@@ -126,7 +126,7 @@ def fetch() -> None:
     print(location())
 
 
-def copy(folder: str) -> None:
+def copy_out(folder: str) -> None:
     """Copy the book into a new folder, and print how to open it."""
     place = copy_book(folder)
     settings = place.parent / "tools" / "jupyterlab"  # no question about news, Markdown files as pages
@@ -154,19 +154,15 @@ def main(arguments: Sequence[str] = ()) -> None:
     of.add_argument("folder", nargs="?", default="", help="default: the current one")
     add("book", "copy the notebooks, with what they read, into a new folder").add_argument("folder")
     given = parser.parse_args(arguments)
-    try:
-        if given.command == "data":
-            fetch()
-        elif given.command == "progress":
-            print_progress(given.folder)
-        elif given.command == "book":
-            copy(given.folder)
-        else:
-            print(report())
-    except (OSError, ValueError) as error:
-        if given.command in ("progress", "book"):
+    if given.command is None:
+        print(report())
+    elif given.command == "data":
+        fetch()
+    else:
+        try:
+            {"progress": print_progress, "book": copy_out}[given.command](given.folder)
+        except (OSError, ValueError) as error:
             sys.exit(f"python -m d2lite {given.command}: {error}")
-        raise
 
 
 if __name__ == "__main__":

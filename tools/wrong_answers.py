@@ -16,9 +16,9 @@ PAGE = ROOT / "docs" / "exercises.md"
 INTRO = """# Exercises, and the mistakes that their checks recognise
 
 For teachers. Each row is a wrong answer that a test gives to `check`, and a part of the hint that it must draw. A hint
-says what is wrong; at the second try it also says how to think. Where no known mistake
-fits, it shows what was expected in one case. It never contains the answer. The tests give right answers in several
-forms as well. This page is written by `python -m tools.wrong_answers`.
+says what is wrong; at the second try it also says how to think. Where no known mistake fits, it shows
+what was expected in one case. It never contains the answer. The tests give right answers in several forms as well.
+This page is written by `python -m tools.wrong_answers`.
 """
 
 

@@ -18,7 +18,7 @@ Tensors = list[torch.Tensor]
 def _observe_in_place(answer: Callable[..., Any], shape: Sequence[int], k: int) -> dict[str, Any]:
     """Call an answer with k tensors, and return what is in them afterwards, in their own memory.
 
-    An answer that is right is called again with tensors on k devices: raises Unfit if it adds those of two.
+    An answer that is right is called again with tensors on k devices: Unfit if an operation has tensors of two.
     """
     generator = torch.Generator().manual_seed(k)
     tensors = [torch.randint(-50, 50, tuple(shape), generator=generator).double().T for _ in range(k)]
@@ -31,7 +31,7 @@ def _observe_in_place(answer: Callable[..., Any], shape: Sequence[int], k: int) 
             answer([machine.put(tensor.clone(), i) for i, tensor in enumerate(tensors)])
         except Unfit:
             raise
-        except Exception:  # of an operation that such tensors do not have: they say nothing about it
+        except Exception:  # an operation that Placed tensors do not support says nothing about the answer
             pass
     return {
         "numbers": [tensor.detach().clone() for tensor in tensors],

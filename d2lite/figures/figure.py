@@ -36,7 +36,7 @@ class Figure(go.Figure):
     """
 
     def words(self) -> dict[str, str]:
-        """Return the words as a MIME bundle: plotly's figures in JupyterLab have no place for them, but a dot has."""
+        """Return the words as a MIME bundle, in an image of one pixel: JupyterLab's plotly figures cannot hold them."""
         words = alternative_text(self)
         dot = f'<img alt="{html.escape(words)}" width="1" height="1" style="display: block" src="{_DOT}">'
         return {"text/html": f"<style>{TEXT_RULE}</style>{dot}", "text/plain": words}

@@ -33,6 +33,7 @@ __all__ = [
 
 MAX_POINTS = 2000  # points of one trace; more cannot be seen, and each point must be sent to the page
 _WIDTHS = (5.0, 3.5, 2.0)  # equal curves lie on each other: the lower ones show at the sides
+_NO_RUN = 10  # epochs that an axis without a run has room for
 _HEIGHT = 370  # pixels, fixed: a figure that grows moves the page
 
 
@@ -145,10 +146,8 @@ def axes(runs: Sequence[Run]) -> tuple[str, dict[str, Any], dict[str, Any]]:
     if all(is_accuracy(name) for name in found):
         yaxis |= {"range": [0, 1], "autorange": False, "tickformat": ".0%"}
     xaxis["dtick"] = tick_step(min(seen, default=0), max(seen, default=1))
-    if not runs:
-        return plain(title), xaxis | {"range": [1, 10], "autorange": False, "dtick": 1}, yaxis
-    ends: list[Any] = [run.settings.get("num_epochs") for run in runs]
-    if ends and all(isinstance(n, int) for n in ends):
+    ends: list[Any] = [run.settings.get("num_epochs") for run in runs] or [_NO_RUN]
+    if all(isinstance(n, int) for n in ends):
         low, high = min([1, *seen]), max([*ends, *seen])
         pad = max(0.02 * (high - low), 0 if high > low else 0.5)
         xaxis |= {"range": [low - pad, high + pad], "autorange": False, "tickformat": ",d"}
@@ -197,8 +196,8 @@ def seconds_per_epoch(runs: Sequence[Run], names: Sequence[str] | None = None, f
         cliponaxis=False,
         showlegend=False,
     )
-    figure.update_yaxes(autorange="reversed", type="category", showgrid=False)  # the first run on top
-    figure.update_yaxes(showticklabels=bool(timed))  # plotly has numbers where there are no names
+    # the first run on top; where there are no names plotly would put numbers
+    figure.update_yaxes(autorange="reversed", type="category", showgrid=False, showticklabels=bool(timed))
     longest = max((run.seconds_per_epoch for _, run, _ in timed), default=1.0)
     gap = 1 - 0.65 * min(1, len(timed) / 3)  # a bar among few is no thicker than among three
     return figure.update_layout(margin_b=40, xaxis_range=[0, 1.25 * longest], bargap=gap)  # room for the texts

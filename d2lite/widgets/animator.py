@@ -163,7 +163,7 @@ class Animator:
             timer.join()
         with self._sending:
             if self._live is not None:
-                self._live.settle(self._figure, repr(self))
+                self._live.settle(self._static)
             elif timer is not None:
                 print(self, flush=True)
 
@@ -211,7 +211,7 @@ class Animator:
                 print(self, flush=True)
             else:
                 self._live = self._live or self._new_live()
-                self._live.push(self._traces(), self._figure, repr(self))
+                self._live.push(self._traces(), self._static)
 
     def _new_live(self) -> Any:
         from d2lite.widgets.live import Live  # plotly and widgets: only in a notebook
@@ -251,6 +251,9 @@ class Animator:
         from d2lite.figures.figure import Figure
 
         return Figure(self._traces(), self._layout(is_last=True))
+
+    def _static(self) -> tuple[Any, str, int]:
+        return self._figure(), repr(self), self.width
 
     def _ipython_display_(self) -> None:
         if kernel() is None:

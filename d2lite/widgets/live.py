@@ -17,16 +17,17 @@ from d2lite.figures.figure import Figure
 from d2lite.figures.still import still
 from d2lite.widgets.shell import kernel
 
-__all__ = ["Live", "close_all", "figure_widget", "kernel", "live_figure", "redraw", "refresh", "static_bundle"]
+__all__ = ["Live", "close_all", "figure_widget", "kernel", "live_figure", "redraw", "refresh"]
 
 _PLOTLY = "application/vnd.plotly.v1+json"
 Bundle = dict[str, Any]  # MIME type -> data
+Static = tuple[Figure, str, int]  # a figure that is complete, a line of text, the width of its picture in pixels
 
 
-def static_bundle(figure: Figure, text: str) -> Bundle:
+def _static_bundle(figure: Figure, text: str, width: int) -> Bundle:
     """Return the MIME bundle of a static figure: plotly's JSON, a picture (SVG), and the plain text that is given."""
     plotly = figure.to_dict() | {"config": {"responsive": True}}
-    return {_PLOTLY: plotly, "image/svg+xml": still(figure), "text/plain": text}
+    return {_PLOTLY: plotly, "image/svg+xml": still(figure, width), "text/plain": text}
 
 
 class _Fit(AnyWidget):
@@ -110,15 +111,15 @@ class Live:
         figure_widget()  # modules are loaded here rather than in the loop
         Figure([{"type": "scatter", "line": {"width": 1}}], layout)
 
-    def push(self, traces: Sequence[dict[str, Any]], make_static: Callable[[], Figure], text: str) -> None:
-        """Show the traces; `make_static()` returns the figure, and `text` a line, for pages without widgets."""
+    def push(self, traces: Sequence[dict[str, Any]], make_static: Callable[[], Static]) -> None:
+        """Show the traces; `make_static()` returns what pages without widgets show."""
         if self.display_id is None:
             self.display_id = uuid.uuid4().hex
             self._display({"text/html": "", "text/plain": ""}, "words", update=False)
-            self._display(_without_plotly(static_bundle(make_static(), text)), update=False)
+            self._display(_without_plotly(_static_bundle(*make_static())), update=False)
         elif self.widget is None:
             self.widget, self._box = live_figure(Figure(traces, self.layout))
-            self._display(self._box._repr_mimebundle_() | _without_plotly(static_bundle(make_static(), text)))
+            self._display(self._box._repr_mimebundle_() | _without_plotly(_static_bundle(*make_static())))
         else:
             with self.widget.batch_update():
                 for shown, trace in zip(self.widget.data, traces, strict=False):
@@ -126,12 +127,12 @@ class Live:
             if len(traces) > len(self.widget.data):
                 self.widget.add_traces(traces[len(self.widget.data) :])
 
-    def settle(self, make_static: Callable[[], Figure], text: str) -> None:
+    def settle(self, make_static: Callable[[], Static]) -> None:
         """Replace what is shown by the static figure and its words; the widget is closed once it is off the page."""
         if self.display_id is None:
             return
-        figure = make_static()
-        bundle = static_bundle(figure, text)
+        figure, text, width = make_static()
+        bundle = _static_bundle(figure, text, width)
         if self._static and self.widget is None:
             self._display(_without_plotly(bundle))  # the page makes a new figure only after another MIME type
         self._display(figure.words() | {"text/plain": ""}, "words")

@@ -28,7 +28,7 @@ _CSS = f"""<style>
 .d2lite table {{ border-collapse: collapse; font-size: 13px; width: 100%; }}
 .d2lite th, .d2lite td {{ text-align: left; padding: 3px 10px 3px 0; vertical-align: bottom; }}
 .d2lite tr {{ border-bottom: 1px solid var(--jp-border-color2, #888); background: none !important; }}
-.d2lite thead th {{ font-weight: 600; position: sticky; top: 0; /* Colab's own: it has JupyterLab's light one in dark */
+.d2lite thead th {{ font-weight: 600; position: sticky; top: 0; /* in dark Colab keeps JupyterLab's light colour */
   background: var(--colab-primary-surface-color, var(--jp-layout-color0, Canvas)); }}
 .d2lite tbody th, .d2lite td {{ font-weight: 400; white-space: nowrap; }}
 .d2lite tbody th, .d2lite td:nth-child(n + 7) {{ white-space: normal; }} /* long words: as wide as a narrow page */

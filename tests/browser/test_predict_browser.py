@@ -92,16 +92,14 @@ RADIOS = """() => [...document.querySelectorAll('.d2lite-predict input[type=radi
 
 @pytest.mark.slow
 def test_answers_that_are_drawn_anew_stay_one_group_with_the_focus(lab, page):
-    write(
-        lab.folder / "anew.ipynb", 'from d2lite import Predict\nPredict("Equal?", ["yes", "nearly", "no"], key="9.9")'
-    )
+    ask = 'from d2lite import Predict\nPredict("Equal?", ["yes", "nearly", "no"], key="9.9")'
+    write(lab.folder / "anew.ipynb", ask)
     open_notebook(page, lab, "anew.ipynb")
     run_cell(page, 0)
     page.locator("[role=radiogroup] input[type=radio] >> nth=0").wait_for()
     page.evaluate(REBUILT)
-    assert (
-        settled(lambda: page.evaluate("String(document.activeElement.type)")) != "radio"
-    )  # it was elsewhere, and stays there
+    focus = settled(lambda: page.evaluate("String(document.activeElement.type)"))
+    assert focus != "radio"  # it was elsewhere, and stays there
     page.locator(".d2lite-predict input[type=radio] >> nth=0").focus()
     page.keyboard.press("Space")
     for chosen in (0, 1):

@@ -191,6 +191,7 @@ def test_the_widget_follows_and_a_static_figure_takes_its_place(shell, clock):
     (bundle, name, update) = shell.shown[0]
     assert kinds(shell) == ["picture"] and not update
     assert "<svg" in bundle["image/svg+xml"] and bundle["text/plain"] == "epoch 1: a 0.5"
+    assert ' width="640" ' in bundle["image/svg+xml"]  # of figsize
     for i in (2, 3):
         animator.add(i, (1 / 2**i, 0.5 + i / 10))
         clock.turn(1)
