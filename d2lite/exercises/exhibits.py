@@ -9,8 +9,10 @@ from collections.abc import Sequence
 import torch
 import torch.nn.functional as F
 
+from d2lite.bugs.bug_exhibit import DRIFT, LATER, LONG, NOTHING, SHORT, SIZES
+from d2lite.bugs.bug_exhibit import BugExhibit as Exhibit
+from d2lite.bugs.step_case import TrainBatch as Step
 from d2lite.collectives import all_reduce
-from d2lite.exercises.exhibit import DRIFT, LATER, LONG, NOTHING, SHORT, SIZES, Exhibit, Step
 from d2lite.models import lenet, lenet_params
 from d2lite.parallel import one_intra_op_thread, parallel_apply
 from d2lite.training import forward_backward, replicate, sgd_step, split_batch

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import torch
 
+from d2lite.bugs import Comparison, History
 from d2lite.figures.figure import Figure
 from d2lite.figures.palette import GREY, PALETTE, style
 from d2lite.figures.runs import below, layout
-from d2lite.profiling import Comparison, History
 
 __all__ = ["divergence_figure", "drift_figure", "tensor_picture"]
 
