@@ -135,8 +135,8 @@ class FairComparison(Experiment):
         of_a, of_b = ({trial.seed: trial.accuracy for trial in some} for some in (a, b))
         common = sorted(of_a.keys() & of_b.keys())
         if len(common) > 1:
-            last = [[accuracies[seed] for seed in common] for accuracies in (of_a, of_b)]
-            self.comparison = compare_arms(*last, paired=True)
+            last_a, last_b = [of_a[seed] for seed in common], [of_b[seed] for seed in common]
+            self.comparison = compare_arms(last_a, last_b, paired=True)
             lines += [html.escape(self.comparison.in_words(self._given[0].name, self._given[1].name)), _spent(a, b)]
             if self.arms != self._trained:
                 lines.append("The settings have changed since: press Run.")
