@@ -5,11 +5,7 @@ from typing import Any
 
 import torch
 
-from d2lite._text import text_of
-from d2lite.exercises.exercise import Exercise, Mistake, Unfit
-from d2lite.exercises.exhibits import EXHIBITS, UNNAMED
-
-__all__ = ["EXERCISES"]
+from d2lite.exercises import EXHIBITS, UNNAMED, Exercise, Mistake, Unfit
 
 Params = Sequence[Sequence[torch.Tensor]]
 
@@ -171,7 +167,7 @@ def _observe_culprit(answer: Callable[..., Any], letter: str) -> str:
     name = answer(letter)
     if not isinstance(name, str) or name not in EXHIBITS:
         listed = ", ".join(EXHIBITS)
-        raise Unfit(f"exhibit {letter}: {text_of(name)[:60]!r} is not the name of an exhibit.", f"The names: {listed}.")
+        raise Unfit(f"exhibit {letter}: {str(name)[:60]!r} is not the name of an exhibit.", f"The names: {listed}.")
     if name != _culprit(letter):
         raise Unfit(f"exhibit {letter} is not {name!r}.", SYMPTOMS[letter])
     return name
@@ -190,5 +186,3 @@ CULPRITS = Exercise(
     mistakes=(),
     think="Run check_step, check_replicas and find_divergence on UNNAMED[letter].",
 )
-
-EXERCISES = {exercise.name: exercise for exercise in (FACTOR, DRIFT, CULPRITS)}

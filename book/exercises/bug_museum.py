@@ -9,20 +9,16 @@ from collections.abc import Sequence
 import torch
 import torch.nn.functional as F
 
+from d2lite import lenet, lenet_params, one_intra_op_thread, parallel_apply, sgd
 from d2lite.collectives import all_reduce
-from d2lite.exercises.exhibit import DRIFT, LATER, LONG, NOTHING, SHORT, SIZES, Exhibit, Step
-from d2lite.models import lenet, lenet_params
-from d2lite.parallel import one_intra_op_thread, parallel_apply
+from d2lite.exercises import DRIFT, LATER, LONG, NOTHING, SHORT, SIZES, Exhibit, Step
 from d2lite.training import forward_backward, replicate, sgd_step, split_batch
-from d2lite.training.d2l_names import sgd
-
-__all__ = ["EXHIBITS", "UNNAMED", "show_changes"]
 
 PIECE = 16  # examples of one backward pass, where gradients are accumulated
 NOISE = 0.3  # standard deviation of the noise that augmentation adds to each pixel
 
 
-def rebinding(X, y, device_params, devices, lr):  # type: ignore[no-untyped-def]
+def rebinding(X, y, device_params, devices, lr):
     """Bind the sum to an entry of a list, instead of writing it into the gradients of the other devices."""
     X_shards, y_shards = split_batch(X, y, devices)
     parallel_apply(forward_backward, list(zip(X_shards, y_shards, device_params, strict=True)), devices)
@@ -35,14 +31,14 @@ def rebinding(X, y, device_params, devices, lr):  # type: ignore[no-untyped-def]
     parallel_apply(sgd_step, [(params, lr, len(X)) for params in device_params], devices)
 
 
-def without_all_reduce(X, y, device_params, devices, lr):  # type: ignore[no-untyped-def]
+def without_all_reduce(X, y, device_params, devices, lr):
     """Update each replica with the mean gradient of its own shard."""
     X_shards, y_shards = split_batch(X, y, devices)
     parallel_apply(forward_backward, list(zip(X_shards, y_shards, device_params, strict=True)), devices)
     parallel_apply(sgd_step, [(params, lr, len(y)) for params, y in zip(device_params, y_shards, strict=True)], devices)
 
 
-def update_first(X, y, device_params, devices, lr):  # type: ignore[no-untyped-def]
+def update_first(X, y, device_params, devices, lr):
     """Update the replicas, and add up their gradients afterwards."""
     X_shards, y_shards = split_batch(X, y, devices)
     parallel_apply(forward_backward, list(zip(X_shards, y_shards, device_params, strict=True)), devices)
@@ -59,7 +55,7 @@ def mean_backward(X: torch.Tensor, y: torch.Tensor, params: Sequence[torch.Tenso
     loss.backward()
 
 
-def sum_for_mean(X, y, device_params, devices, lr):  # type: ignore[no-untyped-def]
+def sum_for_mean(X, y, device_params, devices, lr):
     """Add the gradients of means over shards."""
     X_shards, y_shards = split_batch(X, y, devices)
     parallel_apply(mean_backward, list(zip(X_shards, y_shards, device_params, strict=True)), devices)
@@ -68,7 +64,7 @@ def sum_for_mean(X, y, device_params, devices, lr):  # type: ignore[no-untyped-d
     parallel_apply(sgd_step, [(params, lr, 1) for params in device_params], devices)
 
 
-def lr_twice(X, y, device_params, devices, lr):  # type: ignore[no-untyped-def]
+def lr_twice(X, y, device_params, devices, lr):
     """Add the gradients of means over shards, and multiply the learning rate by their number as well."""
     X_shards, y_shards = split_batch(X, y, devices)
     parallel_apply(mean_backward, list(zip(X_shards, y_shards, device_params, strict=True)), devices)
@@ -77,7 +73,7 @@ def lr_twice(X, y, device_params, devices, lr):  # type: ignore[no-untyped-def]
     parallel_apply(sgd_step, [(params, lr * len(devices), 1) for params in device_params], devices)  # and k again
 
 
-def mean_of_means(X, y, device_params, devices, lr):  # type: ignore[no-untyped-def]
+def mean_of_means(X, y, device_params, devices, lr):
     """Average the gradients of means over shards, which may differ in size."""
     X_shards, y_shards = split_batch(X, y, devices)
     parallel_apply(mean_backward, list(zip(X_shards, y_shards, device_params, strict=True)), devices)
@@ -86,7 +82,7 @@ def mean_of_means(X, y, device_params, devices, lr):  # type: ignore[no-untyped-
     parallel_apply(sgd_step, [(params, lr, 1) for params in device_params], devices)
 
 
-def mean_for_sum(X, y, device_params, devices, lr):  # type: ignore[no-untyped-def]
+def mean_for_sum(X, y, device_params, devices, lr):
     """Average the gradients of sums over shards, and divide by the number of examples as well."""
     X_shards, y_shards = split_batch(X, y, devices)
     parallel_apply(forward_backward, list(zip(X_shards, y_shards, device_params, strict=True)), devices)
@@ -101,7 +97,7 @@ def backward_again(X: torch.Tensor, y: torch.Tensor, params: Sequence[torch.Tens
     loss.backward()
 
 
-def forgotten_zero_grad(X, y, device_params, devices, lr):  # type: ignore[no-untyped-def]
+def forgotten_zero_grad(X, y, device_params, devices, lr):
     """Add to the gradients of the step before."""
     X_shards, y_shards = split_batch(X, y, devices)
     parallel_apply(backward_again, list(zip(X_shards, y_shards, device_params, strict=True)), devices)
@@ -110,7 +106,7 @@ def forgotten_zero_grad(X, y, device_params, devices, lr):  # type: ignore[no-un
     parallel_apply(sgd_step, [(params, lr, len(X)) for params in device_params], devices)
 
 
-def chunk_loses_a_device(X, y, device_params, devices, lr):  # type: ignore[no-untyped-def]
+def chunk_loses_a_device(X, y, device_params, devices, lr):
     """Cut with chunk, which may give fewer shards than there are devices."""
     X_shards, y_shards = X.chunk(len(devices)), y.chunk(len(devices))  # 6 examples for 4 devices: three shards of 2
     used = [(x.to(d), t.to(d), p) for x, t, p, d in zip(X_shards, y_shards, device_params, devices, strict=False)]
@@ -120,7 +116,7 @@ def chunk_loses_a_device(X, y, device_params, devices, lr):  # type: ignore[no-u
     parallel_apply(sgd_step, [(params, lr, len(X)) for _, _, params in used], devices[: len(used)])
 
 
-def rest_dropped(X, y, device_params, devices, lr):  # type: ignore[no-untyped-def]
+def rest_dropped(X, y, device_params, devices, lr):
     """Leave out the examples that remain when their number is divided by that of the devices."""
     n = len(X) // len(devices) * len(devices)  # what is left over is in no shard
     X_shards, y_shards = split_batch(X[:n], y[:n], devices)
@@ -139,7 +135,7 @@ def pieces_backward(X: torch.Tensor, y: torch.Tensor, params: Sequence[torch.Ten
         (F.cross_entropy(lenet(X_piece, params), y_piece) / len(pieces) * len(X)).backward()
 
 
-def divided_by_pieces(X, y, device_params, devices, lr):  # type: ignore[no-untyped-def]
+def divided_by_pieces(X, y, device_params, devices, lr):
     """Accumulate the means of pieces, divided by the number of pieces."""
     X_shards, y_shards = split_batch(X, y, devices)
     parallel_apply(pieces_backward, list(zip(X_shards, y_shards, device_params, strict=True)), devices)
@@ -157,7 +153,7 @@ def summed_pieces(X: torch.Tensor, y: torch.Tensor, params: Sequence[torch.Tenso
         F.cross_entropy(lenet(X_piece, params), y_piece, reduction="sum").backward()
 
 
-def sum_of_pieces(X, y, device_params, devices, lr):  # type: ignore[no-untyped-def]
+def sum_of_pieces(X, y, device_params, devices, lr):
     """Accumulate the sums of pieces: right code."""
     X_shards, y_shards = split_batch(X, y, devices)
     parallel_apply(summed_pieces, list(zip(X_shards, y_shards, device_params, strict=True)), devices)
@@ -172,7 +168,7 @@ def noisy(X: torch.Tensor, seed: int, noise: float = NOISE) -> torch.Tensor:
     return X + noise * drawn.to(X.device, X.dtype)
 
 
-def same_seed(X, y, device_params, devices, lr):  # type: ignore[no-untyped-def]
+def same_seed(X, y, device_params, devices, lr):
     """Add noise to the images, the same on each replica."""
     seed = int(torch.randint(2**31, ()))  # of this step
     X_shards, y_shards = split_batch(X, y, devices)
@@ -183,7 +179,7 @@ def same_seed(X, y, device_params, devices, lr):  # type: ignore[no-untyped-def]
     parallel_apply(sgd_step, [(params, lr, len(X)) for params in device_params], devices)
 
 
-def seed_with_rank(X, y, device_params, devices, lr, noise=NOISE):  # type: ignore[no-untyped-def]
+def seed_with_rank(X, y, device_params, devices, lr, noise=NOISE):
     """Add noise to the images, other noise on each replica: right code."""
     seed = int(torch.randint(2**31, ()))
     X_shards, y_shards = split_batch(X, y, devices)
@@ -194,7 +190,7 @@ def seed_with_rank(X, y, device_params, devices, lr, noise=NOISE):  # type: igno
     parallel_apply(sgd_step, [(params, lr, len(X)) for params in device_params], devices)
 
 
-def own_lesson(X, y, device_params, devices, lr):  # type: ignore[no-untyped-def]
+def own_lesson(X, y, device_params, devices, lr):
     """Take a step in the calls of d2l's section 13.5: the sum of the losses, an all-reduce by hand, and d2l's sgd."""
     X_shards, y_shards = split_batch(X, y, devices)
     for X_shard, y_shard, params in zip(X_shards, y_shards, device_params, strict=True):

@@ -1,5 +1,6 @@
 """The exercises of chapter 6: a loss for uneven shards, an optimizer's state from the root, gradients sent together."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -7,12 +8,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 
-from d2lite.exercises.every_nth import EVERY_NTH
-from d2lite.exercises.exercise import Exercise, Mistake, Unfit
-from d2lite.exercises.lockstep import LIMIT_S, NEVER_ENDS, WORLD_SIZE, Lockstep
-from d2lite.exercises.sent_together import SENT_TOGETHER
-
-__all__ = ["EXERCISES"]
+from d2lite.exercises import NEVER_ENDS, WORLD_SIZE, Exercise, Lockstep, Mistake, Unfit
 
 
 def _shard_loss(logits: torch.Tensor, y_shard: torch.Tensor, batch_size: int, size: int) -> torch.Tensor:
@@ -97,7 +93,6 @@ LOSS = Exercise(
     think=_FACTOR,
     observe=_observe_loss,
     world_size=WORLD_SIZE,
-    limit_s=LIMIT_S,
 )
 
 
@@ -231,8 +226,229 @@ STATE = Exercise(
     think=_WHICH,
     observe=_observe_state,
     world_size=WORLD_SIZE,
-    limit_s=LIMIT_S,
 )
 
+Params = Sequence[Any]  # tensors with gradients
+Step = Callable[[], Any]
+ROUNDS = 2
 
-EXERCISES = {exercise.name: exercise for exercise in (LOSS, STATE, EVERY_NTH, SENT_TOGETHER)}
+
+def _every_nth(
+    sends: Callable[[int, int], bool] = lambda calls, n: calls % n == 0,
+    divisor: Callable[[int], float] = lambda n: dist.get_world_size(),
+    waits: bool = True,
+    steps: bool = True,
+    clears: bool = True,
+) -> Callable[[torch.optim.Optimizer, Params, int], Step]:
+    """Return an answer. It sends where sends(number of calls for the parameter, n), and divides by divisor(n)."""
+
+    def every_nth(optimizer: torch.optim.Optimizer, params: Params, n: int) -> Step:
+        calls, handles = Counter[Any](), dict[Any, Any]()
+
+        def send(param: Any) -> None:
+            calls[param] += 1
+            if sends(calls[param], n):
+                handles[param] = dist.all_reduce(param.grad, async_op=True)
+
+        for param in params:
+            param.register_post_accumulate_grad_hook(send)
+
+        def step() -> None:
+            for param, handle in handles.items():
+                if waits:
+                    handle.wait()
+                param.grad /= divisor(n)
+            if clears:
+                handles.clear()
+            if steps:
+                optimizer.step()
+
+        return step
+
+    return every_nth
+
+
+def _in_step(optimizer: torch.optim.Optimizer, params: Params, n: int) -> Step:
+    def step() -> None:
+        for param in params:
+            dist.all_reduce(param.grad)
+            param.grad /= dist.get_world_size()
+        optimizer.step()
+
+    return step
+
+
+def _observe_every_nth(answer: Callable[..., Any], sizes: Sequence[int], n: int) -> dict[str, Any]:
+    """Return the parameters after two rounds of n backward passes and a step, and when collectives were called."""
+    ranks = Lockstep()
+    result: dict[str, Any] = ranks.call(_drive, answer, ranks, sizes, n)
+    return result
+
+
+def _drive(answer: Callable[..., Any], ranks: Lockstep, sizes: Sequence[int], n: int) -> dict[str, Any]:
+    params = [torch.zeros(size, requires_grad=True) for size in sizes]
+    optimizer = torch.optim.SGD(params, lr=1.0)
+    step = answer(optimizer, list(params), n)
+    if not callable(step):
+        raise Unfit("it returns no function, and step() is asked for.", "A function may define another and return it.")
+    sent, in_step = [], 0
+    for _ in range(ROUNDS):
+        optimizer.zero_grad()
+        for i in range(n):
+            before = ranks.num_collectives
+            factor = (i + 1.0) * (1 + dist.get_rank()) / n
+            sum((j + 1) * factor * param.sum() for j, param in enumerate(params)).backward()
+            sent.append(ranks.num_collectives - before)
+        before = ranks.num_collectives
+        step()
+        in_step += ranks.num_collectives - before
+    return {
+        "sent in each backward pass": sent,
+        "sent in step()": in_step,
+        "parameters": [param.detach() for param in params],
+    }
+
+
+def _sent(observed: dict[str, Any]) -> Any:
+    return observed["sent in each backward pass"], observed["sent in step()"]
+
+
+_COUNTED = "Count the calls of the hook, for each parameter on its own: which of them sends, and which only adds?"
+EVERY_NTH = Exercise(
+    name="6.3",
+    title="Send after every n-th backward pass",
+    solution=_every_nth(),
+    cases=lambda: {
+        "two parameters, n = 2": ([1, 2], 2),
+        "one parameter, n = 3": ([2], 3),
+        "n = 1, the ordinary optimizer": ([1, 1], 1),
+    },
+    mistakes=(
+        Mistake(
+            _every_nth(sends=lambda calls, n: True),
+            "it sends in every backward pass.",
+            _COUNTED,
+            part=_sent,
+        ),
+        Mistake(
+            _every_nth(sends=lambda calls, n: calls % n == 1 or n == 1),
+            "it sends in the first of the n backward passes, when the others are still to come.",
+            _COUNTED,
+            part=_sent,
+        ),
+        Mistake(
+            _every_nth(sends=lambda calls, n: calls == n),
+            "it sends in the first round of n backward passes only.",
+            _COUNTED,
+            part=_sent,
+        ),
+        Mistake(
+            _in_step,
+            "it sends in step(), when nothing is left to compute meanwhile; the hook of the n-th pass is to send.",
+            "A hook runs during the backward pass. What can it begin there?",
+            part=_sent,
+        ),
+        Mistake(
+            _every_nth(divisor=lambda n: 1),
+            "the gradients are summed over the ranks, and their average is asked for.",
+            "How many ranks have added their gradient?",
+        ),
+        Mistake(
+            _every_nth(divisor=lambda n: n * dist.get_world_size()),
+            "the gradients are divided by n as well, which the loss has been already.",
+            "Which of the two divisions has the caller done?",
+        ),
+        Mistake(
+            _every_nth(waits=False),
+            "step() does not wait until the sums have arrived.",
+            "What does a collective with async_op=True return, and what has to be done with it?",
+        ),
+        Mistake(
+            _every_nth(steps=False),
+            "the parameters stay where they are: the optimizer takes no step.",
+            "What does the caller expect of step(), besides the gradients?",
+        ),
+        NEVER_ENDS,
+    ),
+    think=_COUNTED,
+    observe=_observe_every_nth,
+    world_size=WORLD_SIZE,
+)
+
+Tensors = Sequence[torch.Tensor]
+
+
+def _put_back(
+    place: Callable[[int, int], int] = lambda i, begin: begin, divisor: float = 1, num_back: int | None = None
+) -> Callable[[Tensors], None]:
+    """Return an answer; tensor number i gets the sums from place(i, where its own begin), the first ones by default."""
+
+    def answer(tensors: Tensors) -> None:
+        together = torch.cat([tensor.flatten() for tensor in tensors])
+        dist.all_reduce(together)
+        begin = 0
+        for i, tensor in enumerate(tensors[:num_back]):
+            first = place(i, begin)
+            tensor.copy_(together[first : first + tensor.numel()].view(tensor.shape) / divisor)
+            begin += tensor.numel()
+
+    return answer
+
+
+def _observe_together(
+    answer: Callable[..., Any], shapes: Sequence[Sequence[int]], is_transposed: bool = False
+) -> list[Any]:
+    """Return the tensors afterwards; refuse another number of collectives than one."""
+    tensors, begin = [], 0
+    for shape in shapes:
+        tensor = torch.arange(begin, begin + torch.Size(shape).numel(), dtype=torch.float64).view(list(shape))
+        begin += tensor.numel()
+        tensor = tensor * (1 + dist.get_rank()) + dist.get_rank()
+        tensors.append(tensor.t().contiguous().t() if is_transposed else tensor)
+    ranks = Lockstep()
+    ranks.call(answer, list(tensors))
+    if ranks.num_collectives != 1:
+        raise Unfit(
+            f"it calls {ranks.num_collectives} collectives, and one is asked for.",
+            "A collective takes one tensor. How do several become one, and how do they get their sums back?",
+        )
+    return [tensor.tolist() for tensor in tensors]
+
+
+_PLACES = "Write down where each tensor's numbers are in the large one: for tensors of 2, 3 and 1 numbers."
+SENT_TOGETHER = Exercise(
+    name="6.4",
+    title="Many tensors, one all-reduce",
+    solution=_put_back(),
+    cases=lambda: {
+        "tensors of 2, 3 and 1 numbers": ([[2], [3], [1]],),
+        "matrices and a bias": ([[2, 2], [2], [1, 3]],),
+        "one tensor": ([[3]],),
+        "two tensors of one size": ([[2], [2]],),
+        "a number, and an empty tensor": ([[], [0], [2]],),
+        "transposed matrices, which are not contiguous": ([[2, 3], [3, 2]], True),
+    },
+    mistakes=(
+        Mistake(
+            _put_back(num_back=0),
+            "the tensors are what they were before.",
+            "The sums are in the large tensor. Does torch.cat share its memory with the small ones?",
+        ),
+        Mistake(
+            _put_back(place=lambda i, begin: 0),
+            "every tensor gets the sums of the first one.",
+            _PLACES,
+        ),
+        Mistake(
+            _put_back(place=lambda i, begin: i),
+            "the places in the large tensor are counted in tensors, and not in numbers.",
+            _PLACES,
+        ),
+        Mistake(_put_back(divisor=WORLD_SIZE), "it gives the average, and the sum is asked for.", _PLACES),
+        Mistake(_put_back(num_back=1), "only the first tensor gets its sums.", "What does return do inside a loop?"),
+        NEVER_ENDS,
+    ),
+    think=_PLACES,
+    observe=_observe_together,
+    world_size=WORLD_SIZE,
+)

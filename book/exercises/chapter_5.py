@@ -5,12 +5,10 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
 
-from d2lite.exercises.exercise import Exercise, Mistake, Unfit
-from d2lite.exercises.lockstep import LIMIT_S, NEVER_ENDS, WORLD_SIZE, Lockstep
-from d2lite.exercises.seeds import SEEDS
-
-__all__ = ["EXERCISES"]
+from d2lite.exercises import NEVER_ENDS, WORLD_SIZE, Exercise, Lockstep, Mistake, Unfit
 
 Params = Sequence[Any]  # tensors with gradients
 
@@ -99,7 +97,6 @@ MEAN = Exercise(
     think="Write down what rank 0 has before the collective and after it: means of 1 and 4, counts of 30 and 10.",
     observe=_observe_mean,
     world_size=WORLD_SIZE,
-    limit_s=LIMIT_S,
 )
 
 
@@ -127,7 +124,7 @@ def _observe_gradients(answer: Callable[..., Any], *shapes: Sequence[int]) -> li
             "param.grad is another tensor now, and the average is asked for in place.",
             "With gradient_as_bucket_view=True, .grad is a part of DDP's bucket. Which operations write into a tensor?",
         )
-    return [param.grad.tolist() for param in params]  # type: ignore[union-attr]
+    return [param.grad.tolist() for param in params]
 
 
 def _gradients(change: Callable[..., Any]) -> Callable[[Params], None]:
@@ -214,7 +211,107 @@ GRADIENTS = Exercise(
     think="Follow one element of one gradient: its value on each rank before, after the collective, and at the end.",
     observe=_observe_gradients,
     world_size=WORLD_SIZE,
-    limit_s=LIMIT_S,
+)
+
+
+def _seeded_net(make_net: Callable[[], nn.Module], seed: int) -> nn.Module:
+    torch.manual_seed(seed)
+    net = make_net()
+    torch.manual_seed(seed + 1 + dist.get_rank())
+    return net
+
+
+def _observe_seeds(answer: Callable[..., Any], width: int, seed: int) -> dict[str, bool]:
+    """Return what holds for the networks of two runs with this seed and of one with another."""
+
+    def make_net() -> nn.Module:
+        return nn.Sequential(nn.Linear(width, 4), nn.Dropout(), nn.Linear(4, 2))
+
+    runs = [_one_run(answer, make_net, s) for s in (seed, seed, seed + 1)]
+    if any(weights is None for weights, _ in runs):
+        raise Unfit("it does not return the network.", "make_net() makes it.")
+    (weights, masks), (again, masks_again), (others, _) = runs
+    return {
+        "same weights on all ranks": all(torch.equal(w, weights[0]) for w in weights),
+        "other dropout on each rank": len({tuple(mask.tolist()) for mask in masks}) == len(masks),
+        "the same in a second run": torch.equal(weights, again) and torch.equal(masks, masks_again),
+        "other weights with another seed": not torch.equal(weights, others),
+    }
+
+
+def _one_run(answer: Callable[..., Any], make_net: Callable[[], nn.Module], seed: int) -> tuple[Any, torch.Tensor]:
+    """Return the weights [ranks, ...], or None if it is no such network, and the dropout masks [ranks, 64]."""
+    expected = _weights(make_net())
+    torch.seed()  # as in a new process: other random numbers on each rank and in each run
+    net = Lockstep().call(answer, make_net, seed)
+    mine = _weights(net) if isinstance(net, nn.Module) else torch.zeros(0)
+    is_net = mine.shape == expected.shape
+    weights, masks = (_of_all_ranks(x) for x in (mine if is_net else expected, F.dropout(torch.ones(64))))
+    return weights if is_net else None, masks
+
+
+def _weights(net: nn.Module) -> torch.Tensor:
+    return torch.cat([torch.zeros(0), *(p.detach().flatten() for p in net.parameters())])
+
+
+def _of_all_ranks(mine: torch.Tensor) -> torch.Tensor:
+    all_of_them = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
+    dist.all_gather(all_of_them, mine)
+    return torch.stack(all_of_them)
+
+
+def _seeds(before: Callable[[int], Any], after: Callable[[int], Any]) -> Callable[..., nn.Module]:
+    def answer(make_net: Callable[[], nn.Module], seed: int) -> nn.Module:
+        before(seed)
+        net = make_net()
+        after(seed)
+        return net
+
+    return answer
+
+
+def _by_rank(seed: int) -> None:
+    torch.manual_seed(seed + dist.get_rank())
+
+
+_APART = "Random numbers come from the generator in the order in which they are asked for. Who asks first, who later?"
+SEEDS = Exercise(
+    name="5.3",
+    title="The same weights on all ranks, other dropout on each",
+    solution=_seeded_net,
+    cases=lambda: {f"seed {seed}, {width} inputs": (width, seed) for seed, width in ((0, 3), (1, 2), (12345, 5))},
+    mistakes=(
+        Mistake(
+            _seeds(torch.manual_seed, lambda seed: None),
+            "dropout leaves out the same units on every rank.",
+            _APART,
+        ),
+        Mistake(_seeds(_by_rank, lambda seed: None), "the ranks begin with different weights.", _APART),
+        Mistake(
+            _seeds(lambda seed: torch.manual_seed(0), lambda seed: torch.manual_seed(1 + dist.get_rank())),
+            "the seed is not used: another seed gives the same weights.",
+            "A second experiment must be able to begin with other weights.",
+        ),
+        Mistake(
+            _seeds(torch.manual_seed, lambda seed: torch.seed()),
+            "a second run with the same seed leaves out other units.",
+            "Let the numbers after the weights depend on the seed as well.",
+        ),
+        Mistake(
+            _seeds(lambda seed: None, lambda seed: None),
+            "nothing depends on the seed: the ranks begin with different weights, and a second run with others again.",
+            _APART,
+        ),
+        Mistake(
+            _seeds(torch.manual_seed, lambda seed: torch.manual_seed(seed * dist.get_rank())),
+            "with seed 0 dropout leaves out the same units on every rank.",
+            "Write down the seed of each rank after the weights, for seed 0.",
+        ),
+        NEVER_ENDS,
+    ),
+    think=_APART,
+    observe=_observe_seeds,
+    world_size=WORLD_SIZE,
 )
 
 
@@ -257,5 +354,3 @@ PIECES = Exercise(
     think=_COUNT,
     observe=lambda answer, *args: bool(result) if isinstance(result := answer(*args), int) else result,
 )
-
-EXERCISES = {exercise.name: exercise for exercise in (MEAN, GRADIENTS, SEEDS, PIECES)}

@@ -1,6 +1,6 @@
 """Tensors that are each on one of several devices, also where one CPU holds them all: who computes what is logged.
 
-A `Placed` tensor names its device: "cpu:2" is device 2. It moves with `.to(device)` and `copy_`, and an operation on
+A `PretendTensor` names its device: "cpu:2" is device 2. It moves with `.to(device)` and `copy_`, and an operation on
 tensors of two devices is refused, as GPUs refuse it. So an exercise can see on which device something was computed.
 """
 
@@ -11,14 +11,14 @@ import torch
 
 from d2lite.exercises.exercise import Unfit
 
-__all__ = ["COPIES", "Machine", "Placed", "plain"]
+__all__ = ["COPIES", "PretendDevices", "PretendTensor", "without_device"]
 
 MOVES = ("to", "cpu", "cuda", "type_as")
 COPIES = ("copy_", "__setitem__")  # from one device to another
-Watch = Callable[[str, int, torch.Tensor, list["Placed"]], None]
+Watch = Callable[[str, int, torch.Tensor, list["PretendTensor"]], None]
 
 
-class Machine:
+class PretendDevices:
     """Several devices. `watch(name, i, result, inputs)` is called after each operation that gives a tensor on device i.
 
     If `strict`, an operation on tensors of two devices raises Unfit; else its result is on the device of the first.
@@ -27,33 +27,33 @@ class Machine:
     def __init__(self, watch: Watch, strict: bool = True) -> None:
         self.watch, self.strict = watch, strict
 
-    def put(self, tensor: torch.Tensor, i: int) -> "Placed":
+    def put(self, tensor: torch.Tensor, i: int) -> "PretendTensor":
         """Return a tensor on device i that shares the memory of `tensor`."""
-        placed = tensor.detach().as_subclass(Placed)
-        placed.machine, placed.home = self, i
-        return placed
+        there = tensor.detach().as_subclass(PretendTensor)
+        there.devices, there.home = self, i
+        return there
 
 
-class Placed(torch.Tensor):
-    """A tensor on device `home` of a Machine; `Machine.put` makes it."""
+class PretendTensor(torch.Tensor):
+    """A tensor on device `home` of a PretendDevices; `PretendDevices.put` makes it."""
 
-    machine: Machine
+    devices: PretendDevices
     home: int
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Do what `func` does, on the device of its arguments."""
         kwargs, name = kwargs or {}, getattr(func, "__name__", "")
-        inputs = list(_placed_in((args, kwargs)))
+        inputs = list(_pretend_tensors_in((args, kwargs)))
         own = inputs[0]
         if func == torch.Tensor.device.__get__:
             return torch.device("cpu", own.home)
         if name in MOVES:
-            own = args[0] if isinstance(args[0], Placed) else own
+            own = args[0] if isinstance(args[0], PretendTensor) else own
             return _moved(func, name, own, args, kwargs)
-        if name in COPIES and isinstance(args[0], Placed):
+        if name in COPIES and isinstance(args[0], PretendTensor):
             own = args[0]
-        elif own.machine.strict and len({tensor.home for tensor in inputs}) > 1:
+        elif own.devices.strict and len({tensor.home for tensor in inputs}) > 1:
             homes = " and ".join(f"device {i}" for i in sorted({tensor.home for tensor in inputs}))
             raise Unfit(
                 f"an operation ({name.strip('_')}) has tensors of {homes}, which GPUs refuse.",
@@ -62,42 +62,42 @@ class Placed(torch.Tensor):
         with torch._C.DisableTorchFunctionSubclass():
             result = func(*args, **kwargs)
         if name == "__setitem__":  # it returns None
-            _tagged(args[0], name, own.machine, own.home, inputs)
+            _tagged(args[0], name, own.devices, own.home, inputs)
             return None
-        return _tagged(result, name, own.machine, own.home, inputs)
+        return _tagged(result, name, own.devices, own.home, inputs)
 
 
-def plain(value: Any) -> Any:
+def without_device(value: Any) -> Any:
     """Return a tensor, or a list of them, without its device."""
     if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
+        return [without_device(item) for item in value]
     with torch._C.DisableTorchFunctionSubclass():
-        return value.as_subclass(torch.Tensor) if isinstance(value, Placed) else value
+        return value.as_subclass(torch.Tensor) if isinstance(value, PretendTensor) else value
 
 
-def _placed_in(value: Any, depth: int = 0) -> Iterator[Placed]:
-    if isinstance(value, Placed):
+def _pretend_tensors_in(value: Any, depth: int = 0) -> Iterator[PretendTensor]:
+    if isinstance(value, PretendTensor):
         yield value
     elif isinstance(value, (list, tuple, dict)) and depth < 5:
         for item in value.values() if isinstance(value, dict) else value:
-            yield from _placed_in(item, depth + 1)
+            yield from _pretend_tensors_in(item, depth + 1)
 
 
-def _tagged(result: Any, name: str, machine: Machine, home: int, inputs: list[Placed]) -> Any:
+def _tagged(result: Any, name: str, devices: PretendDevices, home: int, inputs: list[PretendTensor]) -> Any:
     if isinstance(result, (list, tuple)) and any(isinstance(item, torch.Tensor) for item in result):
-        return type(result)([_tagged(item, name, machine, home, inputs) for item in result])
+        return type(result)([_tagged(item, name, devices, home, inputs) for item in result])
     if not isinstance(result, torch.Tensor):
         return result
-    if not isinstance(result, Placed):
+    if not isinstance(result, PretendTensor):
         with torch._C.DisableTorchFunctionSubclass():
-            result = result.as_subclass(Placed)
-        result.machine, result.home = machine, home
+            result = result.as_subclass(PretendTensor)
+        result.devices, result.home = devices, home
     with torch._C.DisableTorchFunctionSubclass():
-        machine.watch(name, home, result, inputs)
+        devices.watch(name, home, result, inputs)
     return result
 
 
-def _moved(func: Any, name: str, own: Placed, args: Any, kwargs: Any) -> Any:
+def _moved(func: Any, name: str, own: PretendTensor, args: Any, kwargs: Any) -> Any:
     """Do what `.to(...)` does: a copy on another device, or the same tensor if nothing changes."""
     target = kwargs.get("device", args[1] if len(args) > 1 else kwargs.get("other"))
     dtype = next((x for x in (*args[1:], *kwargs.values()) if isinstance(x, torch.dtype)), None)
@@ -116,7 +116,7 @@ def _moved(func: Any, name: str, own: Placed, args: Any, kwargs: Any) -> Any:
         result = own.to(dtype or own.dtype, copy=copies)
     if result is own:
         return own
-    return _tagged(result, name, own.machine, home, [own])
+    return _tagged(result, name, own.devices, home, [own])
 
 
 def _unknown(target: str) -> Unfit:

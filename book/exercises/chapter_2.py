@@ -1,16 +1,15 @@
 """The exercises of chapter 2: an all-reduce for the mean, the accuracy on several devices, batches of k*b and lr."""
 
+import functools
 from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Any
 
 import torch
 
-from d2lite.exercises.accuracy_on_devices import ACCURACY
-from d2lite.exercises.exercise import Exercise, Mistake, Unfit
-from d2lite.exercises.placed import Machine
-
-__all__ = ["EXERCISES"]
+from d2lite import lenet, lenet_params, parallel_apply
+from d2lite.exercises import Exercise, Mistake, PretendDevices, Unfit
+from d2lite.training import replicate, split_batch
 
 Tensors = list[torch.Tensor]
 
@@ -26,12 +25,12 @@ def _observe_in_place(answer: Callable[..., Any], shape: Sequence[int], k: int) 
     answer(list(tensors))  # what it returns does not matter: in place is asked
     are_own = [tensor.data_ptr() for tensor in tensors] == places
     if mean.numel() and are_own and all(torch.allclose(tensor.detach(), mean) for tensor in tensors):
-        machine = Machine(lambda *_: None)
+        pretend = PretendDevices(lambda *_: None)
         try:
-            answer([machine.put(tensor.clone(), i) for i, tensor in enumerate(tensors)])
+            answer([pretend.put(tensor.clone(), i) for i, tensor in enumerate(tensors)])
         except Unfit:
             raise
-        except Exception:  # an operation that Placed tensors do not support says nothing about the answer
+        except Exception:  # an operation that PretendTensor tensors do not support says nothing about the answer
             pass
     return {
         "numbers": [tensor.detach().clone() for tensor in tensors],
@@ -146,6 +145,110 @@ MEAN = Exercise(
 )
 
 
+def _count_right(X: torch.Tensor, y: torch.Tensor, params: Sequence[torch.Tensor]) -> int:
+    with torch.no_grad():
+        return int((lenet(X, params).argmax(1) == y).sum())
+
+
+def _counts(X: Any, y: Any, device_params: Any, devices: Any) -> tuple[list[int], list[int]]:
+    """Return the number of right answers and of examples of each shard."""
+    X_shards, y_shards = split_batch(X, y, devices)
+    counts = parallel_apply(_count_right, list(zip(X_shards, y_shards, device_params, strict=True)), devices)
+    return counts, [len(shard) for shard in y_shards]
+
+
+def _accuracy_on_devices(X: Any, y: Any, device_params: Any, devices: Any) -> float:
+    return sum(_counts(X, y, device_params, devices)[0]) / len(y)
+
+
+def _mean_of_fractions(X: Any, y: Any, device_params: Any, devices: Any) -> float:
+    return sum(c / n for c, n in zip(*_counts(X, y, device_params, devices), strict=True)) / len(devices)
+
+
+def _sum_of_fractions(X: Any, y: Any, device_params: Any, devices: Any) -> float:
+    return sum(c / n for c, n in zip(*_counts(X, y, device_params, devices), strict=True))
+
+
+def _all_see_all(X: Any, y: Any, device_params: Any, devices: Any) -> float:
+    return sum(_count_right(X, y, params) for params in device_params) / (len(devices) * len(y))
+
+
+def _observe_accuracy(answer: Callable[..., Any], n: int, k: int) -> Any:
+    """Call an answer with replicas that differ, so that it matters which of them has which examples.
+
+    The first examples are mostly right and the last ones mostly wrong: shards differ in their accuracies.
+    """
+    X, y, device_params = _different_replicas(n, k)
+    return answer(X.clone(), y.clone(), list(device_params), [torch.device("cpu")] * k)
+
+
+@functools.cache
+def _different_replicas(n: int, k: int) -> tuple[torch.Tensor, torch.Tensor, list[Tensors]]:
+    generator = torch.Generator().manual_seed(100 * n + k)
+    X = torch.rand(n, 1, 28, 28, generator=generator)
+    device_params = [replicate(lenet_params(seed), [torch.device("cpu")])[0] for seed in range(k)]
+    with torch.no_grad():
+        shards = zip(X.tensor_split(k), device_params, strict=True)
+        predicted = torch.cat([lenet(shard, params).argmax(1) for shard, params in shards])
+    is_right = torch.rand(n, generator=generator) < torch.linspace(1, 0.2, n)
+    return X, torch.where(is_right, predicted, (predicted + 1) % 10), device_params
+
+
+ACCURACY = Exercise(
+    name="2.2",
+    title="Test accuracy on several devices",
+    solution=_accuracy_on_devices,
+    cases=lambda: {
+        f"{n} examples on {k} device{'s' if k > 1 else ''}": (n, k) for n, k in ((13, 3), (7, 3), (10, 4), (4, 1))
+    },
+    observe=_observe_accuracy,
+    mistakes=(
+        Mistake(
+            _mean_of_fractions,
+            "the accuracies of the shards are averaged, and the shards differ in size.",
+            "What can be added over shards of any size, a number of right answers or a fraction?",
+        ),
+        Mistake(
+            _sum_of_fractions,
+            "the accuracies of the shards are added: the result can be above 1.",
+            "What can be added over shards of any size, a number of right answers or a fraction?",
+        ),
+        Mistake(
+            lambda X, y, device_params, devices: sum(_counts(X, y, device_params, devices)[0]),
+            "it is the number of right answers, and the fraction is asked for.",
+            "By which number is a count divided to give an accuracy?",
+        ),
+        Mistake(
+            lambda X, y, device_params, devices: sum(_counts(X, y, device_params, devices)[0]) / len(devices),
+            "the number of right answers is divided by the number of devices.",
+            "An accuracy is a fraction of examples. How many examples are there in all?",
+        ),
+        Mistake(
+            lambda X, y, device_params, devices: _counts(X, y, device_params, devices)[0][0] / len(y),
+            "only the right answers of the first shard are counted.",
+            "parallel_apply returns one result for each replica.",
+        ),
+        Mistake(
+            lambda X, y, device_params, devices: _mean_of_fractions(X, y, device_params[:1], devices[:1]),
+            "the first replica computes everything, the others nothing: its own shard alone is its part.",
+            "split_batch gives each device its examples. Which replica reads which shard?",
+        ),
+        Mistake(
+            _all_see_all,
+            "every replica computes the complete minibatch: that takes as long as one device.",
+            "split_batch gives each device its examples. Which replica reads which shard?",
+        ),
+        Mistake(
+            lambda X, y, device_params, devices: _accuracy_on_devices(X, y, device_params[::-1], devices),
+            "the shards and the replicas do not belong together: shard i is for replica i.",
+            "Look at the order in which parameters and shards are passed on.",
+        ),
+    ),
+    think="Let each replica return a number of right answers for its shard, not a fraction.",
+    limit_s=20.0,
+)
+
+
 _DISTANCE = (
     "With a batch k times as large an epoch has fewer steps. If the gradient hardly changes, how long "
     "must each step be for an epoch to go equally far?"
@@ -211,5 +314,3 @@ SETTINGS = Exercise(
     ),
     think=_DISTANCE,
 )
-
-EXERCISES = {exercise.name: exercise for exercise in (MEAN, ACCURACY, SETTINGS)}

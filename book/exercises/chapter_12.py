@@ -2,9 +2,7 @@
 
 from collections.abc import Sequence
 
-from d2lite.exercises.exercise import Exercise, Mistake
-
-__all__ = ["EXERCISES"]
+from d2lite.exercises import Exercise, Mistake
 
 Call = tuple[str, int]  # name and number of elements
 Calls = Sequence[Sequence[Call]]  # of each rank
@@ -168,5 +166,3 @@ WAITED_FOR = Exercise(
     ),
     think=_TWO,
 )
-
-EXERCISES = {exercise.name: exercise for exercise in (FIRST, WAITED_FOR)}

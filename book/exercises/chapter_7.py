@@ -3,9 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from d2lite.exercises.exercise import Exercise, Mistake, Unfit
-
-__all__ = ["EXERCISES"]
+from d2lite.exercises import Exercise, Mistake, Unfit
 
 
 def _break_even_bandwidth(compute_s: float, n_bytes: int, num_hosts: int) -> float:
@@ -230,5 +228,3 @@ WAYS = Exercise(
     ),
     think=_SAME_WORK,
 )
-
-EXERCISES = {exercise.name: exercise for exercise in (BANDWIDTH, CHECKPOINTS, RING, WAYS)}

@@ -5,9 +5,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
-from d2lite.exercises.exercise import Exercise, Mistake
-
-__all__ = ["EXERCISES"]
+from d2lite.exercises import Exercise, Mistake
 
 
 def _wait_and_sending(arrivals_s: Sequence[float], end_s: float) -> list[tuple[float, float]]:
@@ -265,5 +263,3 @@ BUCKETS = Exercise(
     ),
     think=_LINK,
 )
-
-EXERCISES = {exercise.name: exercise for exercise in (WAIT, MINIBATCH, SLOWEST, BUCKETS)}

@@ -6,17 +6,17 @@ from pathlib import Path
 from typing import Any
 
 from d2lite._text import text_of
-from d2lite.exercises.check import CHAPTERS, all_exercises
+from d2lite.exercises.specifications import all_exercises, chapters
 from d2lite.ledger import FILE, ledger_file, read_ledger
 
-__all__ = ["progress"]
+__all__ = ["ledger_report"]
 
 OTHERS = "others"
 MOST_FOLDERS = 5
 MOST_CHARS = 100
 
 
-def progress(folder: str = "") -> str:
+def ledger_report(folder: str = "") -> str:
     """Return what was solved with the notebooks of a folder, by default the current one, as lines of text.
 
     A ledger is a file that anyone may have edited: what is not as expected counts as not solved.
@@ -83,7 +83,7 @@ def _made(predictions: Mapping[str, Any]) -> dict[str, int]:
 
 def _chapter(name: str) -> str:
     first = name.partition(".")[0]
-    return first if first in {str(chapter) for chapter in CHAPTERS} else OTHERS
+    return first if first in map(str, chapters()) else OTHERS
 
 
 def _is_solved(entry: Any) -> bool:

@@ -4,9 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from d2lite.exercises.exercise import Exercise, Mistake
-
-__all__ = ["EXERCISES"]
+from d2lite.exercises import Exercise, Mistake
 
 
 def _num_updates(num_examples: int, batch_per_gpu: int, num_gpus: int, num_epochs: int) -> int:
@@ -238,5 +236,3 @@ NOISE = Exercise(
     ),
     think=_TWO_EQUATIONS,
 )
-
-EXERCISES = {exercise.name: exercise for exercise in (UPDATES, WARM_UP, NOISE)}

@@ -6,10 +6,7 @@ from typing import Any
 
 import torch
 
-from d2lite.exercises.exercise import Exercise, Mistake, Unfit
-from d2lite.exercises.placed import COPIES, Machine, Placed, plain
-
-__all__ = ["EXERCISES"]
+from d2lite.exercises import COPIES, Exercise, Mistake, PretendDevices, PretendTensor, Unfit, without_device
 
 
 def _epoch_of(num_examples: int, batch_size: int) -> tuple[int, int]:
@@ -145,18 +142,18 @@ _JOINED_THINK = "What can a device compute from its own inputs and some of the c
 
 
 def _observe_parts(answer: Callable[..., Any], widths: Sequence[int], num_examples: int) -> Any:
-    """Call an answer with parts that are on a device each, and return the outputs as a plain tensor."""
+    """Call an answer with parts that are on a device each, and return the outputs as a without_device tensor."""
     generator = torch.Generator().manual_seed(sum(widths) + num_examples)
     X, W = (torch.rand(n, sum(widths), generator=generator) for n in (num_examples, OUTPUTS))
     b = torch.rand(OUTPUTS, generator=generator)
 
-    def watch(name: str, i: int, result: torch.Tensor, inputs: list[Placed]) -> None:
+    def watch(name: str, i: int, result: torch.Tensor, inputs: list[PretendTensor]) -> None:
         uncut = {tensor.home for tensor in inputs if OUTPUTS not in tensor.shape}  # they are no outputs yet
         if len(uncut) > 1 or (uncut and name in COPIES and len(widths) > 1):
             raise Unfit(_JOINED, _JOINED_THINK)
 
-    machine = Machine(watch, strict=False)
-    return plain(answer([machine.put(part, i) for i, part in enumerate(X.split(list(widths), dim=1))], W, b))
+    pretend = PretendDevices(watch, strict=False)
+    return without_device(answer([pretend.put(part, i) for i, part in enumerate(X.split(list(widths), dim=1))], W, b))
 
 
 PARTS = Exercise(
@@ -214,5 +211,3 @@ PARTS = Exercise(
     ),
     think="Compute what device i can compute alone, and look at its shape. How do these results become the outputs?",
 )
-
-EXERCISES = {exercise.name: exercise for exercise in (EPOCH, FEWER_BYTES, PARTS)}
