@@ -11,7 +11,7 @@ import torch
 
 from benchmarks.report import command_line, keep, machine
 from d2lite import describe, format_bytes, lenet_params, replicate, train_batch, try_gpus
-from d2lite.profiling import find_divergence, record_steps
+from d2lite.bugs import find_divergence, record_steps
 
 __all__ = ["kept_bytes", "main", "step_seconds"]
 

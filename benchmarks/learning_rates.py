@@ -91,13 +91,13 @@ def _accuracies(trials):
 
 
 def _row(arm, trials, base=None):
-    """The accuracies of an arm and, by the differences of equal seeds, the verdicts on both kinds of them."""
+    """The accuracies of an arm and, by the differences of equal seeds, the comparisons of both kinds of them."""
     row = {"settings": asdict(arm), **_accuracies(trials[arm.name])}
     if base is not None:
         row["against"], before = base.name, _accuracies(trials[base.name])
-        for kind, verdict_of in (("accuracies", "verdict"), ("renewed", "renewed_verdict")):
-            verdict = compare_arms(before[kind], row[kind], paired=True)
-            row[verdict_of], row[verdict_of.replace("verdict", "shown")] = str(verdict), verdict.is_shown
+        for kind, verdict in (("accuracies", "verdict"), ("renewed", "renewed_verdict")):
+            comparison = compare_arms(before[kind], row[kind], paired=True)
+            row[verdict], row[verdict.replace("verdict", "shown")] = str(comparison), comparison.is_shown
     return row
 
 

@@ -49,8 +49,8 @@ _SHOWN = {
     "ScalingExplorer",
     "Whodunit",
 }
-_CHECKS = {"check", "check_replicas", "check_step"}
-_ROOMS = {"costs", "exercises", "figures", "profiling", "widgets"}  # the other rooms are loaded above
+_CHECKS = {"check": "exercises", "check_replicas": "bugs", "check_step": "bugs"}
+_ROOMS = {"bugs", "costs", "exercises", "figures", "profiling", "widgets"}  # the other rooms are loaded above
 
 __all__ = [
     "MAX_REPLICAS",
@@ -130,7 +130,7 @@ def __getattr__(name: str) -> Any:
     if name in _ROOMS:
         return importlib.import_module(f"d2lite.{name}")
     if name in _CHECKS:
-        return getattr(importlib.import_module("d2lite.exercises"), name)
+        return getattr(importlib.import_module(f"d2lite.{_CHECKS[name]}"), name)
     if name in _SHOWN:
         return getattr(importlib.import_module("d2lite.widgets"), name)
     if name == "plt":

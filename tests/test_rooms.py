@@ -17,7 +17,8 @@ BELOW = {"top": (), "data": ("top",), "workers": ("top",), "costs": ("top",)}
 BELOW["collectives"] = ("top", "costs")
 BELOW["training"] = (*BELOW["collectives"], "collectives", "data", "workers")
 BELOW["profiling"] = (*BELOW["training"], "training")
-BELOW["figures"] = (*BELOW["profiling"], "profiling")
+BELOW["bugs"] = (*BELOW["profiling"], "profiling")
+BELOW["figures"] = (*BELOW["bugs"], "bugs")
 BELOW["widgets"] = (*BELOW["figures"], "figures")
 BELOW["exercises"] = BELOW["figures"]  # beside figures and widgets
 ROOMS = [room for room in BELOW if room != "top"]

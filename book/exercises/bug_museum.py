@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 
 from d2lite import lenet, lenet_params, one_intra_op_thread, parallel_apply, sgd
+from d2lite.bugs import DRIFT, LATER, LONG, NOTHING, SHORT, SIZES, BugExhibit
 from d2lite.collectives import all_reduce
-from d2lite.exercises import DRIFT, LATER, LONG, NOTHING, SHORT, SIZES, Exhibit, Step
 from d2lite.training import forward_backward, replicate, sgd_step, split_batch
 
 PIECE = 16  # examples of one backward pass, where gradients are accumulated
@@ -225,44 +225,126 @@ def seeded_apart(params: Sequence[torch.Tensor], devices: Sequence[torch.device]
 
 _LONGER = "the step is 2**(k-1) times as long; no drift"
 _ALL = (
-    Exhibit("sum for mean", "the step is k times too long", "average the means, or divide by all examples", (LONG,),
-            sum_for_mean, helpers=(forward_backward, mean_backward)),
-    Exhibit("lr times k twice", "the step is k*k times too long, and the loss often rises",
-            "scale the learning rate once, and only by choice", (LONG,), lr_twice,
-            helpers=(forward_backward, mean_backward)),
-    Exhibit("mean for sum", "the step is k times too short: training is slow", "add sums, average means", (SHORT,),
-            mean_for_sum),
-    Exhibit("loss divided by the local batch", "right for equal shards; with others an example in a small shard "
-            "counts for more", "sum the losses, divide by all examples", (SIZES,), mean_of_means,
-            helpers=(forward_backward, mean_backward)),
-    Exhibit("pieces divided by their number", "wrong where the last piece is smaller, on one device as well",
-            "sum over each piece, divide by all examples", (SIZES,), divided_by_pieces, right_step=sum_of_pieces,
-            helpers=(summed_pieces, pieces_backward)),
-    Exhibit("examples left over are dropped", "right where k divides the minibatch; otherwise up to k-1 examples are "
-            "not used in that step", "cut into k shards whose sizes differ by at most one", (SIZES,), rest_dropped),
-    Exhibit("chunk loses a device", "with few examples a replica gets nothing, and is left behind", "tensor_split",
-            (SIZES, DRIFT), chunk_loses_a_device),
-    Exhibit("rebinding all-reduce", "only replica 0 gets the sum; the others drift away", "write in place: copy_",
-            (DRIFT,), rebinding),
-    Exhibit("no all-reduce", "each replica learns alone from its shard; they drift apart", "all-reduce the gradients",
-            (DRIFT,), without_all_reduce),
-    Exhibit("update before all-reduce", "each replica is updated with its own gradient; they drift apart",
-            "first the all-reduce, then the update", (DRIFT,), update_first),
-    Exhibit("forgotten zero_grad", "the first step is right, then old gradients are added again, k times as large in "
-            "each step", "discard the gradients before each backward pass", (LATER,), forgotten_zero_grad,
-            helpers=(forward_backward, backward_again)),
-    Exhibit("same random numbers on each replica", "no drift, and no length of step shows it: only 1/k of the noise is "
-            "independent", "make the rank a part of the seed", (NOTHING,), same_seed, right_step=seed_with_rank),
-    Exhibit("different initial weights", "the replicas begin apart, and remain apart by the same amount",
-            "copy the weights of one to all", (DRIFT,), replicate=seeded_apart),
-    Exhibit("aliased replicas", "the shards' gradients add up in one tensor, and the all-reduce doubles it k-1 times: "
-            + _LONGER, "copy once for each replica: replicate", (LONG,), own_lesson, listed_again, own_lesson),
-    Exhibit("the published loop, on CPUs", "without GPUs p.to(device) is p itself: " + _LONGER,
-            "copies: p.to(device, copy=True)", (LONG,), own_lesson, moved_only, own_lesson,
-            found_as="aliased replicas"),
-)  # fmt: skip
+    BugExhibit(
+        "sum for mean",
+        "the step is k times too long",
+        "average the means, or divide by all examples",
+        (LONG,),
+        sum_for_mean,
+        helpers=(forward_backward, mean_backward),
+    ),
+    BugExhibit(
+        "lr times k twice",
+        "the step is k*k times too long, and the loss often rises",
+        "scale the learning rate once, and only by choice",
+        (LONG,),
+        lr_twice,
+        helpers=(forward_backward, mean_backward),
+    ),
+    BugExhibit(
+        "mean for sum",
+        "the step is k times too short: training is slow",
+        "add sums, average means",
+        (SHORT,),
+        mean_for_sum,
+    ),
+    BugExhibit(
+        "loss divided by the local batch",
+        "right for equal shards; with others an example in a small shard counts for more",
+        "sum the losses, divide by all examples",
+        (SIZES,),
+        mean_of_means,
+        helpers=(forward_backward, mean_backward),
+    ),
+    BugExhibit(
+        "pieces divided by their number",
+        "wrong where the last piece is smaller, on one device as well",
+        "sum over each piece, divide by all examples",
+        (SIZES,),
+        divided_by_pieces,
+        right_step=sum_of_pieces,
+        helpers=(summed_pieces, pieces_backward),
+    ),
+    BugExhibit(
+        "examples left over are dropped",
+        "right where k divides the minibatch; otherwise up to k-1 examples are not used in that step",
+        "cut into k shards whose sizes differ by at most one",
+        (SIZES,),
+        rest_dropped,
+    ),
+    BugExhibit(
+        "chunk loses a device",
+        "with few examples a replica gets nothing, and is left behind",
+        "tensor_split",
+        (SIZES, DRIFT),
+        chunk_loses_a_device,
+    ),
+    BugExhibit(
+        "rebinding all-reduce",
+        "only replica 0 gets the sum; the others drift away",
+        "write in place: copy_",
+        (DRIFT,),
+        rebinding,
+    ),
+    BugExhibit(
+        "no all-reduce",
+        "each replica learns alone from its shard; they drift apart",
+        "all-reduce the gradients",
+        (DRIFT,),
+        without_all_reduce,
+    ),
+    BugExhibit(
+        "update before all-reduce",
+        "each replica is updated with its own gradient; they drift apart",
+        "first the all-reduce, then the update",
+        (DRIFT,),
+        update_first,
+    ),
+    BugExhibit(
+        "forgotten zero_grad",
+        "the first step is right, then old gradients are added again, k times as large in each step",
+        "discard the gradients before each backward pass",
+        (LATER,),
+        forgotten_zero_grad,
+        helpers=(forward_backward, backward_again),
+    ),
+    BugExhibit(
+        "same random numbers on each replica",
+        "no drift, and no length of step shows it: only 1/k of the noise is independent",
+        "make the rank a part of the seed",
+        (NOTHING,),
+        same_seed,
+        right_step=seed_with_rank,
+    ),
+    BugExhibit(
+        "different initial weights",
+        "the replicas begin apart, and remain apart by the same amount",
+        "copy the weights of one to all",
+        (DRIFT,),
+        replicate=seeded_apart,
+    ),
+    BugExhibit(
+        "aliased replicas",
+        "the shards' gradients add up in one tensor, and the all-reduce doubles it k-1 times: " + _LONGER,
+        "copy once for each replica: replicate",
+        (LONG,),
+        own_lesson,
+        listed_again,
+        own_lesson,
+    ),
+    BugExhibit(
+        "the published loop, on CPUs",
+        "without GPUs p.to(device) is p itself: " + _LONGER,
+        "copies: p.to(device, copy=True)",
+        (LONG,),
+        own_lesson,
+        moved_only,
+        own_lesson,
+        found_as="aliased replicas",
+    ),
+)
 EXHIBITS = {exhibit.name: exhibit for exhibit in _ALL}
-UNNAMED: dict[str, Step] = {"A": mean_of_means, "B": forgotten_zero_grad, "C": rebinding}
+UNNAMED = {"A": mean_of_means, "B": forgotten_zero_grad, "C": rebinding}
 
 
 def show_changes(name: str) -> None:

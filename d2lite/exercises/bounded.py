@@ -4,28 +4,21 @@ import contextlib
 import io
 import os
 import sys
-import threading
-import warnings
 from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any, TextIO
 
 from d2lite.devices import num_gpus
-from d2lite.events import Stopped
 from d2lite.exercises import specifications
 from d2lite.exercises.exercise import CaseResult, Exercise, run_cases
-from d2lite.workers import Workers, WorkersError
+from d2lite.workers import WorkersError
+from d2lite.workers.time_limit import REASON_CHARS, TookTooLong, at_most, quiet_pool, why_it_ended
 
-__all__ = ["REASON_CHARS", "TookTooLong", "at_most", "quiet_pool", "run_bounded", "why_it_ended"]
+__all__ = ["run_bounded"]
 
 MEMORY_BYTES = 2 * 2**30  # that an answer may add to its process; LeNet takes some megabytes
 FILE_BYTES = 2**27  # of a file that it may write
 OUTPUT_LINES, OUTPUT_CHARS = 20, 4_000  # of what it prints
-REASON_CHARS = 300
-
-
-class TookTooLong(Exception):
-    """What ran in the pool has reached its limit of time; the ranks have ended."""
 
 
 def run_bounded(exercise: Exercise, answer: Callable[..., Any]) -> tuple[list[tuple[int, CaseResult]], str]:
@@ -51,45 +44,6 @@ def run_bounded(exercise: Exercise, answer: Callable[..., Any]) -> tuple[list[tu
         except TypeError as error:  # it cannot be pickled
             return seen, f"it cannot run in a process of its own: {str(error)[:REASON_CHARS]}"
     return seen, ""
-
-
-def quiet_pool(world_size: int, timeout_s: float = 60) -> Workers:
-    """Return a pool for tensors on the CPU, with GPUs or without; it does not warn that ranks share cores."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        workers = Workers(world_size, timeout_s)
-    workers.backend = "gloo"
-    return workers
-
-
-@contextlib.contextmanager
-def at_most(limit_s: float, workers: Workers) -> Generator[None, None, None]:
-    """Stop the ranks if the block takes longer.
-
-    Raises:
-        TookTooLong: if it did; what else stops the ranks is `Stopped`, as ever.
-    """
-    late = threading.Event()
-
-    def end() -> None:
-        late.set()
-        workers.stop()
-
-    limit = threading.Timer(limit_s, end)
-    limit.start()
-    try:
-        yield
-    except Stopped:
-        if not late.is_set():
-            raise
-        raise TookTooLong(f"it took longer than {limit_s:g} s") from None
-    finally:
-        limit.cancel()
-
-
-def why_it_ended(error: WorkersError) -> str:
-    """Return the first line of what ended the process of an answer."""
-    return f"its process ended: {str(error).splitlines()[0][:REASON_CHARS]}"
 
 
 def _search(folders: list[str]) -> None:

@@ -7,16 +7,17 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import torch
 
+from d2lite.bugs import Comparison, History
 from d2lite.figures.figure import Figure
+from d2lite.figures.labels import plain
 from d2lite.figures.palette import GREY, PALETTE, style
 from d2lite.figures.runs import below, layout
-from d2lite.profiling import Comparison, History
 
 __all__ = ["divergence_figure", "drift_figure", "tensor_picture"]
 
 HEIGHT = 330
-CELLS = 24  # of a tensor's picture, in each direction
-FLOOR = 1e-17  # where a difference of 0 is drawn: below the rounding of float64
+CELLS = 24  # the largest number of cells of a tensor's picture, in each direction
+FLOOR = 1e-17  # a difference of 0 is drawn here: below the rounding of float64
 DOMAINS = ((0.0, 0.28), (0.36, 0.64), (0.72, 1.0))
 
 
@@ -34,15 +35,15 @@ def drift_figure(histories: Mapping[str, History], title: str = "") -> Figure:
                 y=np.array(values, float),
                 xaxis=f"x{j + 1}" if j else "x",
                 yaxis=f"y{j + 1}" if j else "y",
-                name=name,
+                name=plain(name),
                 mode="lines",
                 line={"color": colour, "dash": dash, "width": 2.5 if i else 5},
                 showlegend=j == 0,
-                hovertemplate=f"step %{{x}}: %{{y:.4g}}<br>measured<extra>{html.escape(name)}</extra>",
+                hovertemplate=f"step %{{x}}: %{{y:.4g}}<br>measured<extra>{plain(name)}</extra>",
             )
     own = figure.layout.xaxis.to_plotly_json(), figure.layout.yaxis.to_plotly_json()
     drifts = [drift for history in histories.values() for drift in history.drifts if math.isfinite(drift)]
-    most = max(0.01, 1.1 * max(drifts, default=0.0))  # a range that is left out would stay what it was, in a widget
+    most = max(0.01, 1.1 * max(drifts, default=0.0))  # in a widget, a range that is left out would keep its last value
     plots = (("test loss", "", 3.0), ("test accuracy", ".0%", 1.0), ("replica drift", ".3~%", most))
     for j, (words, form, top) in enumerate(plots):
         number = str(j + 1) if j else ""
@@ -55,8 +56,8 @@ def drift_figure(histories: Mapping[str, History], title: str = "") -> Figure:
 def divergence_figure(comparison: Comparison, step: int | None = None) -> Figure:
     """Return a figure of the largest differences of each step: gradients and weights of each replica, logarithmic.
 
-    Differences are those of a Comparison, over the largest value of the tensor; 0 is drawn at the lower edge. `step` is
-    marked by a line.
+    The differences are those of the Comparison, relative to the largest value of the tensor. A difference of 0 is drawn
+    at the lower edge. A line marks `step`.
     """
     title = "largest difference of each step, over the largest value"
     figure = Figure(layout=layout("step", "difference", title, HEIGHT))
@@ -86,8 +87,9 @@ def divergence_figure(comparison: Comparison, step: int | None = None) -> Figure
 def tensor_picture(tensor: torch.Tensor, words: str, most: float | None = None) -> str:
     """Return a small picture of a tensor as SVG text: blue below 0, orange above, pale near 0.
 
-    It has 24 by 24 cells at most; each is the element of its part that is farthest from 0. `words` are its title and
-    alternative text, and `most` is the value of the strongest colour, by default the largest of the tensor.
+    The picture has 24 by 24 cells at most. Each cell shows the element of its part of the tensor that is farthest from
+    0. `words` are the title and the alternative text. `most` is the value of the strongest colour, by default the
+    largest absolute value of the tensor.
     """
     flat = tensor.detach().double().cpu()
     rows = flat.reshape(flat.shape[0], -1) if flat.dim() > 1 else flat.reshape(1, -1)

@@ -7,8 +7,8 @@ import ipywidgets as widgets
 import torch
 
 from d2lite._checks import instance_of
+from d2lite.bugs import Comparison, Write
 from d2lite.figures.divergence import divergence_figure, tensor_picture
-from d2lite.profiling import Comparison, Write
 from d2lite.widgets.explorer import Explorer
 from d2lite.widgets.live import live_figure, redraw
 from d2lite.widgets.style import CLASS, control_style, row, sheet
@@ -23,14 +23,14 @@ class DivergenceFinder(Explorer):
     is more than rounding. Pictures of the tensors are there for that step, the one before and the one after it.
 
     Args:
-        comparison: what `find_divergence` or `compare_replicas` has found.
+        comparison: the result of `find_divergence` or `compare_replicas`.
 
     Raises:
         TypeError: if it is no Comparison.
 
     Example:
         >>> from d2lite import lenet_params, replicate, train_batch, try_gpus
-        >>> from d2lite.profiling import compare_replicas, record_steps
+        >>> from d2lite.bugs import compare_replicas, record_steps
         >>> devices, batches = try_gpus(2), [(torch.rand(4, 1, 28, 28), torch.arange(4))]
         >>> run = record_steps(train_batch, batches, replicate(lenet_params(), devices), devices, 0.1)
         >>> finder = DivergenceFinder(compare_replicas(run))

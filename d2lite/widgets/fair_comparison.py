@@ -1,4 +1,4 @@
-"""The fair comparison: two arms side by side, same seeds, same budget, and a verdict on their difference."""
+"""The fair comparison: two arms side by side, same seeds, same budget, and whether their difference is significant."""
 
 import html
 from dataclasses import replace
@@ -9,7 +9,7 @@ import ipywidgets as widgets
 from d2lite._checks import instance_of, positive_int, positive_number, whole_number
 from d2lite.figures.comparison import bands_figure
 from d2lite.figures.figure import Figure
-from d2lite.profiling.verdict import Verdict, compare_arms
+from d2lite.profiling.significance import ArmComparison, compare_arms
 from d2lite.training.arms import OPTIMIZERS, Arm, Trial, differences, run_arms, train_arm
 from d2lite.training.small_net import KEPT, start_net
 from d2lite.widgets.experiment import Experiment
@@ -23,11 +23,11 @@ _EARLIER_SEED = 1_000_003  # of the network that was trained before, where somet
 
 
 class FairComparison(Experiment):
-    """Two arms, trained with the same seeds on the same budget; `verdict` says whether they differ.
+    """Two arms, trained with the same seeds on the same budget; `comparison` says whether they differ.
 
     `controls` holds the controls by name; those of the arms are named "a.lr", "b.lr", and so on. `arms` are the two
-    that they describe, `trials` what has been trained, `verdict` the Verdict on the last accuracies, seed by seed;
-    None before both arms have two seeds in common.
+    arms that they describe, and `trials` are the finished trainings. `comparison` compares the last accuracies, seed by
+    seed (an ArmComparison); it is None until both arms have two seeds in common.
 
     Args:
         a: The first arm, which is compared with.
@@ -81,7 +81,7 @@ class FairComparison(Experiment):
             columns.append(widgets.VBox([title, *own.values()], layout=layout))
         self.arms, self._trained_as = self._given, (LOCKS[0], float(num_examples * num_epochs))
         self._trained = self._given
-        self.verdict: Verdict | None = None
+        self.comparison: ArmComparison | None = None
         self._build([row(common.values()), row(columns)], controls, 112)
 
     def _read(self) -> tuple[Arm, Arm]:
@@ -99,7 +99,7 @@ class FairComparison(Experiment):
         self._seeds, self._epochs = range(value["num_seeds"]), value["num_epochs"]
         self._seconds = value["seconds"] if value["lock"] == LOCKS[1] else None
         self._trained_as = (value["lock"], self._seconds or float(self._epochs * self.num_examples))
-        self.verdict = None
+        self.comparison = None
         return 2 * value["num_seeds"]
 
     def _compute(self) -> None:
@@ -135,8 +135,9 @@ class FairComparison(Experiment):
         of_a, of_b = ({trial.seed: trial.accuracy for trial in some} for some in (a, b))
         common = sorted(of_a.keys() & of_b.keys())
         if len(common) > 1:
-            self.verdict = compare_arms([of_a[seed] for seed in common], [of_b[seed] for seed in common], paired=True)
-            lines += [html.escape(self.verdict.in_words(self._given[0].name, self._given[1].name)), _spent(a, b)]
+            last_a, last_b = [of_a[seed] for seed in common], [of_b[seed] for seed in common]
+            self.comparison = compare_arms(last_a, last_b, paired=True)
+            lines += [html.escape(self.comparison.in_words(self._given[0].name, self._given[1].name)), _spent(a, b)]
             if self.arms != self._trained:
                 lines.append("The settings have changed since: press Run.")
         return "<br>".join(lines)

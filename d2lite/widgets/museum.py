@@ -1,19 +1,19 @@
 """The museum of bugs as a panel: choose an exhibit and its symptom, and see loss, accuracy and replica drift."""
 
 import html
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any
 
 import ipywidgets as widgets
 import torch
 
 from d2lite._checks import positive_int, whole_number
+from d2lite.bugs import BugExhibit, History, step_history
 from d2lite.data import load_data_fashion_mnist
 from d2lite.devices import describe, try_gpus
 from d2lite.figures.divergence import drift_figure
 from d2lite.models import lenet_params
-from d2lite.profiling import History, step_history
 from d2lite.training import replicate, train_batch
 from d2lite.widgets.explorer import Explorer
 from d2lite.widgets.live import live_figure, redraw
@@ -30,19 +30,6 @@ RIGHT = "right code"
 ASK = "choose one to see the curves"
 
 
-class Wrong(Protocol):
-    """What an exhibit has."""
-
-    symptom: str
-    fix: str
-    signs: Sequence[str]
-    changes: Sequence[str]
-    train_batch: Any
-    replicate: Any
-    right_step: Any
-    right_replicate: Any
-
-
 class Museum(Explorer):
     """Loss, accuracy and replica drift of an exhibit next to right code on the same examples; a cell shows it.
 
@@ -52,7 +39,7 @@ class Museum(Explorer):
     four minibatches of 72, 72, 72 and 5 examples; it is kept, so that a setting that was seen before needs no time.
 
     Args:
-        exhibits: {name: exhibit}, for example EXHIBITS of d2lite.exercises, with the attributes of its class Exhibit.
+        exhibits: {name: exhibit}, for example EXHIBITS of d2lite.exercises, of class BugExhibit of d2lite.bugs.
         k: the number of replicas, from 2 to 4.
         lr: the learning rate.
         num_epochs: the number of epochs.
@@ -69,7 +56,7 @@ class Museum(Explorer):
         True
     """
 
-    def __init__(self, exhibits: Mapping[str, Wrong], k: int = 2, lr: float = 0.05, num_epochs: int = 4) -> None:
+    def __init__(self, exhibits: Mapping[str, BugExhibit], k: int = 2, lr: float = 0.05, num_epochs: int = 4) -> None:
         if not exhibits:
             raise ValueError("exhibits: expected at least one, got none. Try EXHIBITS of d2lite.exercises.")
         whole_number("k", k, 2, 4)
@@ -142,8 +129,8 @@ class Museum(Explorer):
         if exhibit := self.exhibits.get(name):
             guess = self.guesses[name]
             others = html.escape("; ".join(sign for sign in exhibit.signs if sign != guess))
-            verdict = f"{'Right, and also' if guess in exhibit.signs else 'No'}: {others}." if others else "Right."
-            words += f"You expected: {html.escape(guess)}. {verdict}<br>"
+            result = f"{'Right, and also' if guess in exhibit.signs else 'No'}: {others}." if others else "Right."
+            words += f"You expected: {html.escape(guess)}. {result}<br>"
         times = own.moved[0] / right.moved[0]
         words += f"Measured: after {len(own.losses)} steps test loss {own.losses[-1]:.3g} (right code "
         words += f"{right.losses[-1]:.3g}), accuracy {own.accuracies[-1]:.1%} ({right.accuracies[-1]:.1%}), both of "

@@ -40,7 +40,7 @@ SHOWN = {
     "divergence finder": """
         import torch
         from d2lite import lenet_params, train_batch, try_gpus
-        from d2lite.profiling import compare_replicas, record_steps
+        from d2lite.bugs import compare_replicas, record_steps
         from d2lite.widgets import DivergenceFinder
         bug, devices = EXHIBITS["rebinding all-reduce"], try_gpus(2)
         batches = [(torch.rand(4, 1, 28, 28), torch.arange(4))]

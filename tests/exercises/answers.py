@@ -6,10 +6,10 @@ import contextlib
 
 import pytest
 
-from d2lite.exercises.bounded import quiet_pool
 from d2lite.exercises.exercise import outcomes
 from d2lite.exercises.judge import judge
 from d2lite.exercises.lockstep import WORLD_SIZE
+from d2lite.workers.time_limit import quiet_pool
 from tests.by_value import by_value
 
 __all__ = ["AnswerTests", "Answers", "scoring"]

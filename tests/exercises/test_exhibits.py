@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from d2lite import lenet_params, replicate, train_batch
+from d2lite.bugs import replica_drift
+from d2lite.bugs.bug_exhibit import DRIFT, LATER, LONG, NOTHING, SHORT, SIGNS, SIZES
+from d2lite.bugs.check_replicas import judge_replicas
+from d2lite.bugs.check_step import judge_step
 from d2lite.exercises import EXHIBITS, UNNAMED, show_changes
-from d2lite.exercises.check_replicas import judge_replicas
-from d2lite.exercises.check_step import judge_step
-from d2lite.exercises.exhibit import DRIFT, LATER, LONG, NOTHING, SHORT, SIGNS, SIZES
 from d2lite.exercises.exhibits import noisy
-from d2lite.profiling import replica_drift
 
 CPU = torch.device("cpu")
 

@@ -11,12 +11,12 @@ import torch.distributed as dist
 from torch import nn
 
 from d2lite.devices import num_gpus
-from d2lite.exercises.bounded import quiet_pool
 from d2lite.models import resnet18
 from d2lite.training import sync_batchnorm
 from d2lite.training.data_parallel import DataParallel
 from d2lite.training.sync_batchnorm import SyncBatchNorm, convert_sync_batchnorm, moments_over_ranks, sum_over_ranks
 from d2lite.workers.pool import Workers
+from d2lite.workers.time_limit import quiet_pool
 from tests.book.test_book import BOOK, Untyped, code_cells, plain
 from tests.by_value import by_value
 

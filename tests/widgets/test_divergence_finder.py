@@ -4,14 +4,11 @@ pytest.importorskip("ipywidgets")
 pytest.importorskip("plotly")
 pytest.importorskip("anywidget")
 
-import torch  # noqa: E402
-
 from d2lite import train_batch  # noqa: E402
-from d2lite.figures.divergence import FLOOR, divergence_figure, drift_figure, tensor_picture  # noqa: E402
-from d2lite.profiling import History, compare_replicas, find_divergence  # noqa: E402
+from d2lite.bugs import compare_replicas, find_divergence  # noqa: E402
 from d2lite.widgets.divergence_finder import DivergenceFinder  # noqa: E402
 from d2lite.widgets.live import close_all  # noqa: E402
-from tests.profiling.test_divergence import at_step, run  # noqa: E402
+from tests.bugs.test_divergence import at_step, run  # noqa: E402
 
 
 def broken():
@@ -68,26 +65,3 @@ def test_code_is_escaped():
 def test_what_is_no_comparison_is_refused():
     with pytest.raises(TypeError, match="comparison: expected"):
         DivergenceFinder(3)
-
-
-def test_the_figure_has_a_curve_for_each_replica_and_draws_zero_at_its_edge():
-    figure = divergence_figure(find_divergence(run(), run()), step=2)
-    assert [trace.name for trace in figure.data] == [
-        "gradients, replica 0", "gradients, replica 1", "weights, replica 0", "weights, replica 1"
-    ]  # fmt: skip
-    assert all(set(trace.y) == {FLOOR} for trace in figure.data)
-
-
-def test_drifts_of_no_run_and_of_nan_are_drawn():
-    figure = drift_figure({"a": History(), "b": History([1.0], [0.1], [float("nan")], [1.0])})
-    assert len(figure.data) == 6 and figure.layout.yaxis3.range == (0, 0.01)
-
-
-@pytest.mark.parametrize("shape", [(1,), (3,), (20, 1, 3, 3), (800, 128), (0,), ()])
-def test_a_picture_has_24_by_24_cells_at_most_and_keeps_the_extremes(shape):
-    picture = tensor_picture(torch.ones(shape), "a <b>")
-    assert picture.count("<rect") <= 24 * 24 and "a &lt;b&gt;" in picture and "<b>" not in picture
-    tensor = torch.zeros(800, 128)
-    tensor[17, 5] = -2.0
-    assert tensor_picture(tensor, "one").count('fill="#0072b2"') == 1  # the strongest blue
-    assert 'fill="#000000"' in tensor_picture(torch.tensor([float("nan"), 1.0]), "nan")

@@ -1,4 +1,4 @@
-"""The fair comparison and the live grid: run, stop, verdict, wrong settings; nothing is left running."""
+"""The fair comparison and the live grid: run, stop, comparison, wrong settings; nothing is left running."""
 
 import threading
 import time
@@ -18,11 +18,11 @@ def panel():
     assert not [t for t in threading.enumerate() if t.name in ("d2lite-experiment", "d2lite-training")]
 
 
-def test_it_trains_both_arms_and_gives_a_verdict(panel):
-    assert "differ in: batch size." in repr(panel) and panel.verdict is None
+def test_it_trains_both_arms_and_compares_them(panel):
+    assert "differ in: batch size." in repr(panel) and panel.comparison is None
     panel.run.click()
     trials = panel.wait(60)
-    assert len(trials) == 4 and panel.verdict is not None and panel.verdict.num_seeds == (2, 2)
+    assert len(trials) == 4 and panel.comparison is not None and panel.comparison.num_seeds == (2, 2)
     assert "B " in panel.summary.value and "against A" in panel.summary.value
     assert "240 examples in 10 steps" in panel.summary.value and "in 5 steps" in panel.summary.value
     assert panel.progress.value == 1.0 and panel.status.value.startswith("Finished")
@@ -41,13 +41,13 @@ def test_the_same_wall_time_and_a_network_that_was_used(panel):
     assert "seconds of training" in panel.figure.layout.xaxis.title.text
 
 
-def test_the_verdict_is_on_the_seeds_that_both_arms_have(panel):
+def test_the_comparison_is_on_the_seeds_that_both_arms_have(panel):
     for name, seed, accuracy in (("A", 1, 0.5), ("B", 0, 0.9), ("A", 2, 0.6), ("B", 1, 0.6), ("A", 0, 0.8)):
-        assert panel.verdict is None
+        assert panel.comparison is None
         panel.trials.append(Trial(panel.arms["AB".index(name)], seed, [accuracy]))
         panel._result()
-    assert panel.verdict.num_seeds == (2, 2)  # seed 2 of A has no counterpart
-    assert (panel.verdict.low, panel.verdict.high) == pytest.approx((0.1, 0.1))
+    assert panel.comparison.num_seeds == (2, 2)  # seed 2 of A has no counterpart
+    assert (panel.comparison.low, panel.comparison.high) == pytest.approx((0.1, 0.1))
 
 
 def test_stop_ends_it_soon_and_keeps_what_is_done(panel):

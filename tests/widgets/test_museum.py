@@ -4,8 +4,8 @@ pytest.importorskip("ipywidgets")
 pytest.importorskip("plotly")
 pytest.importorskip("anywidget")
 
+from d2lite.bugs.bug_exhibit import DRIFT, SHORT, SIGNS, SIZES  # noqa: E402
 from d2lite.exercises import EXHIBITS  # noqa: E402
-from d2lite.exercises.exhibit import DRIFT, SHORT, SIGNS, SIZES  # noqa: E402
 from d2lite.widgets.live import close_all  # noqa: E402
 from d2lite.widgets.museum import ASK, RIGHT, Museum  # noqa: E402
 

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 
-from d2lite.exercises.bounded import quiet_pool
 from d2lite.workers import (
     CAUSES,
     Collective,
@@ -17,6 +16,7 @@ from d2lite.workers import (
     simulated_records,
     train_job,
 )
+from d2lite.workers.time_limit import quiet_pool
 from tests.by_value import by_value
 
 BOTH = {"0": (0, 1)}

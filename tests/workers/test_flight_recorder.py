@@ -13,9 +13,9 @@ import pytest
 import torch
 import torch._C._distributed_c10d as c10d
 
-from d2lite.exercises.bounded import quiet_pool
 from d2lite.workers import FlightRecord, Workers, WorkersError
 from d2lite.workers.flight_recorder import OFF, flight_record, read_recorder
+from d2lite.workers.time_limit import quiet_pool
 from tests.by_value import by_value
 
 CALL = {"name": "all_reduce", "sizes": [[3, 4]], "dtype": "float32", "group": "0", "number": 7, "file": "a.py"}

@@ -6,27 +6,25 @@ from typing import Any
 
 import torch
 
-from d2lite.exercises.finding import Finding
-from d2lite.profiling import replica_drift
+from d2lite.bugs.drift import replica_drift
+from d2lite.bugs.tolerances import reduction_order_rtol
+from d2lite.bugs.verdict import Verdict
 
-__all__ = ["ROUNDING", "check_replicas", "judge_replicas"]
-
-ROUNDING = {torch.float64: 1e-12, torch.float32: 1e-5}  # a drift up to here may come from another order of additions
-COARSE = 1e-2  # the same for 16-bit numbers
+__all__ = ["check_replicas", "judge_replicas"]
 
 
-def check_replicas(device_params: Sequence[Sequence[torch.Tensor]]) -> Finding:
-    """Print and return whether replicas are copies: equal, and in memory of their own.
+def check_replicas(device_params: Sequence[Sequence[torch.Tensor]]) -> Verdict:
+    """Print and return whether replicas are copies: equal, and each in its own memory.
 
-    Call it after `replicate`, and again between steps. The verdict names one of: "copies", "equal up to rounding",
-    "aliased replicas" (two share memory, so an update of one is an update of the other), "different replicas" (how far
-    they are apart, and where most), and "different shapes".
+    Call it after `replicate`, and again between steps. The name of the verdict is one of: "copies"; "equal up to
+    rounding"; "aliased replicas" (two share memory, so an update of one is an update of the other); "different
+    replicas" (with how far apart they are, and where the difference is largest); and "different shapes".
 
     Args:
         device_params: one list of parameters per device.
 
     Raises:
-        TypeError: if it is not a list of lists of tensors.
+        TypeError: if device_params is not a list of lists of tensors.
         ValueError: if there is no device, or a device without parameters.
 
     Example:
@@ -41,28 +39,27 @@ update of the other. Copy them: p.to(device, copy=True).
     return verdict
 
 
-def judge_replicas(device_params: Any) -> Finding:
+def judge_replicas(device_params: Any) -> Verdict:
     """Return the verdict of `check_replicas` without printing it."""
     _check(device_params)
     shapes = [[(tuple(p.shape), p.dtype) for p in params] for params in device_params]
     for rank, own in enumerate(shapes):
         if own != shapes[0]:
-            return Finding(False, "different shapes", f"{_other_shape(shapes[0], own, rank)} All need the same ones.")
+            return Verdict(False, "different shapes", f"{_other_shape(shapes[0], own, rank)} All need the same shapes.")
     if shared := _shared(device_params):
         (rank, i), (other, j) = shared
         where = f"parameter {i} of replica {rank} and " + ("" if i == j else f"parameter {j} ") + f"of replica {other}"
         words = f"{where} are in the same memory. An update of one is an update of the other."
-        return Finding(False, "aliased replicas", f"{words} Copy them: p.to(device, copy=True).")
+        return Verdict(False, "aliased replicas", f"{words} Copy them: p.to(device, copy=True).")
     drift = replica_drift(device_params)
     k = len(device_params)
     if drift == 0.0:
-        return Finding(True, "copies", f"{k} replicas are equal, bit for bit, and share no memory.")
-    bound = min(ROUNDING.get(dtype, COARSE) for _, dtype in shapes[0])
-    if drift <= bound:
-        return Finding(True, "equal up to rounding", f"{k} replicas differ by {drift:.0e} of their weights.")
+        return Verdict(True, "copies", f"{k} replicas are equal, bit for bit, and share no memory.")
+    if drift <= min(reduction_order_rtol(dtype) for _, dtype in shapes[0]):
+        return Verdict(True, "equal up to rounding", f"{k} replicas differ by {drift:.0e} of their weights.")
     rank, i, most = _farthest(device_params)
     size = f"{drift:.2g} of their weights" if math.isfinite(drift) else "numbers that are not finite"
-    return Finding(
+    return Verdict(
         False,
         "different replicas",
         f"they differ by {size}, most in parameter {i} of replica {rank} (by {most:.2g}). "
@@ -88,7 +85,7 @@ def _other_shape(first: list[Any], own: list[Any], rank: int) -> str:
 
 
 def _shared(device_params: Any) -> tuple[tuple[int, int], tuple[int, int]] | None:
-    """Return the places (replica, parameter) of two tensors of different replicas in one memory, or None."""
+    """Return (replica, parameter) of two tensors of different replicas that share memory, or None."""
     seen: dict[Any, tuple[int, int]] = {}
     for rank, params in enumerate(device_params):
         for i, param in enumerate(params):

@@ -1,7 +1,7 @@
 """What a training step writes: each gradient and each weight, on which replica, by which line of the step's code.
 
-A tensor counts how often it was written to. Whenever a line of the step has been run, the counters are read again: what
-has changed was written by that line, in whichever thread.
+PyTorch counts how often each tensor was written to. After every line of the step, the recorder reads all counters
+again: the tensors whose counter has changed were written by that line, in whichever thread.
 """
 
 import hashlib
@@ -14,11 +14,12 @@ from typing import Any
 import torch
 
 from d2lite._checks import instance_of
+from d2lite.bugs.step_case import TrainBatch
 from d2lite.parallel import one_intra_op_thread
 
 __all__ = ["OPERATIONS", "StepRecord", "Write", "digest", "record_steps"]
 
-# what a write is: the first of a step into a gradient, the later ones, the first into a weight
+# the first write of a step into a gradient, the later ones, and the writes into a weight
 OPERATIONS = ("backward", "message", "update")
 LENET = ("conv1.weight", "conv1.bias", "conv2.weight", "conv2.bias") + tuple(
     f"linear{i}.{part}" for i in (1, 2) for part in ("weight", "bias")
@@ -31,8 +32,8 @@ class Write:
 
     `operation` is "backward" (a gradient as the backward pass leaves it), "message" (a gradient that was written again
     before the update, as an all-reduce does) or "update" (a weight). `line` and `code` are the line of the step's code
-    that ran when it changed, 0 and "" if none was seen. `digest` tells values apart, bit for bit. `tensor` is a copy,
-    or None where values are not kept.
+    that ran when the tensor changed; 0 and "" if no line was seen. `digest` is a hash of the values: it differs if one
+    bit differs. `tensor` is a copy of the values, or None where they are not kept.
     """
 
     operation: str
@@ -49,8 +50,8 @@ class Write:
 class StepRecord:
     """One step, counted from 1, on `num_replicas` replicas: everything that it wrote, in order.
 
-    Of a tensor that was written several times, the last gradient before the update and the last weight have a digest
-    and values.
+    Where a step writes to a tensor several times, only the last write has a digest and values: for a gradient the last
+    one before the update.
     """
 
     step: int
@@ -72,7 +73,7 @@ class StepRecord:
 
 
 def record_steps(
-    train_batch: Callable[..., Any],
+    train_batch: TrainBatch,
     batches: Iterable[tuple[torch.Tensor, torch.Tensor]],
     device_params: Sequence[Sequence[torch.Tensor]],
     devices: Sequence[torch.device],
@@ -82,8 +83,8 @@ def record_steps(
 ) -> Iterator[StepRecord]:
     """Train on the minibatches, one after the other, and yield what each step has written.
 
-    Lines are seen in `train_batch` and in functions of the same module or notebook, as far as they run in the caller's
-    thread. While a step runs, a debugger's or a coverage tool's tracing is set aside.
+    The recorder sees the lines of `train_batch` and of functions in the same module or notebook, if they run in the
+    caller's thread. While a step runs, the tracing of a debugger or of a coverage tool is off.
 
     Args:
         train_batch: train_batch(X, y, device_params, devices, lr).
@@ -91,12 +92,12 @@ def record_steps(
         device_params: one list of parameters per device, which are trained.
         devices: one device per replica.
         lr: the learning rate.
-        names: of the parameters; by default those of LeNet for 8 of them, else "parameter 0", ...
-        tensors: whether to keep copies of the values; without them a record has digests alone, and is small.
+        names: the names of the parameters; by default LeNet's if there are 8 of them, else "parameter 0", ...
+        tensors: whether to keep copies of the values; without them a record has only digests, and is small.
 
     Raises:
-        TypeError: if train_batch is no function.
-        ValueError: if there are not as many names as parameters. Whatever the step raises is raised as it is.
+        TypeError: if train_batch is not a function.
+        ValueError: if the number of names differs from the number of parameters. Errors of the step are passed on.
     """
     instance_of("train_batch", train_batch, Callable, hint="Pass its name, uncalled.")  # type: ignore[arg-type]
     number = len(device_params[0])
@@ -106,20 +107,20 @@ def record_steps(
         raise ValueError(f"names: expected {number}, one for each parameter of a device, got {len(names)}.")
     digests = {(r, i): digest(param) for r, params in enumerate(device_params) for i, param in enumerate(params)}
     for step, (X, y) in enumerate(batches, start=1):
-        watch = _Watch(device_params, names, tensors, digests)
-        with_lines = _Lines(train_batch, watch.look)
+        recorder = WriteRecorder(device_params, names, tensors, digests)
+        with_lines = _Lines(train_batch, recorder.look)
         with_lines.run(X, y, device_params, devices, lr)
-        yield StepRecord(step, len(device_params), tuple(watch.end()))
+        yield StepRecord(step, len(device_params), tuple(recorder.end()))
 
 
 def digest(tensor: torch.Tensor) -> bytes:
-    """Return 8 bytes that differ, but for a chance of 1 in 10**19, if two tensors differ in one bit."""
+    """Return a hash of 8 bytes. Two tensors that differ have the same hash with a probability of 1 in 10**19."""
     data = tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy()
     return hashlib.blake2b(data.data, digest_size=8).digest()
 
 
-class _Watch:
-    """The tensors of all replicas during one step, and what was written to them."""
+class WriteRecorder:
+    """The tensors of all replicas during one step, and the writes to them."""
 
     def __init__(
         self,
@@ -132,18 +133,21 @@ class _Watch:
         self.device_params, self.names, self.tensors = device_params, names, tensors
         self.places = [(rank, i) for rank, params in enumerate(device_params) for i in range(len(params))]
         self.writes: list[Write] = []
-        self.begun: set[tuple[int, int]] = set()  # whose gradient was written in this step
-        self.done: set[tuple[int, int]] = set()  # whose weight was
+        self.begun: set[tuple[int, int]] = set()  # places whose gradient was written in this step
+        self.done: set[tuple[int, int]] = set()  # places whose weight was written in this step
         self.seen = {place: self._counts(*place) for place in self.places}
 
     def _counts(self, rank: int, i: int) -> tuple[Any, int, Any, int]:
-        """Return the weight and its gradient, each with its count of writes; an object that is held keeps its id."""
+        """Return the weight and its gradient, each with its count of writes.
+
+        The objects themselves are returned, because the id of an object that is gone may be given to a new one.
+        """
         param = self.device_params[rank][i]
         grad = param.grad
         return param, param._version, grad, 0 if grad is None else grad._version
 
     def look(self, line: int, code: str) -> None:
-        """Keep what has changed since the last look, as written by this line; a gradient of zeros was discarded."""
+        """Record what has changed since the last look as written by this line, except gradients set to zero."""
         changed = []
         for place in self.places:
             param, num_updates, grad, num_writes = counts = self._counts(*place)
@@ -154,8 +158,8 @@ class _Watch:
                 changed.append((place, grad if is_new and place not in self.done else None, is_updated))
         if not changed:
             return
-        # Threads that spin afterwards would slow the replicas. Once per line, not per tensor: a step of LeNet on one
-        # device took 7 ms longer (of 69) with a change of their number for each tensor.
+        # Intra-op threads that spin after the copy would slow the replicas down. Their number is changed once per line:
+        # changed once per tensor, a step of LeNet on one device took 7 ms longer (of 69 ms).
         with one_intra_op_thread([torch.device("cpu")]):
             for place, grad, is_updated in changed:
                 if grad is not None and grad.any():
@@ -176,7 +180,7 @@ class _Watch:
         self.writes.append(Write(operation, rank, i, self.names[i], line, code, b"", kept))
 
     def end(self) -> list[Write]:
-        """Return all writes, with those to weights that no counter has shown, as through `.data`."""
+        """Return all writes, including writes to weights that no counter has shown, such as writes through `.data`."""
         for rank, i in self.places:
             if (rank, i) not in self.done and digest(self.device_params[rank][i]) != self.digests[rank, i]:
                 self._write("update", (rank, i), 0, "")
@@ -190,12 +194,12 @@ class _Watch:
 
 
 class _Lines:
-    """A function whose lines, and those of the functions beside it, are followed while it runs."""
+    """A function that is traced line by line, together with the other functions of its module or notebook."""
 
     def __init__(self, function: Callable[..., Any], look: Callable[[int, str], None]) -> None:
         self.function, self.look = function, look
         self.names = getattr(function, "__globals__", None)
-        self.stack: list[tuple[int, str]] = []  # the line that each followed function is at
+        self.stack: list[tuple[int, str]] = []  # the current line of each traced function
 
     def run(self, *args: Any) -> None:
         before = sys.gettrace()

@@ -1,12 +1,12 @@
-"""How far replicas are apart, and what a few steps of training do to the loss, the accuracy and that distance."""
+"""Replica drift: how far apart replicas are, measured once or after each step together with loss and accuracy."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 
+from d2lite.bugs.step_case import TrainBatch
 from d2lite.models import lenet
 from d2lite.parallel import one_intra_op_thread
 
@@ -17,7 +17,7 @@ __all__ = ["History", "replica_drift", "step_history"]
 class History:
     """What is measured after each step: loss and accuracy of replica 0 on test data, drift, and the step's length.
 
-    `moved` is the distance of replica 0 to where it was before the step, over all parameters.
+    `moved` is the Euclidean distance between the parameters of replica 0 before and after the step.
     """
 
     losses: list[float] = field(default_factory=list)
@@ -27,7 +27,7 @@ class History:
 
 
 def step_history(
-    train_batch: Callable[..., Any],
+    train_batch: TrainBatch,
     batches: Iterable[tuple[torch.Tensor, torch.Tensor]],
     test: tuple[torch.Tensor, torch.Tensor],
     device_params: Sequence[Sequence[torch.Tensor]],

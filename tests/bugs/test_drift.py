@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from d2lite import replicate, try_gpus
-from d2lite.profiling import replica_drift
+from d2lite.bugs import replica_drift
 
 
 def test_drift_is_the_largest_distance_over_the_norm_of_replica_0():

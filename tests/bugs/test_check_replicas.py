@@ -2,8 +2,8 @@ import pytest
 import torch
 
 from d2lite import replicate, try_gpus
-from d2lite.exercises import check_replicas
-from d2lite.exercises.check_replicas import judge_replicas
+from d2lite.bugs import check_replicas
+from d2lite.bugs.check_replicas import judge_replicas
 
 
 def two(*values, dtype=torch.float32):

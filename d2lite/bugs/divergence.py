@@ -6,21 +6,20 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from d2lite.profiling.step_recorder import StepRecord, Write
+from d2lite.bugs.tolerances import reduction_order_rtol
+from d2lite.bugs.write_recorder import StepRecord, Write
 
 __all__ = ["Comparison", "Divergence", "compare_replicas", "find_divergence"]
 
-# the largest difference, over the largest value of the tensor, that another order of additions explains
-ROUNDING = {torch.float64: 1e-9, torch.float32: 1e-3}
-COARSE = 1e-1  # the same for 16-bit numbers
 GRADIENT, WEIGHT = ("backward", "message"), ("update",)
 
 
 @dataclass(frozen=True)
 class Divergence:
-    """A tensor in which two runs differ: `write` of the other run, `one` the same tensor of the first run.
+    """A tensor in which two runs differ: `write` is from the second run, `one` is the same tensor of the first run.
 
-    `difference` is the largest one of an element, over the largest element of `one`; NaN if values were not kept.
+    `difference` is the largest difference of an element, relative to the largest absolute value in `one`. It is NaN if
+    values were not kept, and infinite if the tensor was not written in the second run.
     """
 
     step: int
@@ -48,9 +47,9 @@ class Comparison:
     """Two runs, step by step.
 
     `gradients[s][r]` and `weights[s][r]` are the largest differences of replica r in step s + 1; NaN without values.
-    `digests[s]` says of each tensor whether it was equal bit for bit: (rank, index, operation) -> bool. `first` is the
-    first difference that is more than rounding, `first_bits` the first one at all; None if there is none. `kept` has
-    the records of both runs for the step of `first`, and one step before and after it.
+    `digests[s]` is {(rank, index, operation): whether this tensor is equal in both runs, bit for bit}. `first` is the
+    first difference that is more than rounding, `first_bits` the first difference of any size; None if there is none.
+    `kept` has the records of both runs for the step of `first`, and for the steps before and after it.
     """
 
     gradients: list[list[float]] = field(default_factory=list)
@@ -71,24 +70,25 @@ class Comparison:
 
 
 def find_divergence(one: Iterable[StepRecord], other: Iterable[StepRecord]) -> Comparison:
-    """Compare two runs while they go on, a step of one and a step of the other in turn.
+    """Compare two runs while they go on: a step of the first run and a step of the second take turns.
 
-    The gradients with which the weights are updated, and the weights after the update, of every replica of `other` are
-    compared with those of the same replica of `one`, or with its replica 0 if it has fewer. So a run on one device can
-    be compared with one on k. Both must use the same kind of gradients, sums or means.
+    Two tensors of each parameter are compared: the gradient with which it is updated, and the weight after the update.
+    Each replica of `other` is compared with the same replica of `one`, or with replica 0 if `one` has fewer replicas.
+    So a run on one device can be compared with a run on k devices. The gradients of both runs must be of the same
+    kind, sums or means.
 
     Args:
         one: a run that is right, from `record_steps`.
         other: the run in question, over the same minibatches.
 
     Raises:
-        ValueError: if one run has no step, or other parameters than the other one.
+        ValueError: if a run has no step, or the two runs have different parameters.
     """
     return _compare(zip(one, other, strict=False))
 
 
 def compare_replicas(run: Iterable[StepRecord]) -> Comparison:
-    """Compare every replica of a run with its replica 0: gradients after the messages, and weights, must be equal."""
+    """Compare every replica of a run with its replica 0: the gradients after the all-reduce, and the weights."""
     return _compare(((record, record) for record in run), with_first=True)
 
 
@@ -118,7 +118,7 @@ def _compare(pairs: Iterable[tuple[StepRecord, StepRecord]], with_first: bool = 
 
 
 def _differences(one: StepRecord, other: StepRecord, with_first: bool) -> Iterator[Divergence]:
-    """Yield every tensor of `other`, in the order in which it was last written, next to that of `one`."""
+    """Yield a Divergence for every tensor of `other`, in the order of the last writes, also for equal tensors."""
     for operations in (GRADIENT, WEIGHT):
         expected, got = one.last(operations), other.last(operations)
         names = {i: write for (_, i), write in [*expected.items(), *got.items()]}
@@ -127,11 +127,11 @@ def _differences(one: StepRecord, other: StepRecord, with_first: bool) -> Iterat
             same = same or expected.get((0, i))
             if same is None:
                 raise ValueError(
-                    f"one, other: expected two runs of one network, got {write.name} in one of them only. Record both "
-                    "with the same kind of step."
+                    f"one, other: expected two runs of one network, got {write.name} in only one of them. Record both "
+                    "with steps that write the same gradients and weights."
                 )
             difference = 0.0 if same.digest == write.digest else _difference(same.tensor, write.tensor)
-            bound = COARSE if same.tensor is None else ROUNDING.get(same.tensor.dtype, COARSE)
+            bound = 0.0 if same.tensor is None else reduction_order_rtol(same.tensor.dtype)
             yield Divergence(other.step, write, same.tensor, difference, difference <= bound)
         if got or operations == WEIGHT:  # a step may have no .grad at all
             for rank, i in sorted({(rank, i) for rank in range(other.num_replicas) for i in names} - got.keys()):

@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 
 from d2lite import all_reduce, lenet, lenet_params, replicate, split_batch, train_batch, try_gpus
-from d2lite.profiling import record_steps
-from d2lite.profiling.step_recorder import digest
+from d2lite.bugs import record_steps
+from d2lite.bugs.write_recorder import digest
 
 
 def batches(steps=2, n=5, dtype=torch.float64):

@@ -1,11 +1,11 @@
-"""The verdict: Student's distribution against tables, false alarms and power over simulated pairs, its words."""
+"""Comparing two arms: Student's distribution against tables, false alarms and power over simulated pairs, its words."""
 
 import doctest
 import random
 
 import pytest
 
-from d2lite.profiling import Verdict, compare_arms, seeds_needed, student_quantile, verdict
+from d2lite.profiling import ArmComparison, compare_arms, seeds_needed, significance, student_quantile
 
 # probability, degrees of freedom, t: Abramowitz and Stegun, table 26.10
 TABLE = [
@@ -70,7 +70,7 @@ def test_the_interval_in_pairs_is_that_of_the_differences():
 
 
 def test_the_examples_run():
-    assert doctest.testmod(verdict).failed == 0
+    assert doctest.testmod(significance).failed == 0
 
 
 def test_its_power_is_what_seeds_needed_promises():
@@ -88,12 +88,12 @@ def test_more_seeds_are_needed_for_smaller_differences_and_none_are_enough_for_n
 
 
 def test_welch_interval_of_a_worked_example():
-    verdict = compare_arms([1.0, 2.0, 3.0], [2.0, 4.0, 6.0, 8.0], confidence=0.95)
+    comparison = compare_arms([1.0, 2.0, 3.0], [2.0, 4.0, 6.0, 8.0], confidence=0.95)
     error = (1 / 3 + (20 / 3) / 4) ** 0.5
     freedom = (1 / 3 + 5 / 3) ** 2 / ((1 / 3) ** 2 / 2 + (5 / 3) ** 2 / 3)
     reach = student_quantile(0.975, freedom) * error
-    assert (verdict.low, verdict.high) == pytest.approx((3 - reach, 3 + reach))
-    assert verdict.means == (2.0, 5.0) and verdict.num_seeds == (3, 4)
+    assert (comparison.low, comparison.high) == pytest.approx((3 - reach, 3 + reach))
+    assert comparison.means == (2.0, 5.0) and comparison.num_seeds == (3, 4)
 
 
 def test_in_words():
@@ -107,7 +107,7 @@ def test_in_words():
 
 def test_arms_without_any_spread():
     same, other = compare_arms([0.1, 0.1], [0.1, 0.1]), compare_arms([0.1, 0.1], [0.9, 0.9])
-    assert isinstance(same, Verdict) and not same.is_shown and same.seeds_needed is None
+    assert isinstance(same, ArmComparison) and not same.is_shown and same.seeds_needed is None
     assert other.is_shown and other.low == other.high == pytest.approx(0.8)
 
 

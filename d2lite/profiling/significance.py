@@ -1,4 +1,4 @@
-"""Whether two arms differ by more than their seeds do, and how many seeds it takes to see a difference.
+"""Whether the difference of two arms is significant, and how many seeds per arm it takes to see a difference.
 
 Arms with seeds of their own have Welch's interval (Welch 1947, doi:10.1093/biomet/34.1-2.28): their spreads need not be
 equal. Arms that share their seeds have Student's interval of the differences, seed by seed (Student 1908,
@@ -6,14 +6,15 @@ doi:10.1093/biomet/6.1.1). Student's distribution is computed here, from the inc
 no statistics library.
 """
 
+import bisect
 import math
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from d2lite._checks import all_of, finite_number, positive_number
 
-__all__ = ["CONFIDENCE", "Verdict", "compare_arms", "seeds_needed", "student_quantile"]
+__all__ = ["CONFIDENCE", "ArmComparison", "compare_arms", "seeds_needed", "student_quantile"]
 
 CONFIDENCE = 0.99  # a chapter makes many comparisons: at 95% one in twenty equal pairs would look different
 POWER = 0.8
@@ -21,8 +22,8 @@ _MOST_SEEDS = 1000
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """The difference of two arms: the second one's mean minus the first one's, with its interval.
+class ArmComparison:
+    """The difference of two arms: the mean of the second minus the mean of the first, with its interval.
 
     `spreads` are the standard deviations over the seeds, `num_seeds` their numbers. `paired_spread` is the standard
     deviation of the differences, one per seed, if the arms share their seeds; None otherwise.
@@ -52,7 +53,7 @@ class Verdict:
         return self.low > 0 or self.high < 0
 
     def in_words(self, first: str = "the first arm", second: str = "the second arm") -> str:
-        """Return the verdict on accuracies (0..1) in words, in percentage points."""
+        """Return the result for accuracies (0..1) in words, in percentage points."""
         interval = f"{self.confidence:.0%} interval {100 * self.low:+.1f} to {100 * self.high:+.1f}"
         seen = f"{second} {100 * self.difference:+.1f} points against {first} ({interval})"
         if self.is_shown:
@@ -68,27 +69,29 @@ class Verdict:
 
 def compare_arms(
     a: Iterable[float], b: Iterable[float], confidence: float = CONFIDENCE, paired: bool = False
-) -> Verdict:
-    """Return the verdict on two arms, from one result per seed of each.
+) -> ArmComparison:
+    """Compare two arms by one result per seed of each, and return their difference with its interval.
 
-    A seed that is good for one arm is often good for the other one as well. Where both have the same seeds, `paired`
-    therefore compares seed by seed: what a seed gives to both arms does not widen the interval.
+    A seed that is good for one arm is often good for the other arm as well. Where both arms have the same seeds,
+    `paired` therefore compares seed by seed: the part of the results that a seed gives to both arms does not widen the
+    interval.
 
     Args:
         a, b: Results, for example accuracies after the same number of examples; two seeds or more of each.
-        confidence: That of the interval: of two equal arms a fraction of 1 - confidence is found different.
+        confidence: The confidence of the interval: for equal arms, a fraction of 1 - confidence of all comparisons
+            finds a difference.
         paired: Whether result i of both arms has the same seed.
 
     Raises:
-        TypeError: if a result is no number.
+        TypeError: if a result is not a number.
         ValueError: if a result is not finite, an arm has fewer than two, `paired` arms have different numbers of
             results, or the confidence is not between 0 and 1.
 
     Example:
-        >>> verdict = compare_arms([0.70, 0.72, 0.71, 0.69], [0.75, 0.74, 0.76, 0.75])
-        >>> verdict.is_shown, round(verdict.difference, 3)
+        >>> comparison = compare_arms([0.70, 0.72, 0.71, 0.69], [0.75, 0.74, 0.76, 0.75])
+        >>> comparison.is_shown, round(comparison.difference, 3)
         (True, 0.045)
-        >>> print(verdict)
+        >>> print(comparison)
         Shown: the second arm +4.5 points against the first arm (99% interval +1.4 to +7.6).
         >>> print(compare_arms([0.70, 0.80, 0.60], [0.712, 0.81, 0.611], paired=True))
         Shown: the second arm +1.1 points against the first arm (99% interval +0.5 to +1.7).
@@ -108,7 +111,7 @@ def compare_arms(
     error, freedom = _standard_error(_that_count(spreads, paired_spread), num_seeds)
     reach = student_quantile((1 + confidence) / 2, freedom) * error if error else 0.0
     difference = means[1] - means[0]
-    return Verdict(means, spreads, num_seeds, difference - reach, difference + reach, confidence, paired_spread)
+    return ArmComparison(means, spreads, num_seeds, difference - reach, difference + reach, confidence, paired_spread)
 
 
 def seeds_needed(
@@ -121,7 +124,7 @@ def seeds_needed(
     standard deviation of the differences, and `spread_b` is 0.
 
     Raises:
-        TypeError: if an argument is no number.
+        TypeError: if an argument is not a number.
         ValueError: if a spread is below 0 or not finite, or confidence or power is not between 0 and 1.
     """
     difference = abs(finite_number("difference", difference))
@@ -139,13 +142,9 @@ def seeds_needed(
             difference >= (student_quantile((1 + confidence) / 2, freedom) + student_quantile(power, freedom)) * error
         )
 
-    if not is_enough(_MOST_SEEDS):
-        return None
-    low, high = 1, _MOST_SEEDS  # one seed has no spread
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if is_enough(middle) else (middle, high)
-    return high
+    numbers = range(2, _MOST_SEEDS + 1)  # one seed has no spread
+    i = bisect.bisect_left(numbers, True, key=is_enough)
+    return numbers[i] if i < len(numbers) else None
 
 
 def student_quantile(probability: float, freedom: float) -> float:
@@ -153,7 +152,7 @@ def student_quantile(probability: float, freedom: float) -> float:
 
     Raises:
         ValueError: if `probability` is not between 0 and 1, or `freedom` not above 0.
-        TypeError: if one is no number.
+        TypeError: if one of them is not a number.
 
     Example:
         >>> round(student_quantile(0.975, 10), 3)
@@ -163,14 +162,17 @@ def student_quantile(probability: float, freedom: float) -> float:
     positive_number("freedom", freedom)
     if probability < 0.5:
         return -student_quantile(1 - probability, freedom)
-    high = 1.0
+    low, high = 0.0, 1.0
     while _student_cdf(high, freedom) < probability and high < 1e9:
         high *= 2
-    return _bisect(lambda t: _student_cdf(t, freedom) - probability, 0.0, high)
+    while high - low > 1e-10 * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if _student_cdf(middle, freedom) < probability else (low, middle)
+    return (low + high) / 2
 
 
 def _that_count(spreads: tuple[float, float], paired_spread: float | None) -> tuple[float, float]:
-    """Return the spreads that make the interval: of the differences alone, as if the other arm had none, or of both."""
+    """Return the two spreads for the interval: those of the arms, or for pairs that of the differences and 0."""
     return spreads if paired_spread is None else (paired_spread, 0.0)
 
 
@@ -208,13 +210,6 @@ def _incomplete_beta(x: float, a: float, b: float) -> float:
         if abs(c * d - 1) < 1e-14:
             break
     return math.exp(log_front) * value / a
-
-
-def _bisect(f: Callable[[float], float], low: float, high: float) -> float:
-    while high - low > 1e-10 * high:
-        middle = (low + high) / 2
-        low, high = (middle, high) if f(middle) < 0 else (low, middle)
-    return (low + high) / 2
 
 
 def _between_0_and_1(name: str, value: float) -> None:

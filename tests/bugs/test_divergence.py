@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from d2lite import lenet_params, replicate, train_batch, try_gpus
-from d2lite.profiling import compare_replicas, find_divergence, record_steps
-from tests.profiling.test_step_recorder import batches
+from d2lite.bugs import compare_replicas, find_divergence, record_steps
+from tests.bugs.test_write_recorder import batches
 
 
 def run(step=train_batch, k=2, make=replicate, steps=3, n=5, dtype=torch.float64, **given):

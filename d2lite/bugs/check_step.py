@@ -1,0 +1,246 @@
+"""`check_step`: a learner's training step on several devices against one device, and which bug it looks like."""
+
+import contextlib
+import functools
+import os
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from d2lite import _memory as memory
+from d2lite._checks import positive_number
+from d2lite._text import text_of
+from d2lite.bugs.check_replicas import judge_replicas
+from d2lite.bugs.known_bugs import KNOWN_BUGS, RIGHT, Bug, simulate
+from d2lite.bugs.step_case import CASES, SEED, Replicate, StepCase, TrainBatch, examples, flat, start_params
+from d2lite.bugs.tolerances import FLOAT32_STEP_RTOL, FLOAT64_STEP_RTOL, SAME_BUG_RTOL
+from d2lite.bugs.verdict import Verdict
+from d2lite.parallel import one_intra_op_thread
+from d2lite.training import replicate as copies
+from d2lite.workers import Workers, WorkersError
+from d2lite.workers.time_limit import REASON_CHARS, TookTooLong, at_most, quiet_pool, why_it_ended
+
+__all__ = ["check_step", "judge_step"]
+
+LIMIT_S = 30.0
+CPU = torch.device("cpu")
+
+
+def check_step(
+    train_batch: TrainBatch, replicate: Replicate = copies, *, workers: Workers | None = None, limit_s: float = LIMIT_S
+) -> Verdict:
+    """Run a training step on 1 to 4 devices, compare it with one device, and print and return which bug it looks like.
+
+    The step trains LeNet in float64 on the CPU: shards of unequal sizes, fewer examples than two for each device,
+    several steps, several learning rates. The verdict passes if all replicas equal one device. Otherwise it names the
+    bug. Most bugs are named only if the step computes exactly what the bug computes, in every case. Four bugs are
+    recognised by other signs: two replicas share memory; the initial weights of the replicas differ; the replicas were
+    updated with different gradients, and hold equal ones afterwards; or two replicas draw the same random numbers. If
+    no bug fits, the verdict says "different, cause unknown", in which case the step differs, by how much, and whether
+    the replicas are still copies.
+
+    The step runs in a process of its own, for `limit_s` seconds at most. The process has ended when the check returns.
+
+    Args:
+        train_batch: train_batch(X, y, device_params, devices, lr) updates LeNet's parameters in place. X is float64
+            [b, 1, 28, 28], y is int64 [b], with b at least the number of devices. What it returns is ignored.
+        replicate: replicate(params, devices) returns one list of parameters per device. Pass your own function to
+            check it together with the step.
+        workers: a pool whose rank 0 runs the check. It stays open, so that several checks in a row start no process.
+        limit_s: the limit of time in seconds, for all cases together; the start of the process does not count.
+
+    Raises:
+        TypeError: if train_batch or replicate is not a function, or cannot be sent to a process.
+        ValueError: if limit_s is not above 0.
+
+    Example:
+        >>> from d2lite import train_batch
+        >>> check_step(train_batch).passed
+        equal: 6 of 6 cases: k devices equal one, uneven shards included.
+        True
+    """
+    for name, function in (("train_batch", train_batch), ("replicate", replicate)):
+        if not callable(function):
+            raise TypeError(f"{name}: expected a function, got {type(function).__name__}. Pass its name, uncalled.")
+    positive_number("limit_s", limit_s)
+    verdict = _bounded(train_batch, replicate, workers, limit_s)
+    print(verdict)
+    return verdict
+
+
+def _bounded(train_batch: TrainBatch, replicate: Replicate, workers: Workers | None, limit_s: float) -> Verdict:
+    """Return the verdict of a process with a limit of time."""
+    if os.name == "nt":  # Windows has no pools: the step runs in this process, without a limit
+        return judge_step(train_batch, replicate)
+    with contextlib.ExitStack() as stack:
+        if workers is None:
+            workers = stack.enter_context(quiet_pool(1))
+        workers.run(judge_replicas, [[torch.zeros(1)]])  # start the process, which is not part of the limit
+        try:
+            with at_most(limit_s, workers):
+                found: Verdict = workers.run(_on_rank_0, train_batch, replicate)[0]
+            return found
+        except TookTooLong as error:
+            return Verdict(False, "did not end", f"{error}. Is there a loop without an end?")
+        except WorkersError as error:
+            return Verdict(False, "error", why_it_ended(error))
+
+
+def _on_rank_0(train_batch: TrainBatch, replicate: Replicate) -> Verdict | None:
+    if dist.get_rank() != 0:
+        return None
+    found = judge_step(train_batch, replicate)
+    memory.give_back()  # otherwise a pool that stays open keeps the memory that was freed
+    return found
+
+
+def judge_step(train_batch: TrainBatch, replicate: Replicate = copies) -> Verdict:
+    """Return the verdict of `check_step`, from this process and without a limit of time."""
+    with one_intra_op_thread([CPU]):
+        return _judged(train_batch, replicate)
+
+
+def _judged(train_batch: TrainBatch, replicate: Replicate) -> Verdict:
+    results: list[tuple[StepCase, list[torch.Tensor]]] = []
+    most, wrong, notes = 0.0, None, []
+    for case in CASES:
+        try:
+            made = replicate([p.clone() for p in start_params()], [CPU] * case.k)
+            if not (start := judge_replicas(made)).passed:
+                return _wrong_start(start, train_batch, made, case)
+            _run(train_batch, made, case)
+            got = [flat(params).double() for params in made]
+            off = _distance(got, _simulated(RIGHT, case), case)
+        except Exception as error:
+            what = f"{type(error).__name__}: {text_of(error)[:REASON_CHARS]}"
+            return Verdict(False, "error", f"it raised {what} ({case}).")
+        results.append((case, got))
+        most = max(most, off)
+        if not off <= FLOAT32_STEP_RTOL and wrong is None:
+            wrong = len(results) - 1
+        if case.k > 1 and not off <= FLOAT32_STEP_RTOL:
+            notes.append(_equal_gradients(made))
+    if wrong is None:
+        return _passed(most)
+    if bug := _bug(results):
+        case = results[wrong][0]
+        name, words = bug.name, bug.words
+        if name == "no all-reduce" and all(notes):
+            name = "update before all-reduce"
+            words = "each replica is updated with its own gradient; the gradients are added up only afterwards."
+        return Verdict(False, name, f"{words} (First case that differs: {case}.)")
+    try:
+        random = _random(train_batch, replicate)
+    except Exception:  # it has run before without an error, so it keeps a state between calls
+        random = ""
+    if random == "same":
+        words = (
+            "on one device each example has random numbers of its own; on two devices both shards get the same ones."
+        )
+        return Verdict(False, "same random numbers on each replica", f"{words} Make the rank a part of the seed.")
+    return _unknown(*results[wrong], is_random=bool(random))
+
+
+@functools.lru_cache(8)  # up to 4 MB each
+def _simulated(bug: Bug, case: StepCase) -> list[torch.Tensor]:
+    """Return what a bug gives in a case; kept, because most checks need it again."""
+    return simulate(bug, case)
+
+
+def _run(train_batch: TrainBatch, device_params: Any, case: StepCase) -> None:
+    for X, y in case.batches:
+        train_batch(X.clone(), y.clone(), device_params, [CPU] * case.k, case.lr)
+
+
+def _distance(got: list[torch.Tensor], other: list[torch.Tensor], case: StepCase) -> float:
+    """Return the largest difference between two results, relative to the largest change of a right step.
+
+    NaN counts as a difference of 1.
+    """
+    change = float((_simulated(RIGHT, case)[0] - flat(start_params())).abs().max())
+    apart = [float((p - q).abs().max().nan_to_num(change)) for p, q in zip(got, other, strict=True)]
+    return max(apart) / change
+
+
+def _equal_gradients(device_params: list[list[torch.Tensor]]) -> bool:
+    """Return whether every parameter has a gradient after the step, equal on all replicas and not zero everywhere."""
+    grads = [[p.grad for p in params] for params in device_params]
+    if any(grad is None for own in grads for grad in own):
+        return False
+    is_zero = all(not bool(grad.any()) for own in grads for grad in own if grad is not None)
+    return not is_zero and all(torch.allclose(a, b) for own in grads for a, b in zip(grads[0], own, strict=True))  # type: ignore[arg-type]
+
+
+def _passed(most: float) -> Verdict:
+    words = f"{len(CASES)} of {len(CASES)} cases: k devices equal one, uneven shards included."
+    if most > FLOAT64_STEP_RTOL:
+        words += f" They differ by up to {most:.0e} of a step, as 32-bit numbers do: something is in float32."
+    return Verdict(True, "equal", words)
+
+
+def _wrong_start(start: Verdict, train_batch: TrainBatch, made: Any, case: StepCase) -> Verdict:
+    """Return the verdict on replicas that are not copies before the first step.
+
+    For replicas that share memory, it also says how far a step then moves them.
+    """
+    if start.name != "aliased replicas":
+        if start.name == "different replicas":
+            words = start.words.split(" Before", 1)[0]
+            return Verdict(False, "different initial weights", f"before the first step, {words} Copy one to all.")
+        return start
+    _run(train_batch, made, case)
+    times = _times(flat(made[0]).double(), case)
+    far = f"({case}: they have moved {times:.3g} times as far as one device.)"
+    return Verdict(False, start.name, f"{start.words} {far}")
+
+
+def _bug(results: list[tuple[StepCase, list[torch.Tensor]]]) -> Bug | None:
+    """Return the first bug that computes the same in all cases. The cases of one step come first: they are fast."""
+    order = sorted(results, key=lambda result: (result[0].steps, result[0].n))
+    for bug in KNOWN_BUGS:
+        if all(_distance(got, _simulated(bug, case), case) <= SAME_BUG_RTOL for case, got in order):
+            return bug
+    return None
+
+
+def _random(train_batch: TrainBatch, replicate: Replicate) -> str:
+    """Return "same" if two replicas draw the same random numbers, "random" if numbers are drawn, else "".
+
+    A minibatch holds the same examples twice. Without random numbers its mean gradient equals that of one half. If
+    each example has random numbers of its own, it differs, on one device and on two. If it differs on one device but
+    not on two, the two replicas have drawn the same numbers.
+    """
+    X, y = examples(4, torch.Generator().manual_seed(SEED))
+    once, twice, on_two = (
+        _moved(train_batch, replicate, X.repeat(times, 1, 1, 1), y.repeat(times), k)
+        for times, k in ((1, 1), (2, 1), (2, 2))
+    )
+    change = float((once - flat(start_params())).abs().max())
+    if float((twice - once).abs().max()) <= SAME_BUG_RTOL * change:
+        return ""
+    return "same" if float((on_two - once).abs().max()) <= SAME_BUG_RTOL * change else "random"
+
+
+def _moved(train_batch: TrainBatch, replicate: Replicate, X: torch.Tensor, y: torch.Tensor, k: int) -> torch.Tensor:
+    torch.manual_seed(SEED)
+    made = replicate([p.clone() for p in start_params()], [CPU] * k)
+    train_batch(X, y, made, [CPU] * k, 0.1)
+    return flat(made[0])
+
+
+def _times(got: torch.Tensor, case: StepCase) -> float:
+    """Return how many times as far as it should replica 0 has moved."""
+    begin = flat(start_params())
+    return float((got - begin).norm() / (_simulated(RIGHT, case)[0] - begin).norm())
+
+
+def _unknown(case: StepCase, got: list[torch.Tensor], is_random: bool) -> Verdict:
+    words = f"the first case that differs is {case}. "
+    words += f"Replica 0 has moved {_times(got[0], case):.3g} times as far as one device."
+    if case.k > 1:
+        same = judge_replicas([[p] for p in got]).passed
+        words += " The replicas are still copies." if same else " The replicas are no longer copies."
+    if is_random:
+        words += " The step draws random numbers; without them it could be compared."
+    return Verdict(False, "different, cause unknown", words)
