@@ -5,7 +5,7 @@ import functools
 import pytest
 import torch
 
-from d2lite.exercises.answer import is_stub, wrong_parameters
+from d2lite.exercises.check import is_stub, wrong_parameters
 
 
 def documented(x):

@@ -5,7 +5,7 @@ import torch
 
 from d2lite import all_reduce
 from d2lite.exercises import Unfit
-from d2lite.exercises.placed import Machine, Placed, plain
+from d2lite.exercises.pretend_devices import PretendDevices, PretendTensor, without_device
 
 
 @pytest.fixture
@@ -15,7 +15,7 @@ def log():
 
 @pytest.fixture
 def machine(log):
-    return Machine(lambda name, i, result, inputs: log.append((name.strip("_"), i, len(inputs))))
+    return PretendDevices(lambda name, i, result, inputs: log.append((name.strip("_"), i, len(inputs))))
 
 
 def test_a_tensor_names_its_device_and_shares_its_memory(machine):
@@ -29,7 +29,7 @@ def test_a_tensor_names_its_device_and_shares_its_memory(machine):
 def test_results_stay_on_the_device(machine, log):
     a = machine.put(torch.ones(4), 1)
     for result in (a + 1, 2 * a, a[1:], a.view(2, 2), torch.zeros_like(a), a.sum(), torch.stack([a, a]), a.split(2)[1]):
-        assert isinstance(result, Placed) and result.home == 1
+        assert isinstance(result, PretendTensor) and result.home == 1
     assert {i for _, i, _ in log} == {1} and ("add", 1, 1) in log
 
 
@@ -69,11 +69,12 @@ def test_the_kits_all_reduce_adds_on_the_first(machine, log):
 
 
 def test_without_strictness_devices_mix(log):
-    machine = Machine(lambda *event: log.append(event), strict=False)
+    machine = PretendDevices(lambda *event: log.append(event), strict=False)
     a, b = (machine.put(torch.ones(2), i) for i in (0, 1))
     assert (a + b).tolist() == [2, 2] and (b + a).home == 1
 
 
-def test_plain_is_without_a_device(machine):
+def test_without_device_gives_plain_tensors(machine):
     a = machine.put(torch.ones(2), 0)
-    assert type(plain(a)) is torch.Tensor and type(plain([a, (a, 1)])[1][0]) is torch.Tensor and plain("x") == "x"
+    assert type(without_device(a)) is torch.Tensor and without_device("x") == "x"
+    assert type(without_device([a, (a, 1)])[1][0]) is torch.Tensor

@@ -11,8 +11,9 @@ from d2lite.bugs.bug_exhibit import DRIFT, LATER, LONG, NOTHING, SHORT, SIGNS, S
 from d2lite.bugs.check_replicas import judge_replicas
 from d2lite.bugs.check_step import judge_step
 from d2lite.exercises import EXHIBITS, UNNAMED, show_changes
-from d2lite.exercises.exhibits import noisy
+from d2lite.exercises.specifications import load
 
+noisy = load("bug_museum").noisy
 CPU = torch.device("cpu")
 
 
