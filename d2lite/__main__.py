@@ -136,9 +136,9 @@ def copy_out(folder: str) -> None:
 
 def print_progress(folder: str) -> None:
     """Print which exercises were solved with the notebooks of a folder."""
-    from d2lite.exercises.progress import progress  # all chapters: only when they are needed
+    from d2lite.exercises.ledger_report import ledger_report  # all chapters: only when they are needed
 
-    print(progress(folder))
+    print(ledger_report(folder))
 
 
 def main(arguments: Sequence[str] = ()) -> None:

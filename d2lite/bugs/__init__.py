@@ -1,6 +1,6 @@
 """The bug finder: which bug a training step has, whether replicas are copies, and the first tensor that differs."""
 
-from d2lite.bugs.bug_exhibit import BugExhibit
+from d2lite.bugs.bug_exhibit import DRIFT, LATER, LONG, NOTHING, SHORT, SIGNS, SIZES, BugExhibit
 from d2lite.bugs.check_replicas import check_replicas
 from d2lite.bugs.check_step import check_step
 from d2lite.bugs.divergence import Comparison, Divergence, compare_replicas, find_divergence
@@ -10,6 +10,13 @@ from d2lite.bugs.write_recorder import StepRecord, Write, record_steps
 
 __all__ = [
     "BugExhibit",
+    "DRIFT",
+    "LATER",
+    "LONG",
+    "NOTHING",
+    "SHORT",
+    "SIGNS",
+    "SIZES",
     "Comparison",
     "Divergence",
     "History",

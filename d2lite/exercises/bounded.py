@@ -8,9 +8,9 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any, TextIO
 
-from d2lite._text import text_of
 from d2lite.devices import num_gpus
-from d2lite.exercises.exercise import Exercise, Outcome, outcomes
+from d2lite.exercises import specifications
+from d2lite.exercises.exercise import CaseResult, Exercise, run_cases
 from d2lite.workers import WorkersError
 from d2lite.workers.time_limit import REASON_CHARS, TookTooLong, at_most, quiet_pool, why_it_ended
 
@@ -21,36 +21,42 @@ FILE_BYTES = 2**27  # of a file that it may write
 OUTPUT_LINES, OUTPUT_CHARS = 20, 4_000  # of what it prints
 
 
-def run_bounded(exercise: Exercise, answer: Callable[..., Any]) -> tuple[list[tuple[int, Outcome]], str]:
-    """Return the outcomes of all ranks as (rank, outcome), and why some are missing or ""; the processes have ended.
+def run_bounded(exercise: Exercise, answer: Callable[..., Any]) -> tuple[list[tuple[int, CaseResult]], str]:
+    """Return the results of all ranks as (rank, result), and why some are missing or ""; the processes have ended.
 
     Raises:
         OSError: On Windows, for an exercise on several ranks.
     """
     if os.name == "nt" and exercise.world_size == 1:  # no pools: without a bound, and in this process
-        return [(0, outcome) for outcome in outcomes(exercise, answer)], ""
-    seen: list[tuple[int, Outcome]] = []
+        return [(0, result) for result in run_cases(exercise, answer)], ""
+    seen: list[tuple[int, CaseResult]] = []
     with quiet_pool(exercise.world_size) as workers, _few_lines(exercise.world_size):
+        workers.run(_search, list(specifications.__path__))
         workers.run(_imported, exercise)  # the start is not part of the limit
         try:
             with at_most(exercise.limit_s, workers):
-                for rank, outcome in workers.stream(_with_limits, exercise, answer):
-                    seen.append((rank, outcome))
+                for rank, result in workers.stream(_with_limits, exercise, answer):
+                    seen.append((rank, result))
         except TookTooLong as error:
             return seen, f"{error}."
         except WorkersError as error:
             return seen, why_it_ended(error)
         except TypeError as error:  # it cannot be pickled
-            return seen, f"it cannot run in a process of its own: {text_of(error)[:REASON_CHARS]}"
+            return seen, f"it cannot run in a process of its own: {str(error)[:REASON_CHARS]}"
     return seen, ""
+
+
+def _search(folders: list[str]) -> None:
+    """Run in a rank: search the notebook's folders for the files of exercises."""
+    specifications.__path__[:] = folders
 
 
 def _imported(exercise: Exercise) -> None:
     """Run in a rank: import what the exercise needs, by receiving it."""
 
 
-def _with_limits(exercise: Exercise, answer: Callable[..., Any]) -> Generator[Outcome, None, None]:
-    """Run in a rank: yield the outcomes under limits of the operating system."""
+def _with_limits(exercise: Exercise, answer: Callable[..., Any]) -> Generator[CaseResult, None, None]:
+    """Run in a rank: yield the results under limits of the operating system."""
     import resource
 
     with contextlib.suppress(OSError, ValueError):
@@ -58,7 +64,7 @@ def _with_limits(exercise: Exercise, answer: Callable[..., Any]) -> Generator[Ou
         if not num_gpus():  # drivers reserve more than they use
             most = _data_bytes() + MEMORY_BYTES
             resource.setrlimit(resource.RLIMIT_DATA, (most, most))
-    yield from outcomes(exercise, answer)
+    yield from run_cases(exercise, answer)
 
 
 def _data_bytes() -> int:

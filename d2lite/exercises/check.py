@@ -1,21 +1,19 @@
 """`check`: run a learner's function on the cases of an exercise, in bounded time, and say what is wrong."""
 
-import importlib
-import importlib.util
+import functools
+import inspect
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from d2lite._checks import instance_of
-from d2lite.exercises.answer import is_stub, wrong_parameters
 from d2lite.exercises.bounded import run_bounded
 from d2lite.exercises.exercise import Exercise
 from d2lite.exercises.judge import Score, judge
+from d2lite.exercises.specifications import find_exercise
 from d2lite.ledger import read_ledger, record
 
-__all__ = ["CHAPTERS", "Score", "all_exercises", "check", "find_exercise", "judge"]
+__all__ = ["check", "is_stub", "wrong_parameters"]
 
-CHAPTERS = range(1, 13)
 _tries: Counter[str] = Counter()  # wrong tries of each exercise in this process
 
 
@@ -33,7 +31,8 @@ def check(exercise: str | Exercise, answer: Callable[..., Any]) -> Score:
         answer: The learner's function, uncalled; a method, a partial or another object that can be called is as good.
 
     Raises:
-        ValueError: If there is no exercise of this name.
+        ValueError: If there is no exercise of this name, or if the file of its chapter has an error.
+        FileNotFoundError: If the files of the exercises are not found.
         TypeError: If the answer is no function.
         OSError: On Windows, for an exercise on several ranks.
 
@@ -80,24 +79,73 @@ def _record(score: Score) -> None:
         record("exercises", score.name, solved=score.solved, right=score.right, total=score.total, tries=tries)
 
 
-def find_exercise(name: str) -> Exercise:
-    """Return the book's exercise of this name. Raises ValueError if there is none, TypeError if it is no text."""
-    instance_of("exercise", name, str, hint='Write the name as a text, for example "4.2".')
-    chapter = name.split(".")[0]
-    found = _exercises_of(int(chapter)).get(name) if chapter in map(str, CHAPTERS) else None
-    if found is None:
-        raise ValueError(f"exercise: expected one of {', '.join(all_exercises())}, got {name!r}.")
-    return found
+def is_stub(answer: Callable[..., Any]) -> bool:
+    """Return whether a function does nothing but return None or raise NotImplementedError, as a stub does."""
+    function = _function(answer)
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return False
+    if code.co_names == ("NotImplementedError",):
+        return code.co_code in [stub.__code__.co_code for stub in _RAISES]
+    constants = [value for value in code.co_consts if value != function.__doc__ or value is None]
+    return constants == [None] and code.co_code in [stub.__code__.co_code for stub in _RETURNS]
 
 
-def all_exercises() -> dict[str, Exercise]:
-    """Return {name: exercise} of the whole book, in its order."""
-    return {name: exercise for chapter in CHAPTERS for name, exercise in _exercises_of(chapter).items()}
+def _empty(): ...  # type: ignore[no-untyped-def]
 
 
-def _exercises_of(chapter: int) -> dict[str, Exercise]:
-    module = f"d2lite.exercises.chapter_{chapter}"
-    if importlib.util.find_spec(module) is None:
-        return {}
-    found: dict[str, Exercise] = importlib.import_module(module).EXERCISES
-    return found
+def _documented():  # type: ignore[no-untyped-def]
+    """Do nothing."""
+
+
+def _raises_class():  # type: ignore[no-untyped-def]
+    raise NotImplementedError
+
+
+def _raises_text():  # type: ignore[no-untyped-def]
+    raise NotImplementedError("text")
+
+
+def _documented_text():  # type: ignore[no-untyped-def]
+    """Raise an error with a text."""
+    raise NotImplementedError("text")
+
+
+# compiled by the Python that runs, their bytecode is that of a learner's stub
+_RETURNS = (_empty, _documented)
+_RAISES = (_raises_class, _raises_text, _documented_text)
+
+
+def _function(answer: Any) -> Any:
+    """Return the function inside of a method, a partial, a decorated function or an object with __call__."""
+    answer = inspect.unwrap(answer.func if isinstance(answer, functools.partial) else answer)
+    if not (inspect.isroutine(answer) or inspect.isclass(answer)):
+        answer = answer.__call__
+    return getattr(answer, "__func__", answer)
+
+
+def wrong_parameters(solution: Callable[..., Any], answer: Callable[..., Any], num_args: int | None = None) -> str:
+    """Return in words why `answer` cannot be called as `solution` is, with `num_args` arguments; "" if it can.
+
+    Without `num_args` these are as many as the solution requires.
+    """
+    wanted = [p for p in inspect.signature(solution).parameters.values() if p.kind in _POSITIONAL]
+    if num_args is None:
+        num_args = sum(p.default is p.empty for p in wanted)
+    try:
+        given = inspect.signature(answer)
+    except ValueError:  # some functions of C code have no signature
+        return ""
+    try:
+        given.bind(*range(num_args))
+        return ""
+    except TypeError:
+        takes, names = _count(list(given.parameters)), [p.name for p in wanted[:num_args]]
+        return f"it takes {takes}, and it is called with {_count(names)}."
+
+
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def _count(names: list[str]) -> str:
+    return f"{len(names)} argument{'' if len(names) == 1 else 's'}" + (f" ({', '.join(names[:10])})" if names else "")

@@ -1,4 +1,4 @@
-"""Whether two results are equal, and how they are shown; what an answer returns may be anything, also hostile."""
+"""Whether two results are equal, and how they are shown; an answer may return anything."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -8,13 +8,10 @@ from typing import Any
 
 import torch
 
-from d2lite._text import text_of
-
-__all__ = ["kind_of", "ratio_of", "same", "shown", "shown_apart"]
+__all__ = ["describe_value", "ratio_of", "same", "shown", "shown_apart"]
 
 SHOWN_CHARS = 160  # of an expected or a given value in a message
 SHOWN_ITEMS = 20  # of a list or a tensor
-HARMFUL = (Exception, SystemExit, GeneratorExit)  # what the class of a value may raise when it is asked
 RELATIVE, ABSOLUTE = 1e-5, 1e-7  # 32-bit numbers that were added in another order
 
 
@@ -25,7 +22,7 @@ def same(expected: Any, got: Any) -> bool:
     """
     try:
         return _same(_plain(expected), _plain(got))
-    except HARMFUL:
+    except Exception:
         return False
 
 
@@ -74,21 +71,14 @@ def ratio_of(expected: Any, got: Any) -> float | None:
         if any(isinstance(x, bool) or not isinstance(x, Real) or not math.isfinite(x) or x == 0 for x in (a, b)):
             return None
         return float(b) / float(a)
-    except HARMFUL:
+    except Exception:
         return None
 
 
-def kind_of(value: Any) -> str:
+def describe_value(value: Any) -> str:
     """Return in words what a value is: "a number", "a list", "a tensor", ... or its type."""
     if value is None:
         return "nothing"
-    try:
-        return _kind_of(value)
-    except HARMFUL:
-        return "of an odd type"
-
-
-def _kind_of(value: Any) -> str:
     for kinds, name in (
         (torch.Tensor, "a tensor"),
         (bool, "True or False"),
@@ -99,11 +89,11 @@ def _kind_of(value: Any) -> str:
     ):
         if isinstance(value, kinds):
             return name
-    return f"of the type {text_of(type(value).__name__)}"[:SHOWN_CHARS]
+    return f"of the type {type(value).__name__}"[:SHOWN_CHARS]
 
 
 def shown(value: Any) -> str:
-    """Return a value as one short line, whatever its class makes of it."""
+    """Return a value as one short line."""
     return _line(value, 7)
 
 
@@ -112,15 +102,15 @@ def shown_apart(expected: Any, got: Any) -> tuple[str, str]:
     texts = shown(expected), shown(got)
     if texts[0] == texts[1]:
         texts = _line(expected, 17), _line(got, 17)
-    if kind_of(expected) != kind_of(got):  # [1.0] may be a list or a tensor
-        texts = f"{texts[0]} ({kind_of(expected)})", f"{texts[1]} ({kind_of(got)})"
+    if describe_value(expected) != describe_value(got):  # [1.0] may be a list or a tensor
+        texts = f"{texts[0]} ({describe_value(expected)})", f"{texts[1]} ({describe_value(got)})"
     return texts
 
 
 def _line(value: Any, digits: int) -> str:
     try:
         line = " ".join(_text(value, digits, depth=4).split())
-    except HARMFUL:
+    except Exception:
         line = "something that cannot be shown"
     return line if len(line) <= SHOWN_CHARS else line[: SHOWN_CHARS - 4] + " ..."
 
@@ -133,14 +123,14 @@ def _text(value: Any, digits: int, depth: int) -> str:
     if kind is float:
         return f"{value:.{digits}g}"
     if kind is str:
-        return repr(text_of(value[: 2 * SHOWN_CHARS]))
+        return repr(value[: 2 * SHOWN_CHARS])
     if kind is dict and depth:
         items = list(value.items())[: SHOWN_ITEMS + 1]
         return "{" + _listed([f"{_text(k, digits, 0)}: {_text(v, digits, depth - 1)}" for k, v in items]) + "}"
     if kind in (list, tuple) and depth:
         inside = _listed([_text(item, digits, depth - 1) for item in value[: SHOWN_ITEMS + 1]])
         return f"[{inside}]" if kind is list else f"({inside}{',' if len(value) == 1 else ''})"
-    return text_of(value)
+    return str(value)
 
 
 def _listed(texts: list[str]) -> str:

@@ -5,19 +5,18 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from d2lite._text import text_of
 from d2lite.events import Stopped
 from d2lite.exercises.compare import ratio_of, same, shown, shown_apart
 
-__all__ = ["Exercise", "Mistake", "Outcome", "Raised", "Unfit", "call", "outcomes", "same"]
+__all__ = ["CaseResult", "Exercise", "Mistake", "Unfit", "run_cases"]
 
 
 @dataclass(frozen=True)
 class Mistake:
-    """A mistake, as an answer that makes it: a learner's answer that gives the same in every case has made it, too.
+    """A typical mistake: a wrong `answer`, and the hint for a learner whose answer gives the same results in all cases.
 
     `wrong` says what is wrong. `think` says how to think about it, without the answer; it is shown from the second try
-    on. An `answer` of None stands for one that never comes back: a rank that waits for another one, an endless loop.
+    on. An `answer` of None stands for a function that never ends: an endless loop, or a rank that waits in vain.
     With `part`, only part(result) is compared: an answer may be wrong in the first of two numbers that it returns.
     """
 
@@ -42,7 +41,7 @@ class Exercise:
         observe: Calls an answer with the arguments of a case, and returns what counts: by default what the answer
             returns; where an answer works in place, its arguments afterwards. It may raise `Unfit`.
         world_size: Number of ranks on which cases run; each rank then has to give what the solution gives there.
-        limit_s: Seconds that all cases may take together.
+        limit_s: Seconds that all cases may take together: 5, and 20 on several ranks, unless it is given.
     """
 
     name: str
@@ -53,7 +52,11 @@ class Exercise:
     think: str
     observe: Callable[..., Any] | None = None
     world_size: int = 1
-    limit_s: float = 5.0
+    limit_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not self.limit_s:
+            object.__setattr__(self, "limit_s", 5.0 if self.world_size == 1 else 20.0)
 
 
 class Unfit(Exception):
@@ -76,8 +79,8 @@ class Raised:
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """One case: whether the answer was right, what was expected and given, and which mistakes give the same.
+class CaseResult:
+    """The result of one case: whether it was right, what was expected and given, and which mistakes give the same.
 
     `unfit` and `think` are those of an Unfit result. `nothing` is whether the answer returned None where something was
     expected, and `ratio` what it gave over what was expected, if both are numbers.
@@ -102,36 +105,35 @@ class _Unusable:
     value: Any
 
 
-def call(answer: Callable[..., Any], *args: Any) -> Any:
-    """Return `answer(*args)`."""
+def _call(answer: Callable[..., Any], *args: Any) -> Any:
     return answer(*args)
 
 
-def outcomes(exercise: Exercise, answer: Callable[..., Any]) -> Generator[Outcome, None, None]:
-    """Yield the outcome of each case, in order. On several ranks every rank calls this.
+def run_cases(exercise: Exercise, answer: Callable[..., Any]) -> Generator[CaseResult, None, None]:
+    """Yield the result of each case, in order. On several ranks every rank calls this.
 
-    On a single rank the mistakes are made afterwards, and only if a case is wrong: then all outcomes come once more,
+    On a single rank the mistakes are run afterwards, and only if a case is wrong: then all results come once more,
     with the mistakes that fit. On several ranks all must do the same, so that their collectives match.
     """
-    observe, late = exercise.observe or call, exercise.world_size == 1
+    observe, late = exercise.observe or _call, exercise.world_size == 1
     results: dict[str, Any] = {}
     is_right = True
     for label in exercise.cases():
         got = _observed(observe, answer, exercise.cases()[label])
         expected = _observed(observe, exercise.solution, exercise.cases()[label])
-        outcome = _outcome(label, expected, got, () if late else _mistakes_in(exercise, label, got))
-        is_right = is_right and outcome.right
-        yield outcome
+        result = _case_result(label, expected, got, () if late else _mistakes_in(exercise, label, got))
+        is_right = is_right and result.right
+        yield result
         if late:
-            results[label] = (outcome, got)
+            results[label] = (result, got)
     if late and not is_right:
-        for label, (outcome, got) in results.items():
-            yield replace(outcome, alike=_mistakes_in(exercise, label, got))
+        for label, (result, got) in results.items():
+            yield replace(result, alike=_mistakes_in(exercise, label, got))
 
 
 def _mistakes_in(exercise: Exercise, label: str, got: Any) -> tuple[int, ...]:
     """Return the numbers of the mistakes that give the same in a case."""
-    observe, alike = exercise.observe or call, []
+    observe, alike = exercise.observe or _call, []
     for i, mistake in enumerate(exercise.mistakes):
         if mistake.answer is not None:
             rival = _observed(observe, mistake.answer, exercise.cases()[label])
@@ -140,18 +142,17 @@ def _mistakes_in(exercise: Exercise, label: str, got: Any) -> tuple[int, ...]:
     return tuple(alike)
 
 
-def _outcome(label: str, expected: Any, got: Any, alike: tuple[int, ...]) -> Outcome:
-    kind = type(got)  # isinstance would ask the class of a value, which may be hostile
-    if issubclass(kind, Unfit):
-        return Outcome(label, False, shown(expected), "", False, alike, text_of(got.wrong), text_of(got.think))
-    if kind is Raised:
-        return Outcome(label, False, shown(expected), shown(got), True, alike)
-    right, given = _equal(expected, got), got.value if kind is _Unusable else got
+def _case_result(label: str, expected: Any, got: Any, alike: tuple[int, ...]) -> CaseResult:
+    if isinstance(got, Unfit):
+        return CaseResult(label, False, shown(expected), "", False, alike, got.wrong, got.think)
+    if isinstance(got, Raised):
+        return CaseResult(label, False, shown(expected), shown(got), True, alike)
+    right, given = _equal(expected, got), got.value if isinstance(got, _Unusable) else got
     if right:
-        return Outcome(label, True, shown(expected), shown(given), False, alike)
+        return CaseResult(label, True, shown(expected), shown(given), False, alike)
     nothing = given is None and expected is not None
     texts = shown_apart(expected, given)
-    return Outcome(label, False, *texts, False, alike, nothing=nothing, ratio=ratio_of(expected, given))
+    return CaseResult(label, False, *texts, False, alike, nothing=nothing, ratio=ratio_of(expected, given))
 
 
 def _observed(observe: Callable[..., Any], answer: Callable[..., Any], args: Sequence[Any]) -> Any:
@@ -177,7 +178,7 @@ def _observed(observe: Callable[..., Any], answer: Callable[..., Any], args: Seq
             return unfit
         if failed or not results:
             cause = failed[0] if failed else error
-            return Raised(text_of(type(cause).__name__), text_of(cause))
+            return Raised(type(cause).__name__, str(cause))
         return _Unusable(results[-1])
 
 
@@ -195,7 +196,7 @@ def _alike(rival: Any, got: Any, part: Callable[[Any], Any] | None) -> bool:
         return _equal(rival, got)
     try:
         return same(part(rival), part(got))
-    except (Exception, SystemExit):  # it has no such part
+    except Exception:  # it has no such part
         return False
 
 
@@ -205,10 +206,10 @@ def _equal(expected: Any, got: Any) -> bool:
         return same(expected, got)
     if type(expected) is not type(got):
         return False
-    if type(expected) is Raised:
+    if isinstance(expected, Raised):
         return bool(expected.kind == got.kind)
-    return bool(expected.wrong == got.wrong) if issubclass(type(got), Unfit) else same(expected.value, got.value)
+    return bool(expected.wrong == got.wrong) if isinstance(expected, Unfit) else same(expected.value, got.value)
 
 
 def _is_mark(result: Any) -> bool:
-    return issubclass(type(result), (Raised, Unfit, _Unusable))
+    return isinstance(result, (Raised, Unfit, _Unusable))

@@ -1,9 +1,9 @@
-"""The score of an answer, and in words what is wrong with it, from the outcomes of its cases."""
+"""The score of an answer, and in words what is wrong with it, from the results of its cases."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from d2lite.exercises.exercise import Exercise, Mistake, Outcome
+from d2lite.exercises.exercise import CaseResult, Exercise, Mistake
 
 __all__ = ["Score", "judge"]
 
@@ -38,17 +38,17 @@ class Score:
         """Show nothing: `check` has printed it."""
 
 
-def judge(exercise: Exercise, seen: Iterable[tuple[int, Outcome]], hung: str = "", thinks: bool = True) -> Score:
-    """Return the score of the outcomes of all ranks, as (rank, outcome).
+def judge(exercise: Exercise, seen: Iterable[tuple[int, CaseResult]], hung: str = "", thinks: bool = True) -> Score:
+    """Return the score of the results of all cases on all ranks, as (rank, result).
 
     Args:
         exercise: The exercise.
-        seen: All outcomes that came.
+        seen: All results that came.
         hung: Why the others did not come, or "" if they all did.
         thinks: Whether the score says how to think.
     """
-    latest = {(rank, outcome.case): outcome for rank, outcome in seen}  # an outcome may come again, with its mistakes
-    seen = [(rank, outcome) for (rank, _), outcome in latest.items()]
+    latest = {(rank, result.case): result for rank, result in seen}  # a result may come again, with its mistakes
+    seen = [(rank, result) for (rank, _), result in latest.items()]
     labels = list(exercise.cases())
     if len(seen) == len(labels) * exercise.world_size:
         hung = ""  # the answer was not what took long
@@ -61,7 +61,7 @@ def judge(exercise: Exercise, seen: Iterable[tuple[int, Outcome]], hung: str = "
     return Score(exercise.name, right, len(labels), wrong, think if thinks else "")
 
 
-def _explain(exercise: Exercise, seen: list[tuple[int, Outcome]], hung: str) -> tuple[str, str]:
+def _explain(exercise: Exercise, seen: list[tuple[int, CaseResult]], hung: str) -> tuple[str, str]:
     """Return (what is wrong, how to think)."""
     fits = set.intersection(*(set(o.alike) for _, o in seen)) if seen else set()
     if fits and not hung:
@@ -86,8 +86,8 @@ def _explain(exercise: Exercise, seen: list[tuple[int, Outcome]], hung: str) -> 
     return f"expected {first.expected}, got {first.got} ({_place(exercise, rank, first)}).", exercise.think
 
 
-def _in_all_cases(seen: list[Outcome]) -> str:
-    """Return in words what is the same in all outcomes, or ""."""
+def _in_all_cases(seen: list[CaseResult]) -> str:
+    """Return in words what is the same in all cases, or ""."""
     if all(o.nothing for o in seen):
         return "it returns nothing: is there a return with the result?"
     expected = {o.expected for o in seen}
@@ -99,5 +99,5 @@ def _in_all_cases(seen: list[Outcome]) -> str:
     return ""
 
 
-def _place(exercise: Exercise, rank: int, outcome: Outcome) -> str:
-    return f"case: {outcome.case}" + (f", rank {rank}" if exercise.world_size > 1 else "")
+def _place(exercise: Exercise, rank: int, result: CaseResult) -> str:
+    return f"case: {result.case}" + (f", rank {rank}" if exercise.world_size > 1 else "")

@@ -10,10 +10,11 @@ import pytest
 import torch
 
 import d2lite
-from d2lite.exercises import Exercise, all_exercises, check
+from d2lite.exercises import Exercise, check
 from d2lite.exercises import check as same_check
-from d2lite.exercises.chapter_1 import FEWER_BYTES
-from d2lite.exercises.check import _tries, find_exercise
+from d2lite.exercises.check import _tries
+from d2lite.exercises.exercise import run_cases
+from d2lite.exercises.specifications import find_exercise
 from tests.by_value import by_value
 
 pools = pytest.mark.skipif(os.name == "nt", reason="Workers needs Linux or macOS")
@@ -68,7 +69,7 @@ def test_a_right_answer_its_output_and_the_ledger(ledger, capsys, nothing_left):
 @pytest.mark.slow
 @pools
 def test_an_endless_loop_takes_too_long_and_its_process_is_gone(ledger, capsys, nothing_left):
-    score = check(dataclasses.replace(FEWER_BYTES, limit_s=1.0), endless)
+    score = check(dataclasses.replace(find_exercise("1.2"), limit_s=1.0), endless)
     assert score.wrong == "it took longer than 1 s." and score.right == 0 and not score.think
     assert entry(ledger)["solved"] is False
     assert not [thread for thread in threading.enumerate() if isinstance(thread, threading.Timer)]
@@ -102,7 +103,7 @@ def takes_all_memory(params_n_bytes, cut_n_bytes_per_example):
 @pytest.mark.slow
 @pools
 def test_an_answer_that_takes_all_memory_and_goes_on_with_the_next_case(nothing_left):
-    score = check(dataclasses.replace(FEWER_BYTES, limit_s=60.0), takes_all_memory)
+    score = check(dataclasses.replace(find_exercise("1.2"), limit_s=60.0), takes_all_memory)
     assert (
         score.right == 3
         and score.wrong == "it needs too much memory (case: parameters 7 bytes, cut 7 bytes per example)."
@@ -121,7 +122,7 @@ def floods(params_n_bytes, cut_n_bytes_per_example):
 @pytest.mark.slow
 @pools
 def test_a_flood_of_output_is_cut(capsys, nothing_left):
-    assert check(dataclasses.replace(FEWER_BYTES, limit_s=60.0), floods).solved
+    assert check(dataclasses.replace(find_exercise("1.2"), limit_s=60.0), floods).solved
     printed = capsys.readouterr().out
     assert len(printed) < 5_000 and printed.startswith("flood 0\n")
     assert "the rest of what it prints is left out" in printed and printed.endswith("right in all 5 cases.\n")
@@ -143,11 +144,10 @@ def test_a_stub_is_not_attempted_and_starts_no_process(ledger, capsys, monkeypat
 
 @pytest.fixture
 def in_process(monkeypatch):
-    """Run answers in this process: these tests are about what `check` makes of the outcomes."""
-    from d2lite.exercises.exercise import outcomes
+    """Run answers in this process: these tests are about what `check` makes of the results."""
 
     def run(exercise, answer):
-        return [(0, outcome) for outcome in outcomes(exercise, answer)], ""
+        return [(0, result) for result in run_cases(exercise, answer)], ""
 
     monkeypatch.setitem(check.__globals__, "run_bounded", run)
 
@@ -194,16 +194,6 @@ def test_what_is_no_function_or_no_exercise_is_refused():
             find_exercise(name)
     with pytest.raises(TypeError, match=r"exercise: expected str, got 1.2 \(float\). Write the name as a text"):
         check(1.2, right)
-
-
-def test_all_exercises_are_named_after_their_chapter_and_place():
-    found = all_exercises()
-    assert list(found) == sorted(found, key=lambda name: [int(part) for part in name.split(".")])
-    assert {"1.2", "2.3", "3.4", "3.5", "4.3"} <= set(found)
-    for name, exercise in found.items():
-        assert isinstance(exercise, Exercise) and exercise.name == name and exercise.title and exercise.think
-        assert len(exercise.cases()) >= 3 and 0 < exercise.limit_s <= 60, name
-        assert list(exercise.cases()) == list(exercise.cases())
 
 
 def test_an_exercise_of_ones_own(in_process):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from d2lite.exercises.compare import kind_of, ratio_of, same, shown, shown_apart
+from d2lite.exercises.compare import describe_value, ratio_of, same, shown, shown_apart
 from d2lite.trace import Send
 
 SEND = Send(0, 1, 2, 0, 8, True)
@@ -94,7 +94,7 @@ def test_two_values_that_differ_are_shown_differently():
 
 
 def test_kinds_and_ratios():
-    kinds = [kind_of(x) for x in (None, 1, True, "a", [1], {"a": 1}, torch.ones(1), {1})]
+    kinds = [describe_value(x) for x in (None, 1, True, "a", [1], {"a": 1}, torch.ones(1), {1})]
     assert kinds[:4] == ["nothing", "a number", "True or False", "a text"]
     assert kinds[4:] == ["a list", "a dictionary", "a tensor", "of the type set"]
     assert ratio_of(4, torch.tensor(2.0)) == 0.5

@@ -1,7 +1,7 @@
 """The score, and in words what is wrong."""
 
 from d2lite.exercises import Exercise, Mistake, Score
-from d2lite.exercises.exercise import Outcome, outcomes
+from d2lite.exercises.exercise import CaseResult, run_cases
 from d2lite.exercises.judge import ENDLESS, judge
 
 
@@ -18,7 +18,7 @@ def exercise(*mistakes, world_size=1):
 
 
 def scored(answer):
-    return judge(exercise(), [(0, outcome) for outcome in outcomes(exercise(), answer)])
+    return judge(exercise(), [(0, result) for result in run_cases(exercise(), answer)])
 
 
 def test_what_is_the_same_in_all_cases_is_said_so():
@@ -29,38 +29,38 @@ def test_what_is_the_same_in_all_cases_is_said_so():
     assert scored(lambda x: [3 * x]).wrong == "expected 3 (a number), got [3] (a list) (case: x = 1)."
 
 
-def outcome(case, right, raised=False, alike=()):
-    return Outcome(case, right, "1", "1" if right else "ValueError: no" if raised else "2", raised, alike)
+def result(case, right, raised=False, alike=()):
+    return CaseResult(case, right, "1", "1" if right else "ValueError: no" if raised else "2", raised, alike)
 
 
 def test_a_case_is_right_if_it_is_right_on_all_ranks():
     two = exercise(world_size=2)
-    seen = [(rank, outcome(case, True)) for case in ("x = 1", "x = 2") for rank in (0, 1)]
+    seen = [(rank, result(case, True)) for case in ("x = 1", "x = 2") for rank in (0, 1)]
     assert judge(two, seen).solved
-    seen[3] = (1, outcome("x = 2", False))
+    seen[3] = (1, result("x = 2", False))
     assert judge(two, seen).right == 1
     assert judge(two, seen).wrong == "expected 1, got 2 (case: x = 2, rank 1)."
 
 
-def test_a_later_outcome_of_a_case_counts():
+def test_a_later_result_of_a_case_counts():
     mistake = Mistake(lambda x: 0, "a mistake.", "Try.")
-    seen = [(0, outcome(case, False, alike=alike)) for alike in ((), (0,)) for case in ("x = 1", "x = 2")]
+    seen = [(0, result(case, False, alike=alike)) for alike in ((), (0,)) for case in ("x = 1", "x = 2")]
     assert judge(exercise(mistake), seen) == Score("9.1", 0, 2, "a mistake.", "Try.")
     assert judge(exercise(mistake), seen, hung="it took longer than 5 s.").wrong == "a mistake."  # all cases came
 
 
 def test_an_answer_that_hangs():
     hung = "it took longer than 5 s."
-    assert judge(exercise(), [(0, outcome("x = 1", True))], hung) == Score("9.1", 1, 2, hung, ENDLESS)
+    assert judge(exercise(), [(0, result("x = 1", True))], hung) == Score("9.1", 1, 2, hung, ENDLESS)
     assert judge(exercise(), [], "its process ended.").think == "Think."
     waits = Mistake(None, "A rank waits.", "Who sends?")
     assert judge(exercise(waits), [], hung) == Score("9.1", 0, 2, f"{hung} A rank waits.", "Who sends?")
-    failed = [(0, outcome("x = 1", False, raised=True))]
+    failed = [(0, result("x = 1", False, raised=True))]
     assert judge(exercise(waits), failed, hung).wrong == "it raised ValueError: no (case: x = 1)."
 
 
 def test_only_the_second_try_says_how_to_think():
-    wrong = [(0, outcome(case, False)) for case in ("x = 1", "x = 2")]
+    wrong = [(0, result(case, False)) for case in ("x = 1", "x = 2")]
     assert judge(exercise(), wrong, thinks=False).think == ""
     assert "How to think: Think." in str(judge(exercise(), wrong))
 

@@ -1,0 +1,434 @@
+"""The exercises of chapter 3: names without a prefix, a sum of means, devices of unequal speed, sixteen GPUs."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from d2lite.costs import Outcome, Setup, Step, find_link, outcome
+from d2lite.exercises import Exercise, Mistake, Unfit
+
+State = dict[str, int]
+
+
+def _observe_state(answer: Callable[..., Any], state: State, prefix: str) -> dict[str, Any]:
+    """Return what an answer gives, and the dictionary that it was given, as it is afterwards."""
+    return {"returned": answer(state, prefix), "given": state}
+
+
+def _in_place(state: State, prefix: str) -> State:
+    for name in list(state):
+        state[name.removeprefix(prefix)] = state.pop(name)
+    return state
+
+
+def _in_place_without_return(state: State, prefix: str) -> None:
+    _in_place(state, prefix)
+
+
+def _repeated(name: str, prefix: str) -> str:
+    while name.startswith(prefix):
+        name = name.removeprefix(prefix)
+    return name
+
+
+_NAMES = "Look at one name that has the prefix, one that has it twice, and one that does not have it."
+
+PREFIX = Exercise(
+    name="3.1",
+    title="Names of saved weights without the prefix of a wrapper",
+    solution=lambda state, prefix: {name.removeprefix(prefix): value for name, value in state.items()},
+    cases=lambda: {
+        "names with and without module.": (
+            {"module.conv.weight": 1, "linear.bias": 2, "module.module.x": 3},
+            "module.",
+        ),
+        "no names": ({}, "module."),
+        "no prefix": ({"conv.weight": 1, "modules.bias": 2}, "module."),
+        "the prefix inside a name": ({"net.module.x": 1, "module.mean": 2, "submodule.y": 3}, "module."),
+        "another prefix": ({"net.conv.weight": 1, "module.bias": 2}, "net."),
+    },
+    observe=_observe_state,
+    mistakes=(
+        Mistake(
+            _in_place,
+            "the dictionary that it was given is changed: whoever passed it on still needs it.",
+            "A new dictionary is asked for. Which lines write into the old one?",
+        ),
+        Mistake(
+            _in_place_without_return,
+            "the dictionary that it was given is changed, and nothing is returned.",
+            "A new dictionary is asked for. Which lines write into the old one?",
+        ),
+        Mistake(
+            lambda state, prefix: {name.replace(prefix, ""): value for name, value in state.items()},
+            "the prefix is also removed inside of names.",
+            _NAMES,
+        ),
+        Mistake(
+            lambda state, prefix: {_repeated(name, prefix): value for name, value in state.items()},
+            "the prefix is removed more than once.",
+            "A network may itself have a layer of the name module. What must be left of module.module.x?",
+        ),
+        Mistake(
+            lambda state, prefix: {name[len(prefix) :]: value for name, value in state.items()},
+            "names that do not have the prefix are cut as well.",
+            _NAMES,
+        ),
+        Mistake(
+            lambda state, prefix: {name.lstrip(prefix): value for name, value in state.items()},
+            "letters are removed one by one, as long as they occur in the prefix: lstrip takes a set of letters.",
+            "A prefix is a text and not a set of letters. Which method of str takes one off?",
+        ),
+        Mistake(
+            lambda state, prefix: {
+                name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)
+            },
+            "names that do not have the prefix are left out.",
+            _NAMES,
+        ),
+        Mistake(
+            lambda state, prefix: {name.removeprefix("module."): value for name, value in state.items()},
+            "the argument prefix is not used.",
+            "Which prefix is removed if somebody calls it with another one?",
+        ),
+        Mistake(
+            lambda state, prefix: {name.split(".", 1)[-1]: value for name, value in state.items()},
+            "everything up to the first point is removed, whether it is the prefix or not.",
+            _NAMES,
+        ),
+        Mistake(
+            lambda state, prefix: [name.removeprefix(prefix) for name in state],
+            "it returns the names alone, and a dictionary with their values is asked for.",
+            "state.items() gives the names with their values.",
+        ),
+    ),
+    think=_NAMES,
+)
+
+_HALVES = "Write the mean over 8 numbers as a mean over two halves, then over four quarters."
+
+DIVIDE = Exercise(
+    name="3.2",
+    title="By which number is a sum of means to be divided?",
+    solution=lambda num_replicas, batch_size: num_replicas,
+    cases=lambda: {
+        f"{k} replicas, minibatches of {n}": (k, n) for k, n in ((4, 128), (2, 128), (1, 64), (8, 256), (3, 99))
+    },
+    mistakes=(
+        Mistake(
+            lambda k, n: n,
+            "it is the size of the minibatch: each shard has already divided by its own size.",
+            _HALVES,
+        ),
+        Mistake(
+            lambda k, n: n / k,
+            "it is the size of a shard: each shard has already divided by it.",
+            _HALVES,
+        ),
+        Mistake(
+            lambda k, n: k * n,
+            "it counts the size of the minibatch as well: each shard has already divided by its own size.",
+            _HALVES,
+        ),
+        Mistake(
+            lambda k, n: k / n,
+            "this is a factor between a shard and the minibatch: each shard has already divided by its own size.",
+            _HALVES,
+        ),
+        Mistake(
+            lambda k, n: 1 / k,
+            "it is the number to multiply by, and the one to divide by is asked for.",
+            "Divide a sum by one half: does it become larger or smaller?",
+        ),
+        Mistake(
+            lambda k, n: k * k,
+            "it is divided by the number of replicas twice.",
+            _HALVES,
+        ),
+        Mistake(
+            lambda k, n: 1,
+            "nothing is divided: the sum of the means is too large.",
+            _HALVES,
+        ),
+    ),
+    think=_HALVES,
+)
+
+NEAR = 0.05  # of the minibatch: what rounding makes of a rule
+
+Shards = tuple[list[torch.Tensor], list[torch.Tensor]]
+
+
+def _cut(X: torch.Tensor, y: torch.Tensor, shares: Sequence[float]) -> Shards:
+    """Cut both where the shares, added up, end: nobody has an example more or less than its share."""
+    ends = [round(len(X) * sum(shares[: i + 1]) / sum(shares)) for i in range(len(shares))]
+    sizes = [end - begin for begin, end in zip([0, *ends], ends, strict=False)]
+    return list(X.split(sizes)), list(y.split(sizes))
+
+
+def _observe_split(answer: Callable[..., Any], n: int, speeds: Sequence[float]) -> Any:
+    """Cut a minibatch by an answer, and return in words by what the sizes of the shards go; else the sizes.
+
+    Seconds are not measured: the time of a replica is its number of examples over its speed.
+    """
+    X = torch.rand(n, 3, generator=torch.Generator().manual_seed(n), dtype=torch.float64)
+    y, devices = torch.arange(n), [torch.device("cpu")] * len(speeds)
+    shards = answer(X, y, devices, list(speeds))
+    if not (isinstance(shards, Sequence) and len(shards) == 2 and all(len(part) == len(speeds) for part in shards)):
+        raise Unfit("it does not return two lists, X_shards and y_shards, with one shard per device.")
+    _check_shards(X, y, shards)
+    sizes = [len(shard) for shard in shards[1]]
+    # no replica may end later than if all ended together and the slowest had one example more
+    latest = n / sum(speeds) + 1 / min(speeds)
+    if all(size / speed <= latest + 1e-9 for size, speed in zip(sizes, speeds, strict=True)):
+        return "by speed"
+    off = {
+        rule: round(max(abs(size - n * share / sum(shares)) for size, share in zip(sizes, shares, strict=True)), 6)
+        for rule, shares in _rules(speeds).items()
+    }
+    nearest = min(off, key=lambda rule: off[rule])  # the first of several
+    return nearest if off[nearest] <= max(1, NEAR * n) else sizes
+
+
+def _rules(speeds: Sequence[float]) -> dict[str, list[float]]:
+    """Return the shares that wrong rules give."""
+    return {
+        "equal": [1.0] * len(speeds),
+        "inverse": [1 / speed for speed in speeds],
+        "fastest only": [float(speed == max(speeds)) for speed in speeds],
+        "sorted": sorted(speeds, reverse=True),
+        "squares": [speed**2 for speed in speeds],
+    }
+
+
+def _check_shards(X: torch.Tensor, y: torch.Tensor, shards: Any) -> None:
+    found = torch.cat([torch.as_tensor(shard) for shard in shards[1]]).tolist()
+    if len(found) != len(set(found)):
+        raise Unfit("an example is in more than one shard.", "Where does a shard begin, and where did the last end?")
+    if len(found) < len(y):
+        raise Unfit(
+            f"{len(y) - len(found)} of {len(y)} examples are in no shard.",
+            "Rounded shares need not add up to the minibatch. Who gets the rest?",
+        )
+    if found != y.tolist():
+        raise Unfit("the order of the examples has changed.", "Shard 0 has the first examples, shard 1 the next ones.")
+    if [len(part) for part in shards[0]] != [len(part) for part in shards[1]] or not torch.equal(
+        X, torch.cat([*shards[0]])
+    ):
+        raise Unfit(
+            "images and labels are not cut at the same places.",
+            "An image must stay with its label. How many cuts have to be computed?",
+        )
+
+
+def _rest_to_last(X: torch.Tensor, y: torch.Tensor, speeds: Sequence[float]) -> Shards:
+    sizes = [int(len(X) * speed / sum(speeds)) for speed in speeds[:-1]]
+    sizes.append(len(X) - sum(sizes))
+    return list(X.split(sizes)), list(y.split(sizes))
+
+
+def _rest_lost(X: torch.Tensor, y: torch.Tensor, speeds: Sequence[float]) -> Shards:
+    sizes = [int(len(X) * speed / sum(speeds)) for speed in speeds]
+    ends = [sum(sizes[:i]) for i in range(len(sizes) + 1)]
+    cuts = list(zip(ends, ends[1:], strict=False))
+    return [X[a:b] for a, b in cuts], [y[a:b] for a, b in cuts]
+
+
+def _by_rule(rule: str) -> Callable[..., Shards]:
+    return lambda X, y, devices, speeds: _cut(X, y, _rules(speeds)[rule])
+
+
+_TIME = "A replica needs (its examples / its speed) seconds. When do all of them end at the same moment?"
+
+UNEQUAL = Exercise(
+    name="3.4",
+    title="A minibatch for devices of unequal speed",
+    solution=lambda X, y, devices, speeds: _cut(X, y, speeds),
+    cases=lambda: {
+        f"{n} examples, speeds {', '.join(f'{speed:g}' for speed in speeds)}": (n, speeds)
+        for n, speeds in (
+            (90, (2.0, 1.0)),
+            (100, (1.0, 3.0)),
+            (64, (5.0, 5.0)),
+            (101, (4.0, 2.0, 1.0)),
+            (59, (10.0, 10.0, 10.0, 9.0, 1.0)),
+            (7, (0.5, 1.5)),
+            (12, (30.0,)),
+        )
+    },
+    observe=_observe_split,
+    mistakes=(
+        Mistake(
+            _by_rule("equal"),
+            "all shards are equally large: the fast device waits for the slow one.",
+            _TIME,
+        ),
+        Mistake(
+            _by_rule("inverse"),
+            "the slow device gets the larger shard.",
+            "A speed is in examples per second. Is a device with a larger number faster or slower?",
+        ),
+        Mistake(
+            _by_rule("fastest only"),
+            "only the fastest device gets examples.",
+            _TIME,
+        ),
+        Mistake(
+            _by_rule("sorted"),
+            "the shares are sorted: shard i is for device i, whether it is fast or slow.",
+            "Which shard goes to which device?",
+        ),
+        Mistake(
+            lambda X, y, devices, speeds: _rest_to_last(X, y, speeds),
+            "what rounding leaves over all goes to the last device, which may be the slowest.",
+            "Round the places of the cuts instead of the sizes, or give the rest to the devices one by one.",
+        ),
+        Mistake(
+            lambda X, y, devices, speeds: _rest_lost(X, y, speeds),
+            "shares are rounded down, and what is left over is in no shard.",
+            "Rounded shares need not add up to the minibatch. Who gets the rest?",
+        ),
+        Mistake(
+            lambda X, y, devices, speeds: (_cut(X, y, speeds)[0], _cut(X, y, [1] * len(speeds))[1]),
+            "the images are cut by speed and the labels are not: images and labels no longer belong together.",
+            "An image must stay with its label. How many cuts have to be computed?",
+        ),
+        Mistake(
+            _by_rule("squares"),
+            "the faster device gets too much: its share grows with the square of its speed.",
+            _TIME,
+        ),
+    ),
+    think=_TIME,
+)
+
+PARTS = ("overhead", "computing", "sending", "waiting")
+Answer = tuple[float, str, str]
+
+
+def _outcome(setup: Setup, k: int = 16) -> Outcome:
+    predicted = outcome(setup, k)
+    assert predicted is not None  # no case has fewer examples than GPUs
+    return predicted
+
+
+def _longest(step: Step) -> str:
+    seconds = (step.overhead_s, step.compute_s, step.exposed_s, step.wait_s)
+    return PARTS[seconds.index(max(seconds))]
+
+
+def _shortest(changes: Mapping[str, Setup], seconds: Callable[[Setup], float]) -> str:
+    return min(changes, key=lambda name: seconds(changes[name]))
+
+
+def _sixteen_gpus(setup: Setup, changes: Mapping[str, Setup]) -> Answer:
+    best = _shortest(changes, lambda change: _outcome(change).epoch_s)
+    return setup.batch_size / 16, _longest(_outcome(setup).step), best
+
+
+def _with_hidden(setup: Setup) -> str:
+    step = _outcome(setup).step
+    return _longest(replace(step, exposed_s=step.communication_s))
+
+
+def _setups() -> dict[str, Setup]:
+    slow, fast = find_link("Ethernet 10 Gb/s, RDMA"), find_link("InfiniBand NDR 400 Gb/s")
+    usual = Setup("ResNet-18, small images", 256, is_global=True, across=slow, overhead_s=1e-4)
+    middle = replace(usual, batch_size=192, across=find_link("Ethernet 100 Gb/s, RDMA"), overhead_s=3e-3)
+    hidden = replace(usual, batch_size=1280, across=find_link("Ethernet 25 Gb/s, RDMA"))
+    return {
+        "256 examples, slow network": usual,
+        "256 examples, fast network, 5 ms of overhead": replace(usual, across=fast, overhead_s=5e-3),
+        "192 examples, middling network, 3 ms of overhead": middle,
+        "1,280 examples, middling network": hidden,
+        "1,024 examples, fast network, unequal GPUs": replace(usual, batch_size=1024, across=fast, spread=0.8),
+    }
+
+
+def _changes(setup: Setup) -> dict[str, Setup]:
+    link = setup.across
+    faster = replace(link, bandwidth_bytes_per_s=4 * link.bandwidth_bytes_per_s)
+    return {
+        "a minibatch twice as large": replace(setup, batch_size=2 * setup.batch_size),
+        "a network four times as fast": replace(setup, across=faster),
+        "a tenth of the overhead": replace(setup, overhead_s=setup.overhead_s / 10),
+        "GPUs of equal speed": replace(setup, spread=0.0),
+    }
+
+
+_SHARE = "batch_size is that of all GPUs together. What is left for each of them?"
+_LONGEST = "Look at the parts of outcome(setup, 16).step. Which of them add up to its seconds?"
+_CHANGE = "Predict an epoch on 16 GPUs with each of the changes. Which one is shortest?"
+
+SIXTEEN = Exercise(
+    name="3.5",
+    title="Sixteen GPUs: what is left for each, what takes longest, and what to change first",
+    solution=_sixteen_gpus,
+    cases=lambda: {label: (setup, _changes(setup)) for label, setup in _setups().items()},
+    mistakes=(
+        Mistake(
+            lambda setup, changes: (setup.batch_size, "", ""),
+            "the number of examples is that of all GPUs together, and that of each is asked for.",
+            _SHARE,
+            part=lambda answer: answer[0],
+        ),
+        Mistake(
+            lambda setup, changes: (setup.batch_size * 16, "", ""),
+            "the number of examples is larger than the minibatch.",
+            _SHARE,
+            part=lambda answer: answer[0],
+        ),
+        Mistake(
+            lambda setup, changes: (0, _longest(_outcome(setup, 1).step), ""),
+            "the part that takes longest is that of one GPU, which has the complete minibatch and sends nothing.",
+            _LONGEST,
+            part=lambda answer: answer[1],
+        ),
+        Mistake(
+            lambda setup, changes: (0, _with_hidden(setup), ""),
+            "what is sent during the backward pass is counted as if it came after it.",
+            _LONGEST,
+            part=lambda answer: answer[1],
+        ),
+        Mistake(
+            lambda setup, changes: (0, "sending", ""),
+            "it says that sending takes longest, whatever is predicted.",
+            _LONGEST,
+            part=lambda answer: answer[1],
+        ),
+        Mistake(
+            lambda setup, changes: (0, "", _shortest(changes, lambda change: _outcome(change).step.seconds)),
+            "the change with the shortest step is chosen: steps of different minibatches cannot be compared.",
+            "How many steps does an epoch have with each of the changes?",
+            part=lambda answer: answer[2],
+        ),
+        Mistake(
+            lambda setup, changes: (0, "", _shortest(changes, lambda change: _outcome(change, 1).epoch_s)),
+            "the change is the best one for a single GPU, which sends nothing and waits for nobody.",
+            _CHANGE,
+            part=lambda answer: answer[2],
+        ),
+        Mistake(
+            lambda setup, changes: (0, "", _shortest(changes, lambda change: -_outcome(change).epoch_s)),
+            "the change with the longest epoch is chosen.",
+            _CHANGE,
+            part=lambda answer: answer[2],
+        ),
+        Mistake(
+            lambda setup, changes: (0, "", "a network four times as fast"),
+            "a faster network is chosen, whatever is predicted.",
+            _CHANGE,
+            part=lambda answer: answer[2],
+        ),
+        Mistake(
+            lambda setup, changes: (0, "", "a minibatch twice as large"),
+            "a larger minibatch is chosen, whatever is predicted.",
+            _CHANGE,
+            part=lambda answer: answer[2],
+        ),
+    ),
+    think="Three answers are asked for: a number, the name of a part, and the name of a change. " + _LONGEST,
+    limit_s=20.0,
+)

@@ -1,0 +1,124 @@
+"""Answers to the exercises of chapter 3: right ones of other forms, and wrong ones that are not among its mistakes."""
+
+from collections import OrderedDict
+from itertools import accumulate
+
+import torch
+from torch import nn
+
+from d2lite.costs import outcome
+from d2lite.exercises.specifications import find_exercise
+from tests.book.exercises.answers import Answers, AnswerTests
+
+answers = Answers()
+right, wrong = answers.right, answers.wrong
+
+
+@right("3.1")
+def ordered(state, prefix="module."):
+    return OrderedDict((n[len(prefix) :] if n.startswith(prefix) else n, v) for n, v in state.items())
+
+
+@right("3.1")
+def of_torch_on_a_copy(state, prefix="module."):
+    copy = dict(state)
+    nn.modules.utils.consume_prefix_in_state_dict_if_present(copy, prefix)
+    return copy
+
+
+@right("3.2")
+def a_float(num_replicas, batch_size):
+    return float(num_replicas)
+
+
+@wrong("3.2", "it gives 4 in every case")
+def constant(num_replicas, batch_size):
+    return 4
+
+
+@wrong("3.2", "in every case it gives 2 times what is expected")
+def twice(num_replicas, batch_size):
+    return 2 * num_replicas
+
+
+def cut(X, y, sizes):
+    return X.split(sizes), y.split(sizes)
+
+
+@right("3.4")
+def one_by_one(X, y, devices, speeds):
+    sizes = [0] * len(devices)
+    for _ in range(len(X)):  # each example to the device that ends first with it
+        ends = [(size + 1) / speed for size, speed in zip(sizes, speeds, strict=True)]
+        sizes[ends.index(min(ends))] += 1
+    return cut(X, y, sizes)
+
+
+@right("3.4")
+def rounded_cuts(X, y, devices, speeds):
+    places = [int(len(X) * part / sum(speeds) + 0.5) for part in accumulate(speeds)][:-1]
+    return [list(X.tensor_split(places)), list(y.tensor_split(places))]
+
+
+@right("3.4")
+def rest_to_the_fastest(X, y, devices, speeds):
+    sizes = [int(len(X) * speed / sum(speeds)) for speed in speeds]
+    sizes[speeds.index(max(speeds))] += len(X) - sum(sizes)
+    return cut(X, y, sizes)
+
+
+@wrong("3.4", "the order of the examples has changed")
+def strided(X, y, devices, speeds):
+    order = torch.arange(len(y)).flip(0)
+    return rounded_cuts(X[order], y[order], devices, speeds)
+
+
+@wrong("3.4", "an example is in more than one shard")
+def overlapping(X, y, devices, speeds):
+    return [X] * len(devices), [y] * len(devices)
+
+
+@wrong("3.4", "it does not return two lists, X_shards and y_shards")
+def pairs(X, y, devices, speeds):
+    return list(zip(*rounded_cuts(X, y, devices, speeds), strict=True))
+
+
+def parts(step):
+    return {
+        "overhead": step.overhead_s, "computing": step.compute_s, "sending": step.exposed_s, "waiting": step.wait_s
+    }  # fmt: skip
+
+
+def longest(step):
+    return max(parts(step), key=parts(step).get)
+
+
+def best(changes, seconds):
+    return min(changes, key=lambda name: seconds(changes[name]))
+
+
+def epoch_s(setup):
+    return outcome(setup, 16).epoch_s
+
+
+@right("3.5")
+def predicted(setup, changes):
+    return [setup.batch_size // 16, longest(outcome(setup, 16).step), best(changes, epoch_s)]
+
+
+@right("3.5")
+def by_examples_per_second(setup, changes):
+    def rate(change):
+        return -change.batch_size / outcome(change, 16).step.seconds
+
+    return setup.batch_size / 16, longest(outcome(setup, 16).step), best(changes, rate)
+
+
+def test_each_change_is_the_best_one_somewhere_and_each_part_the_longest():
+    found = [find_exercise("3.5").solution(*args) for args in find_exercise("3.5").cases().values()]
+    assert {part for _, part, _ in found} == {"overhead", "computing", "sending", "waiting"}
+    assert {change for *_, change in found} == set(next(iter(find_exercise("3.5").cases().values()))[1])
+
+
+class TestAnswers(AnswerTests):
+    answers = answers

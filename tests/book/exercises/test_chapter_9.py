@@ -1,0 +1,51 @@
+"""Answers to the exercises of chapter 9: right ones of other forms, and wrong ones that are not among its mistakes."""
+
+import torch
+
+from d2lite.training import GradientNorms, noise_scale, warm_up
+from tests.book.exercises.answers import Answers, AnswerTests
+
+answers = Answers()
+right, wrong = answers.right, answers.wrong
+
+
+@right("9.1")
+def counted(num_examples, batch_per_gpu, num_gpus, num_epochs):
+    updates = 0
+    for _ in range(num_epochs):
+        updates += len(range(0, num_examples, batch_per_gpu * num_gpus))
+    return updates
+
+
+@right("9.2")
+def with_the_package(step, base_lr, k, warm_up_steps):
+    return (
+        warm_up(k * base_lr, step - 1, warm_up_steps, start=base_lr) if step else base_lr * (1 if warm_up_steps else k)
+    )
+
+
+@right("9.2")
+def bounded(step, base_lr, k, warm_up_steps):
+    return base_lr * (1 + (k - 1) * min(1, step / max(warm_up_steps, 1e-9))) if warm_up_steps else k * base_lr
+
+
+def norms(shard_gradients, shard_size):
+    grads = torch.tensor(shard_gradients, dtype=torch.float64)
+    small, big = grads.square().sum(1).mean().item(), grads.mean(0).square().sum().item()
+    return GradientNorms(small, big, shard_size, shard_size * len(grads))
+
+
+@right("9.3")
+def by_the_package(shard_gradients, shard_size):
+    return noise_scale([norms(shard_gradients, shard_size)]).num_examples
+
+
+@right("9.3")
+def by_the_variance(shard_gradients, shard_size):
+    grads = torch.tensor(shard_gradients, dtype=torch.float64)
+    noise = grads.var(0).sum() * shard_size  # the unbiased variance of the shards' gradients
+    return noise / (grads.mean(0).square().sum() - noise / grads.shape[0] / shard_size)
+
+
+class TestAnswers(AnswerTests):
+    answers = answers

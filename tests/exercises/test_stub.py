@@ -1,0 +1,100 @@
+"""Stubs, and answers with other parameters than the exercise asks for."""
+
+import functools
+
+import pytest
+import torch
+
+from d2lite.exercises.check import is_stub, wrong_parameters
+
+
+def documented(x):
+    """Say what it should do."""
+    # your code
+
+
+def dots(x): ...
+
+
+def not_implemented(x):
+    raise NotImplementedError
+
+
+def not_implemented_yet(x):
+    """Say what it should do."""
+    raise NotImplementedError("your code")
+
+
+class Stub:
+    def method(self, x):
+        return None
+
+    __call__ = method
+
+
+@functools.wraps(dots)
+def wrapper(x):
+    return dots(x)
+
+
+cell = 3
+inner = (lambda y: lambda x: None)(cell)
+STUBS = [
+    documented, dots, not_implemented, not_implemented_yet, lambda x: None, inner, Stub(), Stub().method, wrapper,
+    functools.partial(dots, 1), torch.no_grad()(dots),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("answer", STUBS)
+def test_what_does_nothing_is_a_stub(answer):
+    assert is_stub(answer)
+
+
+def writes_in_place(x):
+    x += 1
+
+
+def yields(x):
+    yield
+
+
+async def waits(x): ...
+
+
+def raises(x):
+    raise ValueError
+
+
+def prints(x):
+    print(x)
+
+
+@pytest.mark.parametrize(
+    "answer", [writes_in_place, yields, waits, raises, prints, lambda x: 0, lambda x: x, print, dict, (1).__add__]
+)
+def test_what_does_something_is_no_stub(answer):
+    assert not is_stub(answer)
+
+
+def two(first, second):
+    return first
+
+
+def optional(first, second=1):
+    return first
+
+
+@pytest.mark.parametrize(
+    "answer", [two, optional, lambda *args: 0, lambda a, b, c=0: 0, functools.partial(lambda a, b, c: 0, 1), max]
+)
+def test_parameters_that_fit(answer):
+    assert wrong_parameters(two, answer) == ""
+
+
+def test_parameters_that_do_not_fit_are_named():
+    said = "it takes 1 argument (x), and it is called with 2 arguments (first, second)."
+    assert wrong_parameters(two, dots) == said
+    assert wrong_parameters(two, lambda: 0).startswith("it takes 0 arguments, and")
+    assert wrong_parameters(optional, dots) == ""
+    assert wrong_parameters(optional, dots, num_args=2) == said
+    assert wrong_parameters(two, lambda a, b, *, c: 0).startswith("it takes 3 arguments (a, b, c)")
