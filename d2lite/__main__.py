@@ -2,9 +2,9 @@
 
 It lists the devices, the versions, the place of the data, and which features of the chapters work here. It downloads
 nothing and imports no plotting or widget package: it reads the versions of what is installed. `python -m d2lite data`
-downloads all 60,000 training images: the chapters need the 12,000 that come with d2lite. `python -m d2lite progress [FOLDER]` lists the
-exercises that were solved with the notebooks of a folder, by default the current one. `python -m d2lite book FOLDER`
-copies the chapters, with the scripts and results that they read, into a new folder.
+downloads all 60,000 training images; the chapters need only the 12,000 that come with d2lite. `python -m d2lite
+progress [FOLDER]` lists the exercises that were solved with the notebooks of a folder, by default the current one.
+`python -m d2lite book FOLDER` copies the chapters, with the scripts and results that they read, into a new folder.
 """
 
 import argparse
@@ -86,8 +86,8 @@ def features(is_reachable: Callable[[], bool] = reachable) -> list[tuple[str, bo
         (
             "all 60,000 images of Fashion-MNIST, here or by download",
             _here() or (installed["pooch"] and is_reachable()),
-            "no chapter needs them, 12,000 come with d2lite; pooch is missing, or the server cannot be reached: put the "
-            "four .gz files into a folder fashion-mnist and set D2LITE_DATA to its parent folder",
+            "pooch is missing, or the server cannot be reached. No chapter needs them: 12,000 come with d2lite. For all, "
+            "put the four .gz files into a folder fashion-mnist and set D2LITE_DATA to its parent folder",
         ),
         (
             "two replicas at the same time",

@@ -11,19 +11,24 @@ from pathlib import Path
 
 from d2lite.data import NUM_SHIPPED, SHIPPED
 
-__all__ = ["shipped_bytes"]
+__all__ = ["shipped_bytes", "shipped_files"]
+
+KINDS = {"images-idx3": (4, 784), "labels-idx1": (2, 1)}  # the head's length in 4-byte numbers; bytes per example
+
+
+def shipped_files():
+    """Return {name: (split, kind)} of the shipped files; the originals have the same names and .gz."""
+    return {f"{split}-{kind}-ubyte": (split, kind) for split in NUM_SHIPPED for kind in KINDS}
 
 
 def shipped_bytes(originals):
     """Return {name: bytes} of the shipped files, from the original .gz files in the folder `originals`."""
     files = {}
-    for split, n in NUM_SHIPPED.items():
-        for kind, dims in (("images-idx3", 3), ("labels-idx1", 1)):
-            content = gzip.decompress((Path(originals) / f"{split}-{kind}-ubyte.gz").read_bytes())
-            start = 4 + 4 * dims  # two zeros, the type, the number of dimensions; then the sizes, 4 bytes each
-            each = 784 if dims == 3 else 1
-            head = content[:4] + n.to_bytes(4, "big") + content[8:start]
-            files[f"{split}-{kind}-ubyte"] = head + content[start : start + n * each]
+    for name, (split, kind) in shipped_files().items():
+        n, (head, each) = NUM_SHIPPED[split], KINDS[kind]
+        content = gzip.decompress((Path(originals) / f"{name}.gz").read_bytes())
+        # the second number of the head is how many examples there are
+        files[name] = content[:4] + n.to_bytes(4, "big") + content[8 : 4 * head + n * each]
     return files
 
 

@@ -1,4 +1,4 @@
-"""The data to learn from: Fashion-MNIST, of which d2lite brings the first 12,000 training images and all test images."""
+"""The data to learn from: Fashion-MNIST; 12,000 training images and all test images come with d2lite."""
 
 from d2lite.data.download import URL, find_files
 from d2lite.data.fashion_mnist import (

@@ -80,7 +80,7 @@ def get_files() -> list[Path]:
     folder = cache_folder() / "fashion-mnist"
     if any(not _is_whole(folder / name) for name in FILES):
         if os.environ.get("D2LITE_OFFLINE") == "1":
-            raise OSError(_failed(f"they are not in {folder}, and D2LITE_OFFLINE=1 forbids a download"))
+            raise OSError(_failed(f"they are not all in {folder}, and D2LITE_OFFLINE=1 forbids a download"))
         try:
             folder.mkdir(parents=True, exist_ok=True)
             with _one_process_at_a_time(folder):

@@ -145,7 +145,9 @@ def location() -> str:
         where = f"in {found[0].parent}" if found else "not here yet, downloaded where more images are asked for"
     except OSError as error:
         where = f"not here ({error})"
-    return f"{FASHION_MNIST}: {NUM_SHIPPED['train']:,} training images in {SHIPPED}; all {NUM_EXAMPLES['train']:,} {where}"
+    return (
+        f"{FASHION_MNIST}: {NUM_SHIPPED['train']:,} training images in {SHIPPED}; all {NUM_EXAMPLES['train']:,} {where}"
+    )
 
 
 def _shipped() -> tuple[Split, Split]:
