@@ -8,7 +8,8 @@ LAB := --LabApp.default_url=/lab/tree/index.ipynb --LabApp.app_settings_dir=tool
 ROOT_FLAG := $(if $(filter 0,$(shell id -u)),--allow-root)
 # glibc: all threads share the one heap that can keep what is freed (d2lite/_memory.py)
 export MALLOC_ARENA_MAX ?= 1
-NBVAL := $(BIN)/python -m pytest --nbval-lax -W default
+# no notebook needs a network, or more images than come with the package
+NBVAL := D2LITE_OFFLINE=1 D2LITE_DATA= $(BIN)/python -m pytest --nbval-lax -W default
 CHAPTERS := $(shell ls -r book/*.ipynb) # the long ones are the last
 # GPUS GPUs for notebooks: real ones where there are some, else pretend GPUs (tests/pretend)
 ON_GPUS = D2LITE_PRETEND_GPUS=$(GPUS) PYTHONPATH=$(CURDIR)/tests/pretend

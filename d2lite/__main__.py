@@ -86,8 +86,8 @@ def features(is_reachable: Callable[[], bool] = reachable) -> list[tuple[str, bo
         (
             "all 60,000 images of Fashion-MNIST, here or by download",
             _here() or (installed["pooch"] and is_reachable()),
-            "pooch is missing, or the server cannot be reached. No chapter needs them: 12,000 come with d2lite. For all, "
-            "put the four .gz files into a folder fashion-mnist and set D2LITE_DATA to its parent folder",
+            "pooch is missing, or the server cannot be reached. No chapter needs them: 12,000 come with d2lite. For "
+            "all, put the four .gz files into a folder fashion-mnist and set D2LITE_DATA to its parent folder",
         ),
         (
             "two replicas at the same time",
