@@ -8,7 +8,8 @@ LAB := --LabApp.default_url=/lab/tree/index.ipynb --LabApp.app_settings_dir=tool
 ROOT_FLAG := $(if $(filter 0,$(shell id -u)),--allow-root)
 # glibc: all threads share the one heap that can keep what is freed (d2lite/_memory.py)
 export MALLOC_ARENA_MAX ?= 1
-NBVAL := $(BIN)/python -m pytest --nbval-lax -W default
+# no notebook needs a network, or more images than come with the package
+NBVAL := D2LITE_OFFLINE=1 D2LITE_DATA= $(BIN)/python -m pytest --nbval-lax -W default
 CHAPTERS := $(shell ls -r book/*.ipynb) # the long ones are the last
 # GPUS GPUs for notebooks: real ones where there are some, else pretend GPUs (tests/pretend)
 ON_GPUS = D2LITE_PRETEND_GPUS=$(GPUS) PYTHONPATH=$(CURDIR)/tests/pretend
@@ -18,42 +19,39 @@ JOBS ?= 3
 RERUN := --reruns 1 -rR
 PARALLEL := -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: setup data lab test test-slow pretend test-full bench horovod frameworks cluster rings wheels badges navigation lint clean
+.PHONY: setup lab test test-slow pretend test-full bench horovod frameworks cluster rings wheels badges navigation lint clean
 
 setup: ## .venv, made or brought up to date; TORCH=cpu or TORCH=cuda decides by hand
 	@$(PYTHON) tools/setup_env.py
 
-data: setup ## Fashion-MNIST, or the drawn stand-in where there is no network
-	@$(BIN)/python -m d2lite data
-
-lab: data ## JupyterLab on the book; make lab ARGS=--no-browser passes arguments on
+lab: setup ## JupyterLab on the book; make lab ARGS=--no-browser passes arguments on
 	$(BIN)/jupyter lab book $(LAB) $(ROOT_FLAG) $(ARGS)
 
 test: export D2LITE_QUICK = 1
 test: export D2LITE_LEDGER = off
-test: data ## the quick tests; every chapter and solution on two GPUs, with few examples and epochs
+test: setup ## the quick tests; every chapter and solution on two GPUs, with few examples and epochs
 	$(BIN)/python -m pytest tests -m "not slow" $(PARALLEL) $(RERUN) $(ARGS)
 	$(ON_GPUS) $(NBVAL) $(CHAPTERS) book/solutions $(PARALLEL) --nbval-cell-timeout=120
 
 test-slow: export D2LITE_QUICK = 1
 test-slow: export D2LITE_LEDGER = off
-test-slow: data ## the tests that take more than four seconds each; every chapter and appendix on the CPU
+test-slow: setup ## the tests that take more than four seconds each; every chapter and appendix on the CPU
 	$(BIN)/python -m pytest tests -m slow $(PARALLEL) $(RERUN) $(ARGS)
 	$(NBVAL) $(CHAPTERS) book/appendix $(PARALLEL) --nbval-cell-timeout=120
 
 pretend: export D2LITE_QUICK = 1
 pretend: export D2LITE_LEDGER = off
-pretend: data ## every notebook on GPUS=2 GPUs, with few examples and epochs
+pretend: setup ## every notebook on GPUS=2 GPUs, with few examples and epochs
 	$(ON_GPUS) $(NBVAL) book $(PARALLEL) --nbval-cell-timeout=240
 
 test-full: export D2LITE_LEDGER = off
-test-full: data ## everything as a learner runs it, and every notebook on 1 and on 4 GPUs
+test-full: setup ## everything as a learner runs it, and every notebook on 1 and on 4 GPUs
 	$(BIN)/python -m pytest tests $(ARGS)
 	$(NBVAL) book --nbval-cell-timeout=600
 	$(MAKE) pretend GPUS=1
 	$(MAKE) pretend GPUS=4
 
-bench: data ## the comparison table
+bench: setup ## the comparison table; downloads all 60,000 training images
 	$(BIN)/python -m benchmarks $(ARGS)
 
 horovod: setup ## real Horovod, compiled once (minutes), against chapter 6's forty lines and DDP

@@ -10,7 +10,8 @@ import sys
 import time
 
 from benchmarks.report import Row, command_line, machine, save, table
-from d2lite import load_data_fashion_mnist, num_gpus
+from d2lite import num_gpus
+from d2lite.data import FASHION_MNIST
 
 __all__ = ["main"]
 
@@ -37,7 +38,7 @@ def main(argv=None):
     args = _parse(argv)
     visible, gpus = os.environ.get("CUDA_VISIBLE_DEVICES"), num_gpus()
     os.environ["CUDA_VISIBLE_DEVICES"] = ""  # all rows but the card's are about CPU cores
-    facts, broken = machine(load_data_fashion_mnist(256)[0].dataset), False
+    facts, broken = machine(FASHION_MNIST), False
     if args.epoch_share < 1:
         facts["share of an epoch"] = args.epoch_share
     rows = []
@@ -76,8 +77,7 @@ def _parse(argv):
 def _measure(name, args):
     """The rows of one module; it is imported here, so that what it needs can be missing."""
     if name == "lenet":
-        num_examples = None if args.epoch_share == 1 else int(args.epoch_share * 60_000)
-        return importlib.import_module("benchmarks.lenet").rows(num_examples, args.rounds)
+        return importlib.import_module("benchmarks.lenet").rows(int(args.epoch_share * 60_000), args.rounds)
     if name == "import":
         return importlib.import_module("benchmarks.imports").rows(2 * args.rounds + 1)
     if name in ("memory", "chapters", "starts", "leaks", "published", "accuracies"):

@@ -13,6 +13,7 @@ import torch
 from benchmarks.chapter_code import chapter_code
 from benchmarks.report import command_line, keep, machine
 from d2lite import load_data_fashion_mnist
+from d2lite.data import FASHION_MNIST, BatchIterator
 from d2lite.training import evaluate_accuracy
 
 __all__ = ["CHAPTER", "NUMBERS", "SEEDS", "chapter_names", "main", "record"]
@@ -32,7 +33,9 @@ def chapter_names(seeds=SEEDS, num_examples=NUM_EXAMPLES, num_epochs=NUM_EPOCHS)
 def record(numbers=NUMBERS, num_test_examples=10_000, **settings):
     """Return the arms, as plain numbers: the accuracies seed by seed, and those with statistics estimated again."""
     names = chapter_names(**settings)
-    test_iter = load_data_fashion_mnist(500, 6 * num_test_examples)[1]
+    everything = load_data_fashion_mnist(500)[1]
+    images, labels = everything.images[:num_test_examples], everything.labels[:num_test_examples]
+    test_iter = BatchIterator(images, labels, 500, FASHION_MNIST)
     arms = []
     for n in numbers:
         nets, few = names["over_seeds"](partial(names["SplitBatchNorm"], replicas=BATCH_SIZE // n))
@@ -56,7 +59,7 @@ def main(argv=None):
     parser.add_argument("--save", metavar="NAME", help="keep the figures in benchmarks/results/NAME.json")
     args = parser.parse_args(argv)
     torch.set_num_threads(1)
-    facts = machine(load_data_fashion_mnist(256)[0].dataset)
+    facts = machine(FASHION_MNIST)
     found = record()
     for row in found["arms"]:
         for what, accuracies in row.items():

@@ -18,7 +18,8 @@ from torch import nn
 
 from benchmarks.peers import loader, usual_epoch
 from benchmarks.report import Row, command_line, machine, rounds, save, table
-from d2lite import evaluate_accuracy, load_data_fashion_mnist, num_gpus, resnet18, train_concise, try_gpu
+from d2lite import evaluate_accuracy, num_gpus, resnet18, train_concise, try_gpu
+from d2lite.data import FASHION_MNIST
 
 __all__ = ["Bf16", "lesson", "main", "ours", "rows"]
 
@@ -92,7 +93,7 @@ def lesson(epochs, train_iter, test_iter, width, lr):
     return seconds, accuracy, time.perf_counter() - start
 
 
-def rows(num_examples=None, width=64, epochs=10, n=3, batch_size=256, lr=0.1, workers=4, compiled=True):
+def rows(num_examples=60_000, width=64, epochs=10, n=3, batch_size=256, lr=0.1, workers=4, compiled=True):
     """Return the rows of the card: `n` rounds, the first of `epochs` epochs, the others shorter."""
     size = (width, batch_size, lr)
 
@@ -106,7 +107,7 @@ def rows(num_examples=None, width=64, epochs=10, n=3, batch_size=256, lr=0.1, wo
                 "bf16": lambda: ours(epochs, examples, *size, bf16=True),
             }
 
-        few = min(WARM_UP_BATCHES * batch_size, num_examples or 60_000)
+        few = min(WARM_UP_BATCHES * batch_size, num_examples)
         warm_up = contestants(1, few)
         del warm_up["peer"]  # it would take a whole epoch; its median leaves the first out anyhow
         results = rounds(contestants(epochs), 1, warm_up)
@@ -146,7 +147,7 @@ def main(argv=None):
     """Run the rows of the card and print them."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=__doc__.splitlines()[0])
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
-    parser.add_argument("--examples", type=int, help="training examples per epoch (default: all)")
+    parser.add_argument("--examples", type=int, default=60_000, help="training examples per epoch (default: all)")
     parser.add_argument("--width", type=int, default=64)
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=3)
@@ -158,7 +159,7 @@ def main(argv=None):
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
     elif num_gpus() == 0:
         sys.exit("benchmarks.gpu: no CUDA GPU here. --device cpu --examples 2000 --width 8 --epochs 1 tries it out.")
-    facts = machine(load_data_fashion_mnist(256, args.examples)[0].dataset)
+    facts = machine(FASHION_MNIST)
     done = rows(args.examples, args.width, args.epochs, args.rounds, compiled=not args.no_compile)
     if args.json:
         print(json.dumps({"machine": facts, "rows": [asdict(row) for row in done]}))

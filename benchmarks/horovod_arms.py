@@ -9,7 +9,8 @@ import sys
 
 from benchmarks.chapter_code import chapter_code
 from benchmarks.report import command_line, keep, machine
-from d2lite import Workers, load_data_fashion_mnist
+from d2lite import Workers
+from d2lite.data import FASHION_MNIST
 
 __all__ = ["ARMS", "CHAPTER", "chapter_names", "main", "record"]
 
@@ -56,7 +57,7 @@ def main(argv=None):
     parser = argparse.ArgumentParser(prog="python -m benchmarks.horovod_arms", description=__doc__)
     parser.add_argument("--save", metavar="NAME", help="keep the figures in benchmarks/results/NAME.json")
     args = parser.parse_args(argv)
-    facts = machine(load_data_fashion_mnist(256)[0].dataset)
+    facts = machine(FASHION_MNIST)
     found = record()
     for row in found["arms"]:
         print(row["name"])

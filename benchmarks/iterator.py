@@ -10,7 +10,7 @@ from d2lite import load_data_fashion_mnist
 __all__ = ["rows"]
 
 
-def rows(num_examples=None, n=3, batch_size=256, workers=4):
+def rows(num_examples=60_000, n=3, batch_size=256, workers=4):
     """Return the row of the iterator: seconds to go through an epoch, nothing computed."""
     train_iter, _ = load_data_fashion_mnist(batch_size, num_examples)
     with tempfile.TemporaryDirectory() as folder:

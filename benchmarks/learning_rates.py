@@ -13,6 +13,7 @@ import torch
 
 from benchmarks.report import command_line, keep, machine
 from d2lite import load_data_fashion_mnist
+from d2lite.data import FASHION_MNIST
 from d2lite.profiling import compare_arms
 from d2lite.training import KEPT, Arm, gradient_norms, noise_scale, run_arms, scaled_lr, start_net, train_arm
 
@@ -128,7 +129,7 @@ def main(argv=None):
     parser.add_argument("--save", metavar="NAME", help="keep the figures in benchmarks/results/NAME.json")
     args = parser.parse_args(argv)
     torch.set_num_threads(1)
-    facts = machine(load_data_fashion_mnist(256)[0].dataset)
+    facts = machine(FASHION_MNIST)
     found = record()
     for row in found["arms"] + found["changes"] + found["kept"]:
         print(row["settings"]["name"])

@@ -13,7 +13,6 @@ __all__ = ["rows"]
 
 LR = 0.1
 TURN_BATCHES = 40  # one or two seconds: short against the minutes in which a shared machine slows down
-EPOCH = 60_000  # examples
 
 
 def plain_loop(k, batch_size, num_examples):
@@ -28,7 +27,7 @@ def plain_loop(k, batch_size, num_examples):
     return time.perf_counter() - start
 
 
-def rows(num_examples=None, n=3, batch_size=256, workers=4):
+def rows(num_examples=60_000, n=3, batch_size=256, workers=4):
     """Return the rows of LeNet: `n` rounds of an epoch for 1, 2 and 4 replicas and both usual loops.
 
     The epochs of a round are cut into turns of 40 minibatches that alternate, and their seconds are added, so that
@@ -40,9 +39,8 @@ def rows(num_examples=None, n=3, batch_size=256, workers=4):
     iterator.
     """
     device = try_gpu()
-    examples = num_examples or EPOCH
-    turn = min(TURN_BATCHES * batch_size, examples)
-    turns = round(examples / turn)
+    turn = min(TURN_BATCHES * batch_size, num_examples)
+    turns = round(num_examples / turn)
     train_iter, _ = load_data_fashion_mnist(batch_size, turn)
     with tempfile.TemporaryDirectory() as folder:
         data = loader(folder, batch_size, num_examples, workers=workers)
@@ -56,7 +54,7 @@ def rows(num_examples=None, n=3, batch_size=256, workers=4):
         for _ in range(n):
             found = rounds(contestants, turns)
             for name in contestants:
-                seconds[name].append(sum(found[name]) * examples / (turns * turn))
+                seconds[name].append(sum(found[name]) * num_examples / (turns * turn))
             seconds["a"].append(usual_epoch(net, optimizer, data, device))
     usual_a, usual_b = f"usual loop, DataLoader with {workers} workers", "usual loop, our iterator"
     cores = num_cores() >= 2

@@ -19,7 +19,7 @@ from d2lite import Panel
 from d2lite.training import train_ddp
 from d2lite import Workers
 workers = Workers({k})
-panel = Panel(lambda lr: workers.run(train_ddp, 512, lr, 1)[0], lr=0.1)
+panel = Panel(lambda lr: workers.run(train_ddp, 512, lr, 1, {num_examples})[0], lr=0.1)
 panel.train.click()
 panel.wait()
 """
@@ -29,7 +29,7 @@ def rows(quick=False):
     """Return the rows of the memory; `quick` uses few examples, as the tests do."""
     found = []
     for k, bound in ((2, 1200), (4, 1500)):
-        cell = nbformat.v4.new_code_cell(_RANKS.format(k=k))
+        cell = nbformat.v4.new_code_cell(_RANKS.format(k=k, num_examples=600 if quick else 60_000))
         row = Row(f"a panel and {k} ranks, LeNet, one epoch of all data, peak", "MB", target=("ours", bound))
         row.ours = [run_all(nbformat.v4.new_notebook(cells=[cell]), quick)[1]]
         found.append(row)

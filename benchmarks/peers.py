@@ -27,10 +27,10 @@ def usual_lenet():
     )
 
 
-def loader(folder, batch_size, num_examples=None, train=True, workers=4):
+def loader(folder, batch_size, num_examples=60_000, train=True, workers=4):
     """Return a DataLoader over torchvision's FashionMNIST with ToTensor, its files unpacked into `folder`.
 
-    The images are those of `load_data_fashion_mnist`, so that peer and ours see the same, the drawn set included.
+    The images are those of `load_data_fashion_mnist`, so that peer and ours see the same.
     """
     from torchvision import transforms
     from torchvision.datasets import FashionMNIST

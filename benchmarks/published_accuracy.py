@@ -15,7 +15,8 @@ import torch
 from torch import nn
 
 from benchmarks.report import RESULTS, command_line, machine, write_record
-from d2lite import load_data_fashion_mnist, num_gpus, resnet18
+from d2lite import num_gpus, resnet18
+from d2lite.data import FASHION_MNIST
 from d2lite.profiling import compare_arms
 from d2lite.training import Arm, start_net, train_arm
 
@@ -91,7 +92,7 @@ def main(argv=None):
     if record and record["size"] != size:
         sys.exit(f"{path}: expected {size}, got {record['size']}. Choose another name.")
     record.setdefault("command", command_line("benchmarks.published_accuracy", argv))
-    record.setdefault("machine", machine(load_data_fashion_mnist(256)[0].dataset))
+    record.setdefault("machine", machine(FASHION_MNIST))
     record.setdefault("size", size)
     record.setdefault("arms", [asdict(arm) for arm in ARMS])
     rows = record.setdefault("trials", [])

@@ -2,9 +2,9 @@
 
 It lists the devices, the versions, the place of the data, and which features of the chapters work here. It downloads
 nothing and imports no plotting or widget package: it reads the versions of what is installed. `python -m d2lite data`
-downloads the data set, or draws its substitute, before the first lesson. `python -m d2lite progress [FOLDER]` lists the
-exercises that were solved with the notebooks of a folder, by default the current one. `python -m d2lite book FOLDER`
-copies the chapters, with the scripts and results that they read, into a new folder.
+downloads all 60,000 training images; the chapters need only the 12,000 that come with d2lite. `python -m d2lite
+progress [FOLDER]` lists the exercises that were solved with the notebooks of a folder, by default the current one.
+`python -m d2lite book FOLDER` copies the chapters, with the scripts and results that they read, into a new folder.
 """
 
 import argparse
@@ -15,6 +15,7 @@ import shlex
 import socket
 import sys
 from collections.abc import Callable, Sequence
+from urllib.parse import urlsplit
 
 import torch
 import torch.distributed as dist
@@ -22,13 +23,13 @@ import torch.distributed as dist
 import d2lite
 from d2lite._install import how_to_install, in_checkout
 from d2lite.book import copy_book
-from d2lite.data import find_files, load_data_fashion_mnist, location
+from d2lite.data import URL, find_files, load_data_fashion_mnist, location
 from d2lite.devices import MAX_REPLICAS, describe, num_cores, num_gpus, try_gpus
 
 __all__ = ["features", "main", "report"]
 
-PACKAGES = ("torch", "torchvision", "numpy", "jupyterlab", "ipykernel", "ipywidgets", "plotly", "anywidget")
-MIRROR = ("fashion-mnist.s3-website.eu-central-1.amazonaws.com", 80)  # where Fashion-MNIST is fetched
+PACKAGES = ("torch", "torchvision", "numpy", "jupyterlab", "ipykernel", "ipywidgets", "plotly", "anywidget", "pooch")
+MIRROR = (str(urlsplit(URL).hostname), 80)  # where the complete Fashion-MNIST is downloaded from
 
 
 def version_of(package: str) -> str | None:
@@ -58,6 +59,14 @@ def reachable(address: tuple[str, int] = MIRROR, timeout_s: float = 3.0) -> bool
         return False
 
 
+def _here() -> bool:
+    """Return whether the original files are on this machine."""
+    try:
+        return bool(find_files())
+    except OSError:
+        return False
+
+
 def features(is_reachable: Callable[[], bool] = reachable) -> list[tuple[str, bool, str]]:
     """Return a list of (feature, whether it works here, what to do if not), in the order of the chapters."""
     installed = {package: version_of(package) is not None for package in PACKAGES}
@@ -75,10 +84,10 @@ def features(is_reachable: Callable[[], bool] = reachable) -> list[tuple[str, bo
             f"chapter 3 reads a folder of images with it, chapter 8 counts ResNet-50 and VGG-16: {set_up}",
         ),
         (
-            "Fashion-MNIST, here or by download",
-            bool(find_files()) or is_reachable(),
-            "its server cannot be reached: put the four .gz files into a folder "
-            "fashion-mnist and set D2LITE_DATA to its parent folder; until then the drawn set is used",
+            "all 60,000 images of Fashion-MNIST, here or by download",
+            _here() or (installed["pooch"] and is_reachable()),
+            "pooch is missing, or the server cannot be reached. No chapter needs them: 12,000 come with d2lite. For "
+            "all, put the four .gz files into a folder fashion-mnist and set D2LITE_DATA to its parent folder",
         ),
         (
             "two replicas at the same time",
@@ -120,9 +129,8 @@ def report(is_reachable: Callable[[], bool] = reachable) -> str:
 
 
 def fetch() -> None:
-    """Download the data set, or draw its substitute, and print its name, size and place."""
-    train_iter, test_iter = load_data_fashion_mnist(256)
-    print(f"{train_iter.dataset}: {train_iter.num_examples:,} examples to train, {test_iter.num_examples:,} to test.")
+    """Download all 60,000 training images, and print where they are."""
+    load_data_fashion_mnist(256, 60_000)
     print(location())
 
 
@@ -149,19 +157,20 @@ def main(arguments: Sequence[str] = ()) -> None:
     def add(name: str, words: str) -> argparse.ArgumentParser:
         return commands.add_parser(name, help=words, description=words.capitalize() + ".")
 
-    add("data", "download the data set, or draw its substitute")
+    add("data", "download all 60,000 training images (the chapters need only those that come with d2lite)")
     of = add("progress", "list the exercises that were solved with the notebooks of a folder")
     of.add_argument("folder", nargs="?", default="", help="default: the current one")
     add("book", "copy the notebooks, with what they read, into a new folder").add_argument("folder")
     given = parser.parse_args(arguments)
     if given.command is None:
         print(report())
-    elif given.command == "data":
-        fetch()
     else:
         try:
-            {"progress": print_progress, "book": copy_out}[given.command](given.folder)
-        except (OSError, ValueError) as error:
+            if given.command == "data":
+                fetch()
+            else:
+                {"progress": print_progress, "book": copy_out}[given.command](given.folder)
+        except (ImportError, OSError, ValueError) as error:
             sys.exit(f"python -m d2lite {given.command}: {error}")
 
 

@@ -26,8 +26,8 @@ def interrupts_arrive():
 
 
 @pytest.fixture(scope="session", autouse=True)
-def drawn_data(tmp_path_factory):
-    """Unit tests never touch the network or the user's cache: the drawn data set unless D2LITE_DATA is given."""
+def own_cache(tmp_path_factory):
+    """Unit tests never touch the network or the user's cache."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         patch.setenv("D2LITE_OFFLINE", "1")

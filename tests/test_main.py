@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from d2lite import __main__ as page
-from d2lite.data import location
+from d2lite.data import find_files, location
 from d2lite.ledger import FILE
 
 
@@ -40,13 +40,19 @@ def test_the_version_of_what_is_not_installed_is_none():
 
 
 def test_the_data_is_a_yes_when_it_is_here_or_can_be_downloaded(monkeypatch):
-    name = "Fashion-MNIST, here or by download"
-    monkeypatch.setattr(page, "find_files", lambda: None)
+    name = "all 60,000 images of Fashion-MNIST, here or by download"
+    monkeypatch.setattr(page, "version_of", lambda package: "1.0")
+    monkeypatch.setattr(page, "find_files", lambda: [])
     assert not verdicts(is_reachable=lambda: False)[name][0]
     assert "D2LITE_DATA" in verdicts(is_reachable=lambda: False)[name][1]
     assert verdicts(is_reachable=lambda: True)[name][0]
-    monkeypatch.setattr(page, "find_files", lambda: ("folder", {}))
+    monkeypatch.setattr(page, "version_of", lambda package: None)  # pooch would download
+    assert not verdicts(is_reachable=lambda: True)[name][0]
+    monkeypatch.setattr(page, "find_files", lambda: ["file"])
     assert verdicts(is_reachable=lambda: False)[name][0]
+    monkeypatch.setenv("D2LITE_DATA", "/no/such/folder")
+    monkeypatch.setattr(page, "find_files", find_files)
+    assert not verdicts(is_reachable=lambda: False)[name][0]
 
 
 @pytest.mark.parametrize(("gpus", "several", "nccl"), [(0, False, False), (1, False, True), (2, True, True)])
@@ -69,6 +75,10 @@ def test_the_argument_data_fetches_the_data_and_another_is_refused(monkeypatch, 
     monkeypatch.setattr(page, "fetch", lambda: print("fetched"))
     page.main(["data"])
     assert capsys.readouterr().out == "fetched\n"
+    monkeypatch.undo()
+    monkeypatch.setenv("D2LITE_DATA", "/no/such/folder")
+    with pytest.raises(SystemExit, match="python -m d2lite data: D2LITE_DATA: expected"):
+        page.main(["data"])
     for arguments, said in ((["dta"], "invalid choice: 'dta'"), (["progress", "one", "two"], "arguments: two")):
         with pytest.raises(SystemExit):
             page.main(arguments)

@@ -24,6 +24,8 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
+from d2lite.data import SHIPPED
+
 __all__ = ["build", "closure", "fresh", "link", "main"]
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -35,7 +37,7 @@ import d2lite
 animator = d2lite.Animator("epoch", "accuracy", legend="test accuracy")
 run = d2lite.train(num_gpus=2, batch_size=64, lr=0.1, num_epochs=2, num_examples=512, animator=animator)
 animator.flush()
-assert run.status == "finished" and len(run.accuracies) == 2
+assert run.status == "finished" and len(run.accuracies) == 2 and run.dataset == "Fashion-MNIST, 512 images"
 assert "_book" in str(d2lite.book_root()) and "site-packages" in d2lite.__file__, d2lite.__file__
 shown = [m for m in ("torchvision", "plotly", "ipywidgets", "anywidget", "IPython") if m in sys.modules]
 assert not shown, shown
@@ -110,6 +112,9 @@ def build(folder):
     run([python_of(tools), "-m", "build", "--no-isolation", "--outdir", folder / "dist", ROOT])
     (wheel,) = (folder / "dist").glob("*.whl")
     (sdist,) = (folder / "dist").glob("*.tar.gz")
+    with zipfile.ZipFile(wheel) as files:
+        for path in SHIPPED.iterdir():
+            assert files.getinfo(f"d2lite/data/shipped/{path.name}").file_size == path.stat().st_size, path
     print(f"{wheel.name}: {wheel.stat().st_size / 1e6:.1f} MB, {sdist.name}: {sdist.stat().st_size / 1e6:.1f} MB")
     return wheel
 
@@ -143,8 +148,16 @@ def requires(wheel):
 
 def clean_environment():
     """Return this process's environment without what would lead back to the repository."""
-    kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
-    return kept | {"D2LITE_QUICK": "1", "D2LITE_LEDGER": "off", "PYTHONSAFEPATH": "1", "MALLOC_ARENA_MAX": "1"}
+    kept = {
+        name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV", "D2LITE_DATA")
+    }
+    return kept | {
+        "D2LITE_QUICK": "1",
+        "D2LITE_LEDGER": "off",
+        "D2LITE_OFFLINE": "1",
+        "PYTHONSAFEPATH": "1",
+        "MALLOC_ARENA_MAX": "1",
+    }
 
 
 def use_base(folder, at):

@@ -1,31 +1,30 @@
 """Load Fashion-MNIST into memory, and iterate over its minibatches."""
 
-import contextlib
 import functools
-import os
-import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import torch
-import torch.distributed as dist
 import torch.nn.functional as F
 
 from d2lite._checks import positive_int, whole_number
-from d2lite.data import download, silhouettes
-from d2lite.data.cache import Tensors, cache_folder, load_or_make
+from d2lite.data.download import find_files, get_files
+from d2lite.data.idx import broken_file, read_idx
 from d2lite.events import emit
 from d2lite.parallel import one_intra_op_thread
 
-__all__ = ["FASHION_MNIST", "SILHOUETTES", "BatchIterator", "load_data_fashion_mnist", "location"]
+__all__ = ["FASHION_MNIST", "NUM_SHIPPED", "SHIPPED", "BatchIterator", "load_data_fashion_mnist", "location"]
 
 FASHION_MNIST = "Fashion-MNIST"
-SILHOUETTES = "silhouettes (drawn)"
+NUM_EXAMPLES = {"train": 60_000, "t10k": 10_000}  # by the names of the files
+# the first training images and all test images, in the format of the original files; tools/ship_images.py writes them
+SHIPPED = Path(__file__).with_name("shipped")
+NUM_SHIPPED = {"train": 12_000, "t10k": 10_000}
 _CPU = [torch.device("cpu")]
-_DRAWN = 12_000  # training examples that are drawn at least
 _MOST_SEED = 2**43 - 1  # torch's generators take 64 bits; an epoch's number takes 20 of them
-_given_up: list[OSError] = []  # why this process could not download; it does not try again
+
+Split = tuple[torch.Tensor, torch.Tensor]  # images, uint8 [n, 1, 28, 28], and labels, int64 [n]
 
 
 def load_data_fashion_mnist(
@@ -33,14 +32,14 @@ def load_data_fashion_mnist(
 ) -> tuple["BatchIterator", "BatchIterator"]:
     """Return train_iter and test_iter over minibatches of Fashion-MNIST.
 
-    The files are looked for in $D2LITE_DATA, then in the cache, then downloaded. Where that fails, the drawn set takes
-    their place, and a message on stderr explains why; `train_iter.dataset` is the name of the set that is used. Another
-    message says which files $D2LITE_DATA lacks, if it is set and not complete.
+    The first 12,000 training images and all 10,000 test images come with d2lite. For more training images the original
+    files are read: those in $D2LITE_DATA, if it is set, else those in the cache, where they are downloaded to.
+    `train_iter.dataset` says which data set it is and how many images.
 
     Args:
         batch_size: Examples per minibatch; the last minibatch of an epoch may be smaller.
-        num_examples: How many of the 60,000 training examples to keep, the first ones (default: all; of the drawn
-            set 12,000). A sixth as many of the 10,000 test examples are kept.
+        num_examples: How many of the 60,000 training examples to keep, the first ones. A sixth as many of the 10,000
+            test examples are kept. By default all that come with d2lite: 12,000 to train and 10,000 to test.
         resize: Height and width of the images in pixels (default: 28, as stored).
         seed: Seed of the training order, which depends on the seed and the epoch only.
 
@@ -51,25 +50,28 @@ def load_data_fashion_mnist(
     Raises:
         TypeError: If batch_size, num_examples, resize or seed is not a whole number ("256" is none).
         ValueError: If batch_size is below 1, num_examples is outside 1..60000, resize is outside 1..1024, seed is
-            below 0 or above 2**43 - 1, or a data file is damaged (a downloaded one is fetched again instead).
+            below 0 or above 2**43 - 1, or a data file is damaged (a downloaded one is downloaded again instead).
+        OSError: If num_examples is above 12,000 and $D2LITE_DATA lacks a file, or the download fails.
+        ImportError: If num_examples is above 12,000 and pooch, which downloads the files, is not installed.
 
     Example:
         >>> train_iter, test_iter = load_data_fashion_mnist(batch_size=256, num_examples=600)
         >>> X, y = next(iter(train_iter))
         >>> X.shape, X.dtype, y.shape, y.dtype
         (torch.Size([256, 1, 28, 28]), torch.float32, torch.Size([256]), torch.int64)
-        >>> len(train_iter), train_iter.num_examples, test_iter.num_examples
-        (3, 600, 100)
+        >>> len(train_iter), train_iter.num_examples, test_iter.num_examples, train_iter.dataset
+        (3, 600, 100, 'Fashion-MNIST, 600 images')
     """
     batch_size = positive_int("batch_size", batch_size)
     if resize is not None:
         resize = positive_int("resize", resize, 1024)
     if num_examples is not None:
-        num_examples = positive_int("num_examples", num_examples, 60_000)
+        num_examples = positive_int("num_examples", num_examples, NUM_EXAMPLES["train"])
     seed = whole_number("seed", seed, 0, _MOST_SEED)
-    name, (X, y, X_test, y_test) = _dataset(num_examples)
-    n = len(y) if num_examples is None else num_examples
-    n_test = -(-n * len(y_test) // len(y))  # the same fraction of the test set
+    n = NUM_SHIPPED["train"] if num_examples is None else num_examples
+    n_test = NUM_SHIPPED["t10k"] if num_examples is None else -(-n * NUM_EXAMPLES["t10k"] // NUM_EXAMPLES["train"])
+    (X, y), (X_test, y_test) = _shipped() if n <= NUM_SHIPPED["train"] else _complete(tuple(get_files()))
+    name = f"{FASHION_MNIST}, {n:,} images"
     return (
         BatchIterator(X[:n], y[:n], batch_size, name, resize, seed),
         BatchIterator(X_test[:n_test], y_test[:n_test], batch_size, name, resize),
@@ -137,158 +139,43 @@ class BatchIterator:
 
 
 def location() -> str:
-    """Return a line that names the data set that is here and its folder, without downloading anything."""
-    lacking = download.lacking()
-    found = download.find_files()
-    if found:
-        line = f"{FASHION_MNIST} in {found[0]}"
-    else:
-        try:
-            drawn = f"in {cache_folder()}"
-        except OSError as error:
-            drawn = f"in memory ({error})"
-        line = f"{FASHION_MNIST} is not here yet: downloaded on first use, else {SILHOUETTES} {drawn}"
-    return f"{line}. {lacking}" if lacking else line
-
-
-def _dataset(num_examples: int | None) -> tuple[str, Tensors]:
-    """Return the name, and images and labels for training and testing; if drawn, at least `num_examples` to train."""
-    tensors = _fashion_mnist()
-    if tensors is not None:
-        return FASHION_MNIST, tensors
-    n = max(_DRAWN, num_examples or 0)
-    return SILHOUETTES, (*_drawn(n, seed=0), *_drawn(-(-n // 6), seed=1))
-
-
-def _fashion_mnist() -> Tensors | None:
-    """Return images and labels for training and testing, or None where they cannot be had.
-
-    A damaged copy in the cache is fetched again. Other processes may do the same between any two lines.
-    """
-    if lacking := download.lacking():
-        _say_once(lacking)
-    for _ in range(6):
-        found = download.find_files()
-        if found is None:
-            if not _download():
-                return None
-            continue
-        seen = download.identity(found[0])
-        try:
-            return _read(*found)
-        except (OSError, ValueError) as error:
-            if not _is_downloaded(found[0]):
-                if isinstance(error, OSError):
-                    raise
-                raise ValueError(f"{error} Replace it, or delete it: the next call downloads the set then.") from error
-            if not isinstance(error, FileNotFoundError):  # else another process has set the folder aside
-                print(f"d2lite: {error} Fetching it again.", file=sys.stderr)
-            try:
-                download.set_aside(found[0], seen)
-            except OSError as why:
-                _give_up(OSError(f"{error} It cannot be removed: {why}"))
-                return None
-    _give_up(OSError(f"{cache_folder()}: the files are damaged after each download"))
-    return None
-
-
-def _is_downloaded(folder: Path) -> bool:
-    with contextlib.suppress(OSError):
-        return folder == cache_folder() / "fashion-mnist"
-    return False
-
-
-def _download() -> bool:
-    """Download into the cache; return whether that worked. A failure is reported once, and this process does not retry.
-
-    D2LITE_OFFLINE=1 is reported once and is no failure: without it the next call downloads.
-
-    Every pool starts new ranks: a rank does not try within an hour of a failed download, and reports nothing, since the
-    process that tried has already reported the failure.
-    """
-    if os.environ.get("D2LITE_OFFLINE") == "1":
-        _say_once(_drawn_instead("D2LITE_OFFLINE=1"))
-        return False
-    if _given_up or (_rank() is not None and download.failed_lately()):
-        return False
+    """Return a line that says where the images are, without downloading anything."""
     try:
-        download.download(cache_folder() / "fashion-mnist")
-        return True
+        found = find_files()
+        where = f"in {found[0].parent}" if found else "not here yet, downloaded where more images are asked for"
     except OSError as error:
-        _give_up(error)
-        return False
-
-
-def _give_up(error: OSError) -> None:
-    """Mark the download as failed, and say that the drawn set is used, and why."""
-    _given_up.append(error)
-    download.note_failure()
-    print(f"d2lite: {_drawn_instead(error)}", file=sys.stderr)
-
-
-def _drawn_instead(why: object) -> str:
+        where = f"not here ({error})"
     return (
-        f"{FASHION_MNIST} is not available ({why}). Using {SILHOUETTES} instead: the lesson is the same, "
-        "the accuracies are not. To use your own copy, set D2LITE_DATA to the folder that contains fashion-mnist/."
+        f"{FASHION_MNIST}: {NUM_SHIPPED['train']:,} training images in {SHIPPED}; all {NUM_EXAMPLES['train']:,} {where}"
     )
 
 
-@functools.cache
-def _say_once(text: str) -> None:
-    """Print a message on stderr, in a process group by rank 0 alone."""
-    if not _rank():
-        print(f"d2lite: {text}", file=sys.stderr)
+def _shipped() -> tuple[Split, Split]:
+    """Return the training and the test examples that come with d2lite: mapped files, which all processes share."""
+    files = [SHIPPED / f"{split}-{kind}-ubyte" for split in NUM_SHIPPED for kind in ("images-idx3", "labels-idx1")]
+    try:
+        return _read(files, NUM_SHIPPED)
+    except (OSError, ValueError) as error:
+        raise type(error)(f"{error} This file is a part of d2lite: install d2lite again.") from error
 
 
-def _rank() -> int | None:
-    return dist.get_rank() if dist.is_available() and dist.is_initialized() else None
+@functools.lru_cache(maxsize=1)
+def _complete(files: tuple[Path, ...]) -> tuple[Split, Split]:
+    """Return all training and test examples from the original files."""
+    try:
+        return _read(files, NUM_EXAMPLES)
+    except ValueError as error:
+        raise ValueError(f"{error} Replace it, or unset D2LITE_DATA: Fashion-MNIST is downloaded then.") from error
 
 
-@functools.lru_cache(maxsize=2)
-def _read(folder: Path, names: tuple[str, ...]) -> Tensors:
-    """Return images and labels for training, then those for testing, of the files."""
-    about = [(str(folder / name), (folder / name).stat().st_size, (folder / name).stat().st_mtime_ns) for name in names]
-    return load_or_make(
-        "fashion-mnist.pt", repr(about), lambda: _unpacked(folder, names), lambda kept: _are_splits(kept, 2)
-    )
-
-
-def _unpacked(folder: Path, names: tuple[str, ...]) -> Tensors:
-    tensors = []
-    for image_name, label_name in (names[:2], names[2:]):
-        images, labels = download.read_idx(folder / image_name), download.read_idx(folder / label_name)
-        if images.shape[1:] != (28, 28) or not len(images):
-            why = f"expected images of shape (n, 28, 28), n at least 1, got shape {images.shape}"
-            raise download.broken_file(folder / image_name, why)
-        if labels.shape != images.shape[:1] or labels.max() > 9:
-            got = labels.max() if labels.shape == images.shape[:1] else labels.shape
-            why = f"expected {len(images)} labels from 0 to 9 as in {image_name}, got {got}"
-            raise download.broken_file(folder / label_name, why)
-        tensors += [torch.from_numpy(images).unsqueeze(1), torch.from_numpy(labels.astype("int64"))]
-    return tuple(tensors)
-
-
-@functools.lru_cache(maxsize=4)
-def _drawn(n: int, seed: int) -> Tensors:
-    """Return images and labels of the drawn set."""
-    name = f"silhouettes-{silhouettes.VERSION}-{n}-{seed}.pt"
-
-    def fits(kept: Tensors) -> bool:
-        return _are_splits(kept, 1) and len(kept[1]) == n
-
-    return load_or_make(name, "drawn", lambda: silhouettes.draw(n, seed), fits)
-
-
-def _are_splits(tensors: Tensors, how_many: int) -> bool:
-    """Return whether these are `how_many` times images, uint8 [n, 1, 28, 28], and their labels 0 to 9, int64 [n]."""
-    return (
-        len(tensors) == 2 * how_many
-        and all(
-            (images.dtype, labels.dtype) == (torch.uint8, torch.int64)
-            and images.shape == (len(labels), 1, 28, 28)
-            and labels.dim() == 1
-            and len(labels) > 0
-            and 0 <= labels.numpy().min() <= labels.numpy().max() <= 9  # NumPy wakes no intra-op threads
-            for images, labels in zip(tensors[0::2], tensors[1::2], strict=True)
-        )
-    )
+def _read(files: Sequence[Path], num_examples: dict[str, int]) -> tuple[Split, Split]:
+    splits = []
+    for (image_file, label_file), n in zip((files[:2], files[2:]), num_examples.values(), strict=True):
+        images, labels = read_idx(image_file), read_idx(label_file)
+        if images.shape != (n, 28, 28):
+            raise broken_file(image_file, f"expected {n} images, shape ({n}, 28, 28), got shape {images.shape}")
+        if labels.shape != (n,) or labels.max() > 9:
+            got = labels.max() if labels.shape == (n,) else f"shape {labels.shape}"
+            raise broken_file(label_file, f"expected {n} labels from 0 to 9, got {got}")
+        splits.append((torch.from_numpy(images).unsqueeze(1), torch.from_numpy(labels.astype("int64"))))
+    return splits[0], splits[1]

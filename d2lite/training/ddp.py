@@ -129,7 +129,7 @@ def train_ddp(
         batch_size: examples per minibatch, of all ranks together.
         lr: the learning rate.
         num_epochs: passes over the training examples.
-        num_examples: how many training examples to use; by default all of the data set.
+        num_examples: how many training examples to use; by default the 12,000 that come with d2lite.
         seed: decides the order of the examples.
         checkpoint: a path that all ranks can read. Rank 0 saves after every epoch, and a run that finds the file
             continues from there.

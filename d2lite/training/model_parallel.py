@@ -104,7 +104,7 @@ def train_model_parallel(
         batch_size: examples per minibatch.
         lr: the learning rate.
         num_epochs: passes over the training examples.
-        num_examples: how many training examples to use; by default all of the data set.
+        num_examples: how many training examples to use; by default the 12,000 that come with d2lite.
         seed: decides the order of the examples and the initial values.
         animator: an Animator, or whatever has `add(x, y)`: it gets the test accuracy after every epoch.
 

@@ -55,18 +55,18 @@ def test_the_table_says_what_was_measured_and_on_what():
         Row("alone", "MB", [2000.0], target=("ours", 1000)),
         Row("card", skipped="no CUDA GPU here"),
     ]
-    text = table({"torch": "2.15", "data set": "drawn"}, rows)
-    assert text.startswith("torch 2.15 · data set drawn\n")
+    text = table({"torch": "2.15", "data set": "toys"}, rows)
+    assert text.startswith("torch 2.15 · data set toys\n")
     assert "| two | 2 (1 - 3) s | 4 (3 - 4) s, one | 2 (1 - 4) | speed-up >= 1.8 | yes; well |" in text
     assert "| alone | 2,000 MB | - | - | ours < 1000 MB | NO |" in text
     assert "skipped: no CUDA GPU here" in text
 
 
 def test_what_is_saved_can_be_read_again(tmp_path):
-    path = save("run", "make bench", machine("drawn"), [Row("two", "s", [1.0], [2.0], "one", ("ratio", 1))], tmp_path)
+    path = save("run", "make bench", machine("toys"), [Row("two", "s", [1.0], [2.0], "one", ("ratio", 1))], tmp_path)
     record = json.loads(path.read_text())
     assert record["rows"][0]["ratios"] == [0.5] and record["rows"][0]["met"] is True
-    assert record["machine"]["data set"] == "drawn" and record["machine"]["devices"]
+    assert record["machine"]["data set"] == "toys" and record["machine"]["devices"]
     assert path.with_suffix(".md").read_text().startswith("`make bench`\n")
 
 

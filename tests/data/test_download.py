@@ -1,38 +1,41 @@
-"""The real download path against a mirror on loopback: complete, truncated, corrupted, interrupted."""
+"""The download of all images against a mirror on loopback: complete, truncated, corrupted, interrupted, refused."""
 
+import builtins
 import errno
 import functools
 import hashlib
-import http.client
 import http.server
-import os
-import pathlib
+import multiprocessing
 import shutil
 import signal
 import socket
 import subprocess
 import sys
 import threading
-import time
 
 import pytest
 
-from d2lite.data import download, fetch
+from d2lite.data import download
 from d2lite.data import fashion_mnist as data
-from d2lite.workers import Workers
-from tests.data.test_fashion_mnist import forget, write_fashion_mnist
+from tests.data.test_fashion_mnist import small, write_fashion_mnist
+
+pooch = pytest.importorskip("pooch", reason="pooch, which downloads, is not installed")
+__all__ = ["small"]  # a fixture
 
 
 class Mirror(http.server.SimpleHTTPRequestHandler):
-    """Serves a folder; `spoil` maps a file name to what is done to its body, or to "cut" or "hang"."""
+    """Serves a folder; `spoil` maps a file name to what is done to its body, to a status, or to "cut" or "hang"."""
 
-    spoil = {}
+    spoil, served = {}, []
 
     def do_GET(self):
         name = self.path.rpartition("/")[2]
+        self.served.append(name)
         how = self.spoil.get(name)
         if how is None:
             return super().do_GET()
+        if isinstance(how, int):
+            return self.send_error(how)
         body = (self.directory_path / name).read_bytes()
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
@@ -52,25 +55,24 @@ class Mirror(http.server.SimpleHTTPRequestHandler):
 
 
 @pytest.fixture
-def mirror(tmp_path, monkeypatch):
-    """Serve four small files whose sizes and MD5 sums `download` accepts as the real ones."""
+def mirror(small, tmp_path, monkeypatch):
+    """Serve four small files whose MD5 sums `download` accepts as the real ones; nothing is waited for."""
     write_fashion_mnist(tmp_path / "mirror")
-    handler = type("Handler", (Mirror,), {"spoil": {}, "directory_path": tmp_path / "mirror"})
+    handler = type("Handler", (Mirror,), {"spoil": {}, "served": [], "directory_path": tmp_path / "mirror"})
     server = http.server.ThreadingHTTPServer(
         ("127.0.0.1", 0), functools.partial(handler, directory=str(tmp_path / "mirror"))
     )
-    server.spoil, server.asked, server.ending = handler.spoil, threading.Event(), threading.Event()
+    server.spoil, server.served = handler.spoil, handler.served
+    server.asked, server.ending = threading.Event(), threading.Event()
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     server.url = f"http://127.0.0.1:{server.server_port}/"
-    bodies = {name: (tmp_path / "mirror" / name).read_bytes() for name in download.FILES}
-    server.files = {name: (len(body), hashlib.md5(body).hexdigest()) for name, body in bodies.items()}
-    monkeypatch.setattr(download, "MIRRORS", [server.url])
+    server.files = {name: hashlib.md5((tmp_path / "mirror" / name).read_bytes()).hexdigest() for name in download.FILES}
+    monkeypatch.setattr(download, "URL", server.url)
     monkeypatch.setattr(download, "FILES", server.files)
-    monkeypatch.delenv("D2LITE_DATA", raising=False)
+    monkeypatch.setattr(download, "RETRIES", 0)
     monkeypatch.setenv("D2LITE_OFFLINE", "0")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    forget()
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
     yield server
     server.ending.set()
     server.shutdown()
@@ -80,87 +82,138 @@ def mirror(tmp_path, monkeypatch):
 
 def cached_files():
     folder = download.cache_folder()
-    return sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file())
+    return sorted(path.name for path in folder.rglob("*") if path.is_file() and path.name != ".lock")
+
+
+def load():
+    """Load all 12 images as in a new process, and check them."""
+    data._complete.cache_clear()
+    train_iter, _ = data.load_data_fashion_mnist(4, num_examples=12)
+    assert train_iter.dataset == "Fashion-MNIST, 12 images" and int(train_iter.images.sum()) == 784 * sum(range(12))
 
 
 def test_complete_with_a_progress_bar(mirror, capfd):
-    train_iter, _ = data.load_data_fashion_mnist(4, num_examples=12)
-    assert train_iter.dataset == data.FASHION_MNIST
-    assert cached_files() == ["fashion-mnist.pt", *sorted(f"fashion-mnist/{name}" for name in download.FILES)]
+    load()
+    assert cached_files() == sorted(download.FILES) and sorted(mirror.served) == sorted(download.FILES)
     assert "100%" in capfd.readouterr().err  # the progress bar
-    assert not list(download.cache_folder().glob("unfinished-*"))
+    assert "12 in " in data.location()
 
 
-def test_a_second_process_downloads_nothing(mirror):
-    data.load_data_fashion_mnist(4)
-    forget()
-    mirror.spoil.update(dict.fromkeys(download.FILES, lambda body: b"gone"))
-    assert data.load_data_fashion_mnist(4)[0].dataset == data.FASHION_MNIST
+def test_a_second_process_downloads_nothing(mirror, monkeypatch):
+    load()
+    mirror.served.clear()
+    load()
+    monkeypatch.setenv("D2LITE_OFFLINE", "1")
+    load()
+    assert not mirror.served
+
+
+def test_what_comes_with_the_package_downloads_nothing(mirror, monkeypatch):
+    monkeypatch.setattr(data, "NUM_EXAMPLES", {"train": 60_000, "t10k": 10_000})
+    monkeypatch.setattr(data, "NUM_SHIPPED", {"train": 12_000, "t10k": 10_000})
+    for num_examples in (None, 12_000, 1):
+        data.load_data_fashion_mnist(4, num_examples)
+    assert not mirror.served and cached_files() == []
 
 
 @pytest.mark.parametrize(
     "how",
-    ["cut", lambda body: body[:-1] + bytes([body[-1] ^ 1]), lambda body: b"\x00" * len(body)],
-    ids=["truncated", "one bit", "zeros"],
+    ["cut", lambda body: body[:-1] + bytes([body[-1] ^ 1]), lambda body: b"\x00" * len(body), 404],
+    ids=["truncated", "one bit", "zeros", "status 404"],
 )
-def test_truncated_or_corrupted_files_are_never_used_as_data(mirror, capsys, how):
+def test_truncated_or_corrupted_files_are_never_used_as_data(mirror, how):
     mirror.spoil["t10k-labels-idx1-ubyte.gz"] = how
-    train_iter, _ = data.load_data_fashion_mnist(4, num_examples=60)
-    assert train_iter.dataset == data.SILHOUETTES
-    assert not any("idx" in name for name in cached_files())
-    assert mirror.url in capsys.readouterr().err
+    with pytest.raises(OSError, match=f"no download from {mirror.url}: .*num_examples=12_000 or less.*D2LITE_DATA"):
+        load()
+    assert "t10k-labels-idx1-ubyte.gz" not in cached_files() and len(cached_files()) == 3
     mirror.spoil.clear()
-    forget()  # a new process
-    assert data.load_data_fashion_mnist(4)[0].dataset == data.FASHION_MNIST
+    mirror.served.clear()
+    load()
+    assert mirror.served == ["t10k-labels-idx1-ubyte.gz"]  # what is complete is kept
+
+
+def test_a_file_that_fails_is_tried_again(mirror, monkeypatch):
+    monkeypatch.setattr(download, "RETRIES", 1)
+    attempts = iter([lambda body: body[:-1], lambda body: body])
+    mirror.spoil["train-labels-idx1-ubyte.gz"] = lambda body: next(attempts)(body)
+    load()
+    assert mirror.served.count("train-labels-idx1-ubyte.gz") == 2
 
 
 def test_a_mirror_that_stops_sending_is_given_up(mirror, monkeypatch):
-    for module in (download, fetch):
-        monkeypatch.setattr(module, "STALL_S", 0.5)
+    monkeypatch.setattr(download, "TIMEOUT_S", (5, 0.5))
     mirror.spoil["train-images-idx3-ubyte.gz"] = "hang"
-    with pytest.raises(OSError, match="could not be downloaded: .*timed out"):
-        download.download(download.cache_folder() / "fashion-mnist")
+    with pytest.raises(OSError, match="no download from .*timed out"):
+        load()
     assert cached_files() == []
 
 
 def test_a_mirror_that_does_not_answer_is_given_up(mirror, monkeypatch):
-    monkeypatch.setattr(download, "ANSWER_S", 1)
+    monkeypatch.setattr(download, "TIMEOUT_S", (0.5, 0.5))
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
-        dead = f"http://127.0.0.1:{silent.getsockname()[1]}/"
-        monkeypatch.setattr(download, "MIRRORS", [dead])
-        with pytest.raises(OSError, match=f"{dead}: timed out"):
-            download.download(download.cache_folder() / "fashion-mnist")
-        monkeypatch.setattr(download, "MIRRORS", [dead, mirror.url])
-        download.download(download.cache_folder() / "fashion-mnist")  # the second mirror serves
-    assert len(cached_files()) == 4
+        monkeypatch.setattr(download, "URL", f"http://127.0.0.1:{silent.getsockname()[1]}/")
+        with pytest.raises(OSError, match="no download from .*timed out"):
+            load()
+
+
+def test_without_a_server_or_a_permission_to_download_the_error_says_what_to_do(mirror, monkeypatch):
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        port = closed.getsockname()[1]
+    monkeypatch.setattr(download, "URL", f"http://127.0.0.1:{port}/")
+    with pytest.raises(OSError, match="no download from .*num_examples=12_000 or less"):
+        load()
+    monkeypatch.setenv("D2LITE_OFFLINE", "1")
+    with pytest.raises(OSError, match="D2LITE_OFFLINE=1 forbids a download. Pass num_examples=12_000 or less"):
+        load()
+
+
+def test_a_missing_pooch_is_named(mirror, monkeypatch):
+    imported = builtins.__import__
+
+    def without_pooch(name, *args, **kwargs):
+        if name == "pooch":
+            raise ImportError("No module named 'pooch'")
+        return imported(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", without_pooch)
+    with pytest.raises(ImportError, match="pip install pooch. Pass num_examples=12_000 or less"):
+        load()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGKILL])
-def test_interrupted(mirror, sign, tmp_path):
+def test_interrupted(mirror, sign):
     mirror.spoil["train-images-idx3-ubyte.gz"] = "hang"
     code = f"""
-from d2lite.data import fashion_mnist as data
 from d2lite.data import download
-download.MIRRORS = [{mirror.url!r}]
-download.FILES = {mirror.files!r}
-data.load_data_fashion_mnist(4)
+download.URL, download.FILES = {mirror.url!r}, {mirror.files!r}
+download.get_files()
 """
     process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE)
     assert mirror.asked.wait(60)
     process.send_signal(sign)
     _, errors = process.communicate(timeout=30)
     assert process.returncode != 0
-    assert not any(name.startswith("fashion-mnist/") for name in cached_files())
+    assert not {*cached_files()} & {*download.FILES}
     if sign == signal.SIGINT:
         assert cached_files() == [] and b"KeyboardInterrupt" in errors
-    for part in download.cache_folder().glob("unfinished-*"):  # an hour later
-        os.utime(part, (time.time() - 4000,) * 2)
     mirror.spoil.clear()
-    assert data.load_data_fashion_mnist(4)[0].dataset == data.FASHION_MNIST
-    assert not list(download.cache_folder().glob("unfinished-*"))
+    load()
+
+
+@pytest.mark.slow
+def test_of_several_processes_one_downloads(mirror):
+    """Ranks ask for the same files at the same moment."""
+    processes = [multiprocessing.get_context("fork").Process(target=download.get_files) for _ in range(3)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(60)
+    assert [process.exitcode for process in processes] == [0, 0, 0]
+    assert sorted(mirror.served) == sorted(download.FILES)
 
 
 def damage(folder):
@@ -168,135 +221,67 @@ def damage(folder):
     path.write_bytes(path.read_bytes()[:-9])
 
 
-def test_a_damaged_cache_is_fetched_again(mirror, capsys):
-    data.load_data_fashion_mnist(4)
+def test_a_damaged_file_in_the_cache_is_downloaded_again(mirror):
+    load()
     damage(download.cache_folder() / "fashion-mnist")
-    forget()
-    assert data.load_data_fashion_mnist(4)[0].dataset == data.FASHION_MNIST
-    errors = capsys.readouterr().err
-    assert "Fetching it again" in errors and "elete it" not in errors
-    files = sorted(f"fashion-mnist/{name}" for name in download.FILES)
-    assert cached_files() == ["fashion-mnist.pt", *files]
+    mirror.served.clear()
+    load()
+    assert mirror.served == ["train-labels-idx1-ubyte.gz"]
 
 
-def test_of_a_damaged_cache_behind_a_link_the_link_alone_is_replaced(mirror, tmp_path, capsys):
-    data.load_data_fashion_mnist(4)
+def test_a_damaged_cache_behind_a_link_is_mended(mirror, tmp_path):
+    load()
     folder = (download.cache_folder() / "fashion-mnist").rename(tmp_path / "elsewhere")
     (download.cache_folder() / "fashion-mnist").symlink_to(folder)
     damage(folder)
-    forget()
-    assert data.load_data_fashion_mnist(4)[0].dataset == data.FASHION_MNIST
-    assert "Fetching it again" in capsys.readouterr().err
-    assert len(os.listdir(folder)) == 4 and not (download.cache_folder() / "fashion-mnist").is_symlink()
+    load()
 
 
-def test_a_damaged_cache_that_cannot_be_fetched_again_is_drawn_and_one_message_says_why(mirror, monkeypatch, capsys):
-    data.load_data_fashion_mnist(4)
+def test_a_damaged_cache_that_cannot_be_downloaded_again_is_an_error_and_the_shipped_images_stay(mirror):
+    load()
     damage(download.cache_folder() / "fashion-mnist")
-    mirror.spoil.update(dict.fromkeys(download.FILES, lambda body: b"gone"))
-    forget()
-    capsys.readouterr()
-    for _ in range(2):
-        assert data.load_data_fashion_mnist(4, num_examples=60)[0].dataset == data.SILHOUETTES
-    assert capsys.readouterr().err.count("is not available") == 1
-
-
-def test_a_damaged_cache_that_cannot_be_removed_is_drawn(mirror, monkeypatch, capsys):
-    data.load_data_fashion_mnist(4)
-    damage(download.cache_folder() / "fashion-mnist")
-    forget()
-
-    def read_only(*args):
-        raise OSError(errno.EROFS, "Read-only file system")
-
-    monkeypatch.setattr(pathlib.Path, "rename", read_only)
-    assert data.load_data_fashion_mnist(4, num_examples=60)[0].dataset == data.SILHOUETTES
-    assert "It cannot be removed: [Errno 30] Read-only" in capsys.readouterr().err
-
-
-def test_a_folder_that_another_process_has_mended_is_not_set_aside(tmp_path):
-    write_fashion_mnist(tmp_path / "fashion-mnist")
-    seen = download.identity(tmp_path / "fashion-mnist")
-    shutil.rmtree(tmp_path / "fashion-mnist")
-    download.set_aside(tmp_path / "fashion-mnist", seen)
-    write_fashion_mnist(tmp_path / "fashion-mnist")
-    download.set_aside(tmp_path / "fashion-mnist", seen)
-    assert [path.name for path in tmp_path.iterdir()] == ["fashion-mnist"]
-    download.set_aside(tmp_path / "fashion-mnist", download.identity(tmp_path / "fashion-mnist"))
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.slow
-def test_ranks_that_find_a_damaged_cache_at_the_same_moment_all_load_the_new_one(mirror, tmp_path):
-    url, files = mirror.url, mirror.files
-
-    def load():
-        import torch.distributed as dist
-
-        from d2lite.data import download
-        from d2lite.data import fashion_mnist as data
-
-        download.MIRRORS, download.FILES = [url], files
-        data._read.cache_clear()
-        dist.barrier()
-        train_iter, _ = data.load_data_fashion_mnist(4)
-        return train_iter.dataset, int(train_iter.images.sum())
-
-    data.load_data_fashion_mnist(4)
-    with Workers(2) as workers:
-        for link in (False, False, True):
-            cache = download.cache_folder() / "fashion-mnist"
-            if link:
-                cache.symlink_to(cache.rename(tmp_path / "elsewhere"))
-            damage(cache)
-            assert set(workers.run(load)) == {(data.FASHION_MNIST, 784 * sum(range(12)))}
-    assert not list(download.cache_folder().glob("unfinished-*"))
+    mirror.spoil.update(dict.fromkeys(download.FILES, 503))
+    with pytest.raises(OSError, match="no download from .*503"):
+        load()
 
 
 def test_a_folder_with_some_of_the_files_is_filled(mirror):
-    cache = download.cache_folder() / "fashion-mnist"
-    cache.mkdir(parents=True)
-    (cache / "train-labels-idx1-ubyte.gz").write_bytes(b"old")
-    assert data.load_data_fashion_mnist(4)[0].dataset == data.FASHION_MNIST
+    load()
+    (download.cache_folder() / "fashion-mnist" / "train-labels-idx1-ubyte.gz").unlink()
+    load()
+    assert len(cached_files()) == 4
 
 
-def test_a_mirror_that_misspeaks_is_followed_by_the_next_one(mirror, monkeypatch):
-    """What a mirror can say wrong is in test_fetch.py."""
-    reasons = iter([http.client.BadStatusLine("\x1b[31mred\n"), UnicodeError("label too long"), AttributeError("x")])
-
-    def misspeak(url, *args):
-        if url.startswith(mirror.url):
-            return fetch.fetch(url, *args)
-        raise next(reasons)
-
-    monkeypatch.setattr(download, "fetch", misspeak)
-    monkeypatch.setattr(download, "MIRRORS", ["http://a/", "http://b/", "http://c/", mirror.url])
-    assert data.load_data_fashion_mnist(4)[0].dataset == data.FASHION_MNIST
+def test_a_cache_that_cannot_be_written(mirror, monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    with pytest.raises(OSError, match="Pass num_examples=12_000 or less"):
+        load()
 
 
 def test_what_a_mirror_says_reaches_the_page_without_control_characters(mirror, monkeypatch):
-    def misspeak(*args):
-        raise http.client.BadStatusLine("\x1b[31mred\n" + "x" * 999)
+    def misspeak(*args, **kwargs):
+        raise ValueError("\x1b[31mred\n" + "x" * 999)
 
-    monkeypatch.setattr(download, "fetch", misspeak)
+    monkeypatch.setattr(pooch, "HTTPDownloader", misspeak)
     with pytest.raises(OSError) as caught:
-        download.download(download.cache_folder() / "fashion-mnist")
-    assert str(caught.value).isprintable() and len(str(caught.value)) < 400
+        load()
+    assert str(caught.value).isprintable() and len(str(caught.value)) < 900
 
 
 @pytest.mark.parametrize("proxy", ["::::", "http://:x"])
-def test_a_malformed_proxy_ends_in_the_drawn_set(mirror, monkeypatch, capsys, proxy):
+def test_a_malformed_proxy_is_named_in_the_error(mirror, monkeypatch, proxy):
     monkeypatch.setenv("http_proxy", proxy)
     monkeypatch.setenv("no_proxy", "")
-    assert data.load_data_fashion_mnist(4, num_examples=60)[0].dataset == data.SILHOUETTES
-    assert capsys.readouterr().err.count("is not available") == 1
+    with pytest.raises(OSError, match="no download from .*not a valid host or port"):
+        load()
 
 
 def test_a_full_disk_is_named_as_the_reason(mirror, monkeypatch):
-    def full(*args):
+    def full(*args, **kwargs):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(download, "fetch", full)
-    with pytest.raises(OSError, match="no space left, free 40 MB or set D2LITE_DATA"):
-        download.download(download.cache_folder() / "fashion-mnist")
+    monkeypatch.setattr(shutil, "move", full)
+    with pytest.raises(OSError, match="No space left on device.* Free 40 MB in .*fashion-mnist"):
+        load()
     assert cached_files() == []

@@ -1,35 +1,34 @@
+"""Fashion-MNIST: the images that come with d2lite, those of a learner's own files, and their minibatches."""
+
 import gzip
 import os
 import re
-import time
-import tracemalloc
+import socket
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 
-from d2lite.data import download
 from d2lite.data import fashion_mnist as data
-from d2lite.data.cache import cache_folder
-from d2lite.data.fashion_mnist import FASHION_MNIST, SILHOUETTES, BatchIterator, load_data_fashion_mnist
+from d2lite.data.download import FILES, cache_folder, find_files
+from d2lite.data.fashion_mnist import SHIPPED, BatchIterator, load_data_fashion_mnist
+from d2lite.data.idx import read_idx
 from d2lite.data.quick import quick
 from d2lite.events import listening
 
 
 @pytest.fixture
-def no_copy(monkeypatch, tmp_path):
-    """A machine with neither data nor network: nothing but the drawn set."""
+def small(monkeypatch, tmp_path):
+    """A machine without a cache, a copy of the data and a network; the complete set has 12 images, 6 are shipped."""
+    monkeypatch.setattr(data, "NUM_EXAMPLES", {"train": 12, "t10k": 2})
+    monkeypatch.setattr(data, "NUM_SHIPPED", {"train": 6, "t10k": 2})
     monkeypatch.delenv("D2LITE_DATA", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("D2LITE_OFFLINE", "1")
-    forget()
-
-
-def forget():
-    """What a process remembers is forgotten, as in a new one."""
-    data._given_up.clear()
-    for cached in (data._say_once, data._drawn, data._read):
-        cached.cache_clear()
+    data._complete.cache_clear()
+    yield
+    data._complete.cache_clear()
 
 
 def idx(array):
@@ -46,96 +45,83 @@ def write_fashion_mnist(folder, n=12, n_test=2, pack=gzip.compress, suffix=".gz"
         (folder / f"{prefix}-labels-idx1-ubyte{suffix}").write_bytes(pack(idx(torch.arange(count) % 10)))
 
 
-def test_without_network_the_set_is_drawn_and_one_message_explains_it(no_copy, capsys):
-    train_iter, test_iter = load_data_fashion_mnist(100, num_examples=600)
-    load_data_fashion_mnist(100, num_examples=600)
-    assert (train_iter.dataset, train_iter.num_examples, test_iter.num_examples) == (SILHOUETTES, 600, 100)
-    message = capsys.readouterr().err
-    assert message.count("Fashion-MNIST is not available") == 1 and "set D2LITE_DATA" in message
-    cached = [p.name for p in cache_folder().iterdir()]
-    assert len(cached) == 2 and all(name.startswith("silhouettes-") for name in cached)
+@pytest.mark.parametrize(
+    ("num_examples", "n", "n_test"),
+    [(None, 12_000, 10_000), (12_000, 12_000, 2_000), (3_001, 3_001, 501), (600, 600, 100), (1, 1, 1)],
+)
+def test_what_comes_with_the_package_needs_no_network_no_home_and_no_files(monkeypatch, num_examples, n, n_test):
+    def fail(*args, **kwargs):
+        raise OSError("no network, no home")
+
+    monkeypatch.setattr(socket, "socket", fail)
+    monkeypatch.setattr(Path, "home", fail)
+    for name in ("XDG_CACHE_HOME", "D2LITE_OFFLINE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("D2LITE_DATA", "/no/such/folder")  # it is for who asks for more
+    train_iter, test_iter = load_data_fashion_mnist(256, num_examples)
+    assert (train_iter.num_examples, test_iter.num_examples) == (n, n_test)
+    assert train_iter.dataset == test_iter.dataset == f"Fashion-MNIST, {n:,} images"
+    assert train_iter.images.shape == (n, 1, 28, 28) and train_iter.images.dtype == torch.uint8
+    assert train_iter.labels.shape == (n,) and train_iter.labels.dtype == torch.int64
+    everything = load_data_fashion_mnist(256)
+    for iterator, whole in zip((train_iter, test_iter), everything, strict=True):
+        assert torch.equal(iterator.images, whole.images[: iterator.num_examples])  # the first ones
+        assert torch.equal(iterator.labels, whole.labels[: iterator.num_examples])
 
 
-def test_offline_is_no_failed_download(no_copy, monkeypatch, capsys):
-    load_data_fashion_mnist(100, num_examples=600)
-    assert "(D2LITE_OFFLINE=1). Using" in capsys.readouterr().err and not download.failed_lately()
-    monkeypatch.setattr(download, "download", write_fashion_mnist)
-    monkeypatch.setenv("D2LITE_OFFLINE", "0")  # in the same process
-    assert load_data_fashion_mnist(4)[0].dataset == FASHION_MNIST
+def test_the_shipped_images_have_every_class_as_often_and_their_licence():
+    for iterator in load_data_fashion_mnist(256):
+        counts = iterator.labels.bincount(minlength=10) / iterator.num_examples
+        assert 0.09 < float(counts.min()) <= float(counts.max()) < 0.11
+    assert "Zalando" in (SHIPPED / "LICENSE").read_text(encoding="utf-8")
 
 
-def test_ranks_do_not_try_within_an_hour_of_a_failure_and_other_processes_do(no_copy, monkeypatch, capsys):
-    def fail(folder):
-        raise OSError("no network")
-
-    monkeypatch.setattr(download, "download", fail)
-    monkeypatch.setenv("D2LITE_OFFLINE", "0")
-    load_data_fashion_mnist(100, num_examples=600)
-    for in_a_rank, age_s, n_messages in ((True, 0, 0), (True, 4000, 1), (False, 0, 1)):
-        forget()
-        capsys.readouterr()
-        then = time.time() - age_s
-        os.utime(cache_folder() / ".not-downloaded", (then, then))
-        monkeypatch.setattr(data, "_rank", lambda answer=0 if in_a_rank else None: answer)
-        assert load_data_fashion_mnist(100, num_examples=600)[0].dataset == SILHOUETTES
-        assert capsys.readouterr().err.count("is not available") == n_messages
-
-
-def test_a_failure_leaves_no_mark_where_nothing_can_be_written(monkeypatch, tmp_path):
-    (tmp_path / "d2lite").write_text("a file where the folder would be")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    download.note_failure()
-    assert not download.failed_lately()
-
-
-def test_drawn_set_comes_from_the_cache_and_survives_a_damaged_one(no_copy):
-    first, _ = load_data_fashion_mnist(100, num_examples=600)
-    for path in cache_folder().glob("silhouettes-*"):
-        begin = path.read_bytes()[:1000]
-        path.unlink()  # a new file: to cut a mapped one short kills the process that reads it
-        path.write_bytes(begin)
-    data._drawn.cache_clear()
-    again, _ = load_data_fashion_mnist(100, num_examples=600)
-    assert torch.equal(first.images, again.images)
-
-
-def test_unpacked_files_are_kept_and_mapped_and_made_again_when_the_files_change(no_copy, monkeypatch, tmp_path):
-    monkeypatch.setenv("D2LITE_DATA", str(tmp_path))
-    write_fashion_mnist(tmp_path)
+def test_what_is_written_to_an_image_changes_no_file_and_no_later_call():
     first, _ = load_data_fashion_mnist(4, num_examples=12)
-    kept = cache_folder() / "fashion-mnist.pt"
-    assert [path.name for path in cache_folder().iterdir()] == [kept.name]
-    first.images[0] = 7  # a copy of the page, this process's own
-    inode = kept.stat().st_ino
-    data._read.cache_clear()
-    again, _ = load_data_fashion_mnist(4, num_examples=12)
-    assert kept.stat().st_ino == inode and int(again.images[0].max()) == 0
-    write_fashion_mnist(tmp_path, 24)
-    data._read.cache_clear()
-    changed, _ = load_data_fashion_mnist(4, num_examples=24)
-    assert changed.num_examples == 24 and int(changed.images[23].max()) == 23 and kept.stat().st_ino != inode
-    monkeypatch.setattr(download, "read_idx", lambda path: pytest.fail("read again"))
-    data._read.cache_clear()
-    assert load_data_fashion_mnist(4, num_examples=24)[0].num_examples == 24
+    before = first.images.clone()
+    first.images += 1
+    assert torch.equal(load_data_fashion_mnist(4, num_examples=12)[0].images, before)
 
 
-def test_drawn_set_without_a_cache_to_write(no_copy, monkeypatch, tmp_path):
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    assert load_data_fashion_mnist(100, num_examples=60)[0].dataset == SILHOUETTES
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_the_shipped_images_are_mapped_and_not_copied():
+    train_iter, _ = load_data_fashion_mnist(4)
+    maps = Path("/proc/self/maps").read_text()
+    assert str(SHIPPED / "train-images-idx3-ubyte") in maps and train_iter.images.sum() > 0
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda path: path.write_bytes(path.read_bytes()[:-1]), "expected 9408 bytes for shape .* got 9407"),
+        (lambda path: path.write_bytes(b"version https://git-lfs.github.com/spec/v1"), "does not begin like an IDX"),
+        (lambda path: path.write_bytes(b""), "does not begin like an IDX"),
+        (lambda path: path.unlink(), "No such file"),
+    ],
+)
+def test_a_damaged_shipped_file_is_named_with_what_to_do(small, monkeypatch, tmp_path, damage, said):
+    write_fashion_mnist(tmp_path, pack=bytes, suffix="")
+    monkeypatch.setattr(data, "SHIPPED", tmp_path)
+    monkeypatch.setattr(data, "NUM_SHIPPED", {"train": 12, "t10k": 2})
+    assert load_data_fashion_mnist(4)[0].num_examples == 12
+    damage(tmp_path / "train-images-idx3-ubyte")
+    with pytest.raises(
+        (ValueError, OSError), match=f"{said}.*train-images.*install d2lite again|{said}.*install d2lite"
+    ):
+        load_data_fashion_mnist(4)
 
 
 @pytest.mark.parametrize("place", ["fashion-mnist", "FashionMNIST/raw", "."])
 @pytest.mark.parametrize(("pack", "suffix"), [(gzip.compress, ".gz"), (bytes, "")])
-def test_d2lite_data_in_either_layout(no_copy, monkeypatch, tmp_path, place, pack, suffix):
-    write_fashion_mnist(tmp_path / "mine" / place if place != "." else tmp_path / "mine", pack=pack, suffix=suffix)
+def test_d2lite_data_in_either_layout(small, monkeypatch, tmp_path, place, pack, suffix):
+    write_fashion_mnist(tmp_path / "mine" / place, pack=pack, suffix=suffix)
     monkeypatch.setenv("D2LITE_DATA", str(tmp_path / "mine"))
     train_iter, test_iter = load_data_fashion_mnist(5, num_examples=12)
-    assert train_iter.dataset == FASHION_MNIST and len(test_iter) == 1
+    assert train_iter.dataset == "Fashion-MNIST, 12 images" and len(test_iter) == 1
     X, y = next(iter(train_iter))
     assert X.shape == (5, 1, 28, 28) and X.dtype == torch.float32 and y.dtype == torch.int64
     assert torch.equal((X[:, 0, 0, 0] * 255).round().long() % 10, y)
-    assert "mine" in data.location() and FASHION_MNIST in data.location()
+    assert "12 in " in data.location() and "mine" in data.location()
 
 
 @pytest.mark.parametrize(
@@ -150,46 +136,33 @@ def test_d2lite_data_in_either_layout(no_copy, monkeypatch, tmp_path, place, pac
         (lambda raw: gzip.compress(b""), "does not begin like an IDX"),
     ],
 )
-def test_a_damaged_file_is_named(no_copy, monkeypatch, tmp_path, damage, message):
+def test_a_damaged_file_is_named(small, monkeypatch, tmp_path, damage, message):
     write_fashion_mnist(tmp_path / "fashion-mnist")
     path = tmp_path / "fashion-mnist" / "train-images-idx3-ubyte.gz"
     path.write_bytes(damage(path.read_bytes()))
     monkeypatch.setenv("D2LITE_DATA", str(tmp_path))
-    with pytest.raises(ValueError, match=rf"broken data file .*{path.name}: .*{message}.*[.] Replace it, or delete"):
-        load_data_fashion_mnist(5)
+    with pytest.raises(ValueError, match=rf"broken data file .*{path.name}: .*{message}.*[.] Replace it, or unset"):
+        load_data_fashion_mnist(5, 12)
     assert path.exists()  # a learner's own file is never removed
 
 
-@pytest.mark.parametrize(("pack", "suffix"), [(gzip.compress, ".gz"), (bytes, "")])
-def test_a_file_is_unpacked_without_a_second_copy_in_memory(tmp_path, pack, suffix):
-    path = tmp_path / f"images{suffix}"
-    path.write_bytes(
-        pack(b"\x00\x00\x08\x03" + b"".join(n.to_bytes(4, "big") for n in (8_000, 28, 28)) + bytes(6272_000))
-    )
-    tracemalloc.start()
-    try:
-        array = download.read_idx(path)
-        assert tracemalloc.get_traced_memory()[1] < 1.5 * array.nbytes and array.shape == (8_000, 28, 28)
-    finally:
-        tracemalloc.stop()
-
-
-def test_labels_that_do_not_fit_are_named(no_copy, monkeypatch, tmp_path):
+def test_labels_that_do_not_fit_are_named(small, monkeypatch, tmp_path):
     write_fashion_mnist(tmp_path / "fashion-mnist")
     path = tmp_path / "fashion-mnist" / "t10k-labels-idx1-ubyte.gz"
     path.write_bytes(gzip.compress(idx(torch.arange(3))))
     monkeypatch.setenv("D2LITE_DATA", str(tmp_path))
-    with pytest.raises(ValueError, match=r"t10k-labels.*expected 2 labels from 0 to 9 .* got \(3,\)"):
-        load_data_fashion_mnist(5)
+    with pytest.raises(ValueError, match=r"t10k-labels.*expected 2 labels from 0 to 9, got shape \(3,\)"):
+        load_data_fashion_mnist(5, 12)
     path.write_bytes(gzip.compress(idx(torch.tensor([3, 10]))))
-    with pytest.raises(ValueError, match="t10k-labels.*expected 2 labels from 0 to 9 .* got 10"):
-        load_data_fashion_mnist(5)
+    with pytest.raises(ValueError, match="t10k-labels.*expected 2 labels from 0 to 9, got 10"):
+        load_data_fashion_mnist(5, 12)
 
 
 @pytest.mark.parametrize(
     ("file", "array", "got"),
     [
         ("train-images-idx3-ubyte.gz", torch.zeros(0, 28, 28), r"\(0, 28, 28\)"),
+        ("train-images-idx3-ubyte.gz", torch.zeros(11, 28, 28), r"\(11, 28, 28\)"),
         ("t10k-images-idx3-ubyte.gz", torch.zeros(0, 28, 28), r"\(0, 28, 28\)"),
         ("train-images-idx3-ubyte.gz", torch.zeros(12, 32, 28), r"\(12, 32, 28\)"),
         ("train-images-idx3-ubyte.gz", torch.zeros(12), r"\(12,\)"),
@@ -197,12 +170,12 @@ def test_labels_that_do_not_fit_are_named(no_copy, monkeypatch, tmp_path):
         ("train-labels-idx1-ubyte.gz", torch.zeros(12, 2, 2), r"\(12, 2, 2\)"),
     ],
 )
-def test_a_set_without_examples_or_of_another_shape_is_a_broken_file(no_copy, monkeypatch, tmp_path, file, array, got):
+def test_a_set_of_another_size_or_shape_is_a_broken_file(small, monkeypatch, tmp_path, file, array, got):
     write_fashion_mnist(tmp_path)
     (tmp_path / file).write_bytes(gzip.compress(idx(array.int())))
     monkeypatch.setenv("D2LITE_DATA", str(tmp_path))
     with pytest.raises(ValueError, match=f"broken data file .*{file}: expected .* got .*{got}"):
-        load_data_fashion_mnist(5)
+        load_data_fashion_mnist(5, 12)
 
 
 @pytest.mark.parametrize(
@@ -221,51 +194,62 @@ def test_a_set_without_examples_or_of_another_shape_is_a_broken_file(no_copy, mo
     ],
     ids=["nothing", "a file", "empty", "three files"],
 )
-def test_d2lite_data_without_the_files_says_once_what_it_lacks(no_copy, monkeypatch, tmp_path, capsys, fill, got):
+def test_d2lite_data_without_the_files_is_an_error_that_says_what_it_lacks(small, monkeypatch, tmp_path, fill, got):
     fill(tmp_path / "mine")
     monkeypatch.setenv("D2LITE_DATA", str(tmp_path / "mine"))
-    for _ in range(2):
-        assert load_data_fashion_mnist(100, num_examples=60)[0].dataset == SILHOUETTES
-    errors = capsys.readouterr().err
-    assert len(re.findall(f"D2LITE_DATA: expected the path of a folder with the four files.*{got}", errors)) == 1
+    with pytest.raises(FileNotFoundError, match=f"D2LITE_DATA: expected the path of a folder with the four .*{got}"):
+        load_data_fashion_mnist(100, num_examples=12)
     assert re.search(got, data.location())
-    forget()
-    monkeypatch.setattr(data, "_rank", lambda: 1)  # rank 0 has said it
-    load_data_fashion_mnist(100, num_examples=60)
-    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may look into every folder")
-def test_d2lite_data_that_may_not_be_looked_into(no_copy, monkeypatch, tmp_path, capsys):
+def test_d2lite_data_that_may_not_be_looked_into(small, monkeypatch, tmp_path):
     (tmp_path / "mine").mkdir(mode=0)
     monkeypatch.setenv("D2LITE_DATA", str(tmp_path / "mine"))
-    assert load_data_fashion_mnist(100, num_examples=60)[0].dataset == SILHOUETTES
-    assert "D2LITE_DATA: expected" in capsys.readouterr().err
+    with pytest.raises(FileNotFoundError, match="D2LITE_DATA: expected"):
+        load_data_fashion_mnist(100, num_examples=12)
 
 
-def test_no_home_is_no_traceback(no_copy, monkeypatch, capsys):
+def test_no_home_is_an_error_for_who_asks_for_more(small, monkeypatch):
     def no_home():
         raise RuntimeError("Could not determine home directory.")
 
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setattr(Path, "home", no_home)
-    monkeypatch.setenv("D2LITE_OFFLINE", "0")
-    assert "in memory (HOME: expected" in data.location()
-    assert load_data_fashion_mnist(100, num_examples=60)[0].dataset == SILHOUETTES
-    assert "Set HOME or XDG_CACHE_HOME" in capsys.readouterr().err
+    assert "not here (HOME: expected" in data.location()
+    with pytest.raises(OSError, match="Set HOME or XDG_CACHE_HOME"):
+        load_data_fashion_mnist(100, num_examples=12)
 
 
-def test_files_of_one_set_may_be_packed_and_unpacked(no_copy, monkeypatch, tmp_path):
+def test_files_of_one_set_may_be_packed_and_unpacked(small, monkeypatch, tmp_path):
     write_fashion_mnist(tmp_path)
     path = tmp_path / "t10k-labels-idx1-ubyte.gz"
     path.with_suffix("").write_bytes(gzip.decompress(path.read_bytes()))
     path.unlink()
     monkeypatch.setenv("D2LITE_DATA", str(tmp_path))
-    assert load_data_fashion_mnist(5)[0].dataset == FASHION_MNIST
+    assert load_data_fashion_mnist(5, 12)[0].num_examples == 12
 
 
-def test_where_without_data_downloads_nothing(no_copy):
-    assert "not here yet" in data.location() and not cache_folder().exists()
+def test_location_downloads_nothing(small):
+    assert "all 12 not here yet" in data.location() and str(SHIPPED) in data.location()
+    assert not cache_folder().exists()
+
+
+def originals():
+    """The files of a real copy, or none: the shipped images are compared with them."""
+    try:
+        found = find_files() if os.environ.get("D2LITE_DATA") else []
+    except FileNotFoundError:
+        found = []
+    return dict(zip(FILES, found, strict=False))
+
+
+@pytest.mark.skipif(not originals(), reason="D2LITE_DATA names no copy of Fashion-MNIST")
+def test_the_shipped_images_are_the_first_of_the_original_files():
+    for name, path in originals().items():
+        shipped = read_idx(SHIPPED / name.removesuffix(".gz"))
+        assert len(shipped) == (12_000 if name.startswith("train") else 10_000)
+        assert (shipped == read_idx(path)[: len(shipped)]).all()
 
 
 def iterator(n=10, batch_size=4, **options):
@@ -321,7 +305,8 @@ def test_the_iterator_emits_steps_and_epochs():
     ],
 )
 def test_load_refuses_before_it_loads(args, error, message, monkeypatch):
-    monkeypatch.setattr(data, "_dataset", lambda n: pytest.fail("loaded"))
+    for name in ("_shipped", "_complete", "get_files"):
+        monkeypatch.setattr(data, name, lambda *args: pytest.fail("loaded"))
     with pytest.raises(error, match=message):
         load_data_fashion_mnist(*args)
 

@@ -430,9 +430,7 @@ def test_make_lab_sets_up_and_opens_the_book_on_loopback_only():
     shown = subprocess.run(
         ["make", "-n", "lab", "ARGS=--no-browser"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout
-    assert re.search(
-        r"tools/setup_env\.py\n.*-m d2lite data\n.*lab book .*/index\.ipynb .*--ip=127\.0\.0\.1.* --no-browser", shown
-    )
+    assert re.search(r"tools/setup_env\.py\n.*lab book .*/index\.ipynb .*--ip=127\.0\.0\.1.* --no-browser", shown)
     assert "token" not in shown.lower()  # Jupyter makes its own
 
 
