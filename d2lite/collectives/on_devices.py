@@ -125,7 +125,7 @@ def all_reduce_many(device_tensors: Sequence[Sequence[torch.Tensor]], op: str = 
                 all_reduce_naive([device_tensors[(i + n) % k][j] for n in range(k)], op)
 
     if owners:
-        parallel_apply(add_mine, [(i,) for i in range(k)], [tensors[0].device for tensors in device_tensors])
+        parallel_apply(add_mine, [tensors[0].device for tensors in device_tensors], range(k))
 
 
 def assign_owners(sizes: Sequence[int], k: int) -> list[int]:

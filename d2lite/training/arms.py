@@ -211,7 +211,7 @@ def run_arms(
         trials = [run(*job) for job in jobs]
     else:
         some = [jobs[i : i + MAX_REPLICAS] for i in range(0, len(jobs), MAX_REPLICAS)]
-        trials = [trial for part in some for trial in parallel_apply(run, part, try_gpus(len(part)))]
+        trials = [trial for part in some for trial in parallel_apply(lambda job: run(*job), try_gpus(len(part)), part)]
     return {arm.name: [trial for trial in trials if trial.arm == arm] for arm in arms}
 
 

@@ -172,11 +172,11 @@ def _apply_replicas(replicas: list[Replica], shards: list[Call], devices: Sequen
     if _is_transformed():  # torch.func follows what happens in this thread only
         return [_call(module, *shard) for module, shard in zip(modules, shards, strict=True)]
     if not _isolates(devices):
-        return parallel_apply(_call, [(module, *shard) for module, shard in zip(modules, shards, strict=True)], devices)
+        return parallel_apply(_call, devices, modules, *zip(*shards, strict=True))
     inner_shards = [map_tensors(as_leaf, shard) for shard in shards]
     with no_saved_tensors_hooks() if in_replica() else nullcontext():  # other threads have none of the caller's hooks
-        jobs = [(module, *map_tensors(_writable, shard)) for module, shard in zip(modules, inner_shards, strict=True)]
-        outputs = parallel_apply(_call, jobs, devices)
+        calls = [map_tensors(_writable, shard) for shard in inner_shards]
+        outputs = parallel_apply(_call, devices, modules, *zip(*calls, strict=True))
     graphs = []
     for replica, shard, inner_shard, output in zip(replicas, shards, inner_shards, outputs, strict=True):
         inputs = {id(inner): (inner, outer) for outer, inner in replica.params}

@@ -89,8 +89,9 @@ def evaluate_accuracy_gpus(net: nn.Module, data_iter: Batches, split_f: Callable
         devices, replicas = replicas_of(net)
         for X, y in data_iter:
             used = devices[: len(y)]
-            shards = list(zip(replicas[: len(used)], *split_f(X, y, used), strict=True))
-            correct.add(sum(parallel_apply(num_correct, shards, used)), len(y))
+            X_shards, y_shards = split_f(X, y, used)
+            counts = parallel_apply(num_correct, used, replicas[: len(used)], X_shards, y_shards)
+            correct.add(sum(counts), len(y))
     return accuracy_of(correct)
 
 

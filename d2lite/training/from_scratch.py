@@ -101,10 +101,10 @@ def train_batch(
         True
     """
     X_shards, y_shards = split_batch(X, y, devices)
-    losses = parallel_apply(forward_backward, list(zip(X_shards, y_shards, device_params, strict=True)), devices)
+    losses = parallel_apply(forward_backward, devices, X_shards, y_shards, device_params)
     for i in range(len(device_params[0])):
         all_reduce([params[i].grad for params in device_params], op="sum")
-    parallel_apply(sgd_step, [(params, lr, len(X)) for params in device_params], devices)
+    parallel_apply(lambda params: sgd_step(params, lr, len(X)), devices, device_params)
     return sum(loss.to(devices[0]) for loss in losses) / len(X)
 
 

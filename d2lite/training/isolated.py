@@ -7,6 +7,7 @@ graph. The backward pass of that node runs each of them in a thread of its own, 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, islice
 from typing import Any
 
@@ -90,8 +91,7 @@ class _Isolated(torch.autograd.Function):
         graphs = [Graph(ends, i) for ends, i in zip(_cut(ctx.saved_tensors, ctx.lengths), ctx.inputs, strict=True)]
         outer_grads = _cut(grads, ctx.lengths)
         inner_grads = [[g if g is None or not again else as_leaf(g) for g in own] for own in outer_grads]
-        jobs = [(graph, own, again) for graph, own in zip(graphs, inner_grads, strict=True)]
-        found = parallel_apply(_gradients, jobs, ctx.devices)
+        found = parallel_apply(partial(_gradients, again=again), ctx.devices, graphs, inner_grads)
         if again:
             second = [
                 Graph(
