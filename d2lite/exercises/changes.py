@@ -25,7 +25,7 @@ def changed_lines(
 
     Example:
         >>> from d2lite import sgd_step
-        >>> from d2lite.training.d2l_names import sgd
+        >>> from d2lite.d2l import sgd
         >>> changed_lines(sgd_step, sgd_step)
         []
         >>> changed_lines(sgd_step, sgd)[-1]

@@ -10,11 +10,11 @@ import torch
 import torch.nn.functional as F
 
 from d2lite.collectives import all_reduce
+from d2lite.d2l import sgd
 from d2lite.exercises.exhibit import DRIFT, LATER, LONG, NOTHING, SHORT, SIZES, Exhibit, Step
 from d2lite.models import lenet, lenet_params
 from d2lite.parallel import one_intra_op_thread, parallel_apply
 from d2lite.training import forward_backward, replicate, sgd_step, split_batch
-from d2lite.training.d2l_names import sgd
 
 __all__ = ["EXHIBITS", "UNNAMED", "show_changes"]
 

@@ -16,7 +16,7 @@ from d2lite.profiling.recorder import Moment, Recorder
 from d2lite.trace import Event
 from d2lite.training.ddp import my_device, my_shard
 from d2lite.training.from_scratch import sgd_step
-from d2lite.training.sharding import split_batch
+from d2lite.training.scatter import split_batch
 
 __all__ = ["record_buckets", "record_ddp", "record_train_batch"]
 

@@ -10,10 +10,10 @@ from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize
 
 from d2lite.parallel import check_devices, in_replica, one_intra_op_thread, parallel_apply
-from d2lite.training.isolated import Graph, as_leaf, isolate, leaves_of, no_saved_tensors_hooks
-from d2lite.training.nested import map_tensors, tensors_in
-from d2lite.training.replicas import Replica, keep_attributes, make_replica
-from d2lite.training.sharding import gather
+from d2lite.training.data_parallel_rare_cases import Replica, keep_attributes, make_replica
+from d2lite.training.pytree import map_tensors, tensors_in
+from d2lite.training.replica_graphs import Graph, as_leaf, isolate, leaves_of, no_saved_tensors_hooks
+from d2lite.training.scatter import gather
 
 __all__ = ["DataParallel", "wrap"]
 

@@ -13,8 +13,9 @@ from d2lite.meters import Timer
 from d2lite.models import lenet, lenet_params
 from d2lite.parallel import parallel_apply
 from d2lite.training.evaluation import evaluate_accuracy
+from d2lite.training.replicate import replicate
 from d2lite.training.run import Run
-from d2lite.training.sharding import replicate, split_batch
+from d2lite.training.scatter import split_batch
 
 __all__ = ["forward_backward", "sgd_step", "train", "train_batch"]
 
@@ -112,6 +113,7 @@ def train(
     num_gpus: int,
     batch_size: int,
     lr: float,
+    *,
     num_epochs: int = 10,
     num_examples: int | None = None,
     seed: int = 0,

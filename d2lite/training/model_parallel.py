@@ -89,6 +89,7 @@ def train_model_parallel(
     stages: Sequence[nn.Module],
     batch_size: int,
     lr: float,
+    *,
     num_epochs: int = 10,
     num_examples: int | None = None,
     seed: int = 0,

@@ -19,7 +19,7 @@ from d2lite.parallel import one_intra_op_thread, parallel_apply
 from d2lite.training.data_parallel import wrap
 from d2lite.training.evaluation import evaluate_accuracy
 from d2lite.training.learning_rate import warm_up
-from d2lite.training.small_net import KEPT, start_net
+from d2lite.training.warm_start import KEPT, start_net
 
 __all__ = ["OPTIMIZERS", "Arm", "Trial", "differences", "run_arms", "train_arm"]
 
@@ -103,6 +103,7 @@ def train_arm(
     arm: Arm,
     seed: int,
     net: nn.Module,
+    *,
     num_examples: int,
     num_epochs: float,
     seconds: float | None = None,
@@ -159,6 +160,7 @@ def run_arms(
     arms: Sequence[Arm],
     seeds: Sequence[int],
     num_examples: int = 3000,
+    *,
     num_epochs: float = 4,
     seconds: float | None = None,
     num_points: int = 4,
@@ -196,12 +198,13 @@ def run_arms(
                 f"arm {arm.name!r}: expected two examples per device in the last minibatch of an epoch, got {rest} on "
                 f"{arm.num_gpus}. BatchNorm needs two: choose another batch_size or num_examples."
             )
-    budget = num_examples, num_epochs, seconds, num_points
-    jobs = [(arm, seed, start_net(seed, arm.kept, used), *budget) for seed in seeds for arm in arms]
+    jobs = [(arm, seed, start_net(seed, arm.kept, used)) for seed in seeds for arm in arms]
     lock = threading.Lock()
 
-    def run(*job: Any) -> Trial:
-        trial = train_arm(*job)
+    def run(arm: Arm, seed: int, net: nn.Module) -> Trial:
+        trial = train_arm(
+            arm, seed, net, num_examples=num_examples, num_epochs=num_epochs, seconds=seconds, num_points=num_points
+        )
         if on_trial is not None:
             with lock:
                 on_trial(trial)
@@ -210,8 +213,10 @@ def run_arms(
     if num_gpus() > 0 or seconds is not None:
         trials = [run(*job) for job in jobs]
     else:
-        some = [jobs[i : i + MAX_REPLICAS] for i in range(0, len(jobs), MAX_REPLICAS)]
-        trials = [trial for part in some for trial in parallel_apply(lambda job: run(*job), try_gpus(len(part)), part)]
+        parts = [jobs[i : i + MAX_REPLICAS] for i in range(0, len(jobs), MAX_REPLICAS)]
+        trials = [
+            trial for part in parts for trial in parallel_apply(run, try_gpus(len(part)), *zip(*part, strict=True))
+        ]
     return {arm.name: [trial for trial in trials if trial.arm == arm] for arm in arms}
 
 
