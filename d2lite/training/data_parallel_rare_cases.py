@@ -1,71 +1,62 @@
-"""Replicas of a module for one forward pass: each is a module of its own, with tensors of its own device."""
+"""What DataParallel does for networks that few learners write, or refuses because it would be silently wrong.
+
+- Plain attributes: lists of layers, methods of the module, hooks, a replaced `forward`. A replica gets its own.
+- What a forward pass sets on its module: the module keeps that of the first replica.
+- Layers and parameters that a forward pass makes, lazy layers, TorchScript, `parametrize.cached()` and torch.func are
+  refused with an error.
+"""
 
 import operator
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from types import MethodType
 from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
+from torch.nn.utils import parametrize
 
-__all__ = ["Replica", "keep_attributes", "make_replica"]
+__all__ = ["check_can_replicate", "check_module", "in_replica_of", "keep_attributes"]
 
 _TABLES = ("_parameters", "_buffers", "_modules")  # where nn.Module keeps what is registered
 _LONGEST = 1000  # entries: a longer list or dict is data, such as a vocabulary, and is not searched for modules
 
 
-@dataclass
-class Replica:
-    """A replica of a module."""
+def check_module(module: Any) -> None:
+    """Raise TypeError unless `module` is an nn.Module in Python."""
+    if not isinstance(module, nn.Module):
+        raise TypeError(f"module: expected an nn.Module, got {type(module).__name__}.")
+    if any(isinstance(m, torch.jit.ScriptModule) for m in module.modules()):
+        raise TypeError("module: expected a module in Python, got one of TorchScript. Wrap it before scripting.")
 
-    module: nn.Module
-    params: Sequence[tuple[torch.Tensor, torch.Tensor]]  # pairs (original, its copy) of those that require a gradient
-    new: dict[int, Any]  # id of an original module, parameter or buffer -> what the replica has in its place
+
+def check_can_replicate(module: nn.Module) -> None:
+    """Raise RuntimeError if the replicas of `module` would not compute what the module computes."""
+    if parametrize._cache_enabled:  # its cache is kept by module, and replicas are new modules in every pass
+        raise RuntimeError("DataParallel: expected no parametrize.cached() around it, got one. Leave it out.")
+    if torch._C._are_functorch_transforms_active():  # they follow what happens in the caller's thread only
+        raise RuntimeError(
+            "DataParallel: expected no transformation of torch.func around it (grad, vmap, jacrev, ...), got one. "
+            "Transform the wrapped network itself: net.module."
+        )
+    if any(map(is_lazy, [*module.parameters(), *module.buffers()])):
+        raise RuntimeError(
+            "module: expected initialised layers, got lazy ones. Call the module once, before it is wrapped."
+        )
 
 
-def make_replica(module: nn.Module, device: torch.device, copies: bool, isolated: bool) -> Replica:
-    """Return a replica of `module` on `device`, as the module is at this moment.
+def in_replica_of(original: nn.Module, new: Mapping[int, Any]) -> dict[str, Any]:
+    """Return the attributes that a replica of the module `original` has.
 
-    The replica shares the values of the attributes: numbers, hooks, a replaced `forward`. There are three exceptions,
-    also in lists, tuples and dicts of up to 1000 entries: parameters and buffers become those of the replica; modules
-    become their replicas; methods of modules become methods of the replicas. Parameters and buffers have memory of
-    their own with `copies`, else they have that of the module. With `isolated`, they are leaves of a graph of their
-    own, else they are connected with the module's by autograd.
+    It shares the values of the attributes: numbers, hooks, a replaced `forward`. There are three exceptions, also in
+    lists, tuples and dicts of up to 1000 entries: parameters and buffers become those of the replica; modules become
+    their replicas; methods of modules become methods of the replicas. `new` has them by the id of the original.
     """
-    originals = [*module.parameters(), *module.buffers()]
-    new: dict[int, Any] = {id(t): _leaf(t, device, copies) if isolated else _copy(t, device, copies) for t in originals}
-    modules = list(module.modules())
-    new |= {id(m): object.__new__(type(m)) for m in modules}
-    for original in modules:
-        own = {name: _translate(value, new) for name, value in vars(original).items() if name not in _TABLES}
-        for table in _TABLES:
-            own[table] = {name: new.get(id(value), value) for name, value in vars(original)[table].items()}
-        vars(new[id(original)]).update(own)
-    return Replica(new[id(module)], [(t, new[id(t)]) for t in originals if t.requires_grad], new)
-
-
-def _copy(tensor: torch.Tensor, device: torch.device, copies: bool) -> torch.Tensor:
-    return tensor.to(device, copy=True) if copies else tensor
-
-
-def _leaf(tensor: torch.Tensor, device: torch.device, copies: bool) -> torch.Tensor:
-    copy = _copy(tensor.detach(), device, copies)
-    if isinstance(tensor, nn.Parameter):
-        copy = nn.Parameter(copy, requires_grad=False)
-    if tensor.requires_grad:
-        copy.requires_grad_().register_post_accumulate_grad_hook(_refuse)
-    return copy
-
-
-def _refuse(leaf: torch.Tensor) -> None:
-    """Raise RuntimeError: a backward pass has reached this leaf of a replica, and did not begin at an output."""
-    raise RuntimeError(
-        "DataParallel: expected losses of what the module returns, got one of a tensor that left a replica in another "
-        "way (an attribute, a hook, a list, `backward()` in `forward`, an output of an unknown type). The gradients of "
-        "the other replicas would be missing. Return the tensor from `forward`."
-    )
+    own = {name: _translate(value, new) for name, value in vars(original).items() if name not in _TABLES}
+    for table in _TABLES:
+        own[table] = {name: new.get(id(value), value) for name, value in vars(original)[table].items()}
+    return own
 
 
 def _translate(value: Any, new: Mapping[int, Any]) -> Any:
@@ -82,16 +73,18 @@ def _translate(value: Any, new: Mapping[int, Any]) -> Any:
     return new.get(id(value), value)
 
 
-def keep_attributes(module: nn.Module, replica: Replica) -> None:
+def keep_attributes(module: nn.Module, new: Mapping[int, Any]) -> None:
     """Give the modules the attributes and buffers that the forward pass has set on their replica.
+
+    `new` says what the replica has in place of each original, by the id of the original.
 
     Raises:
         RuntimeError: if the forward pass has made parameters or layers, or has given a parameter other memory. They
             would be lost.
     """
-    replaced = set(map(id, replica.new.values()))
+    replaced = set(map(id, new.values()))
     for original in module.modules():
-        copy = replica.new[id(original)]
+        copy = new[id(original)]
         for table in ("_parameters", "_modules"):
             for name, value in vars(copy)[table].items():
                 if value is not None and id(value) not in replaced:
@@ -103,11 +96,11 @@ def keep_attributes(module: nn.Module, replica: Replica) -> None:
             for name, value in now.items():
                 if name not in _TABLES and value is not before.get(name, now) and not _holds(value, replaced):
                     before[name] = value
-    for tensor, copy in replica.params:
-        if copy is not tensor and copy.device == tensor.device and copy.data_ptr() != tensor.data_ptr():
+    for param in module.parameters():  # the first replica has the memory of the module
+        if new[id(param)].data_ptr() != param.data_ptr():
             raise RuntimeError(
-                "DataParallel: expected a forward pass that leaves `.data` of parameters where it is, got another "
-                "memory. Write into it: param.data.copy_(...), or change it between two steps."
+                "DataParallel: expected a forward pass that leaves `.data` of parameters in its place in memory, got a "
+                "parameter with a new `.data`. Write into it, param.data.copy_(...), or change it between two steps."
             )
 
 
