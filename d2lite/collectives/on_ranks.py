@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 
 from d2lite.collectives.checks import check_each, check_memory, check_op
-from d2lite.collectives.execute import WRITE, rows
+from d2lite.collectives.execute import rows, write_chunk
 from d2lite.collectives.planner import cut, make_plan
 from d2lite.collectives.schedule import Move
 
@@ -64,4 +64,4 @@ def _exchange(moves: Sequence[Move], chunks: Sequence[torch.Tensor], rank: int, 
     for work in dist.batch_isend_irecv(sends + receives) if sends or receives else ():
         work.wait()
     for move, what in received:
-        WRITE[op](chunks[move.chunk], what)
+        write_chunk(chunks[move.chunk], what, op)
