@@ -87,7 +87,7 @@ def lenet(X: torch.Tensor, params: Sequence[torch.Tensor]) -> torch.Tensor:
 
 
 def lenet_layers() -> nn.Sequential:
-    """Return LeNet as a list of layers with names, which can be measured and split; PyTorch's own initialisation.
+    """Return LeNet as a list of layers with names, which can be measured and split. PyTorch initialises it.
 
     The function is that of `lenet`, whose linear weights are [inputs, outputs] where nn.Linear has [outputs, inputs].
     """

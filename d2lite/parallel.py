@@ -57,8 +57,8 @@ def parallel_apply(fn: Callable[..., Any], devices: Sequence[torch.device | str]
     Raises:
         RuntimeError: if a replica fails, after all replicas have ended. The message names the first replica that
             failed and its device; the original error is its cause.
-        BaseException: what is no Exception (KeyboardInterrupt, GeneratorExit, Stopped) as it was raised in a replica,
-            after the replicas that run have ended.
+        BaseException: KeyboardInterrupt, GeneratorExit, Stopped and others that are not an Exception, as they were
+            raised in a replica, after the replicas that run have ended.
         ValueError: if there are no devices, or a column does not have one entry per device.
         TypeError: if `devices` is not a list of devices, or a column cannot be read entry by entry.
 
@@ -146,7 +146,7 @@ def _run_on_cores(replica: Callable[[int], None], k: int) -> None:
 
 @functools.cache
 def _cores(n: int) -> ThreadPoolExecutor:
-    """The threads that stand for `n` cores, each with one intra-op thread; made once."""
+    """Return the threads that stand for `n` cores, each with one intra-op thread; they are made once."""
     num_threads, barrier = torch.get_num_threads(), threading.Barrier(n)
     cores = ThreadPoolExecutor(n, "d2lite-core", _init_worker, (barrier,))
     try:
@@ -184,7 +184,7 @@ def one_intra_op_thread(devices: Sequence[torch.device | str]) -> Iterator[None]
 
 
 def _grad_and_autocast() -> Callable[[], AbstractContextManager[None]]:
-    """Return a maker of contexts that set the caller's grad mode and CPU autocast in another thread."""
+    """Return a maker of contexts that set the caller's grad mode and CPU autocast in a different thread."""
     grad = torch.is_grad_enabled()
     inference = torch.is_inference_mode_enabled()
     autocast, dtype = torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")

@@ -80,7 +80,7 @@ def _log(trace: Trace | None, moves: Sequence[Move], adds: bool) -> None:
 def rows(tensors: Sequence[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
     """Give each tensor as a row, a tensor with one dimension; what the block writes to it is in the tensor afterwards.
 
-    The row of a contiguous tensor is a view of its memory. The row of another tensor is a copy, which is written back
+    The row of a contiguous tensor is a view of its memory. The row of any other tensor is a copy, which is written back
     after the block, and so is that of a conjugate or negative view (x.conj(), x.conj().imag): its memory holds other
     numbers than the tensor.
     """

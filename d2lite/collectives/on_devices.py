@@ -1,7 +1,7 @@
 """Collectives over a list of tensors, one per device: what GPUs do over their links, as plain copies.
 
-`all_reduce` runs the naive algorithm unless another one is named: add everything on the first device, then copy the sum
-to the others. All of these functions take an `algorithm`, and can write what was sent to a Trace.
+`all_reduce` runs the naive algorithm unless a different one is named: add everything on the first device, then copy the
+sum to the others. All of these functions take an `algorithm`, and can write what was sent to a Trace.
 """
 
 from collections.abc import Sequence
@@ -53,8 +53,8 @@ def all_reduce(
             or unfolded) or was made in inference mode (outside of which it cannot be written to), the dtype does not
             fit `op`, `op` or `algorithm` is unknown, or `per_host` does not divide the number of devices. Nothing has
             been written then. Views that take turns in memory, such as x[::2] and x[1::2], share none.
-        TypeError: if an entry is not a tensor (a gradient is None before `backward()`), or another argument is of
-            another type. Nothing has been written then.
+        TypeError: if an entry is not a tensor (a gradient is None before `backward()`), or an argument has
+            the wrong type. Nothing has been written then.
 
     Example:
         >>> import torch

@@ -31,9 +31,9 @@ _TEST_BATCH = 500
 class Arm:
     """The settings of one side of a comparison.
 
-    `batch_size` is that of all devices together. In the first `warm_up_epochs` the learning rate grows, and in the last
-    part of the budget, a share of `decay_share`, it falls to zero. `kept` says what a reset leaves of a network that
-    was trained before, as in `start_net`.
+    `batch_size` counts the examples of all devices together. In the first `warm_up_epochs` the learning rate grows, and
+    in the last part of the budget, a share of `decay_share`, it falls to zero. `kept` says what the network keeps of one
+    that was trained before, as in `start_net`.
 
     Raises:
         TypeError, ValueError: if a setting is of the wrong type, or out of range.
@@ -63,7 +63,7 @@ class Arm:
         one_of("kept", self.kept, tuple(KEPT))
 
     def lr_at(self, step: int, spent: float, steps_per_epoch: int) -> float:
-        """Return the learning rate of a step, of which `spent` says how much of the budget is gone (0..1)."""
+        """Return the learning rate of a step; `spent` is the part of the budget that is gone (0..1)."""
         lr = warm_up(self.lr, step, self.warm_up_epochs * steps_per_epoch)
         return lr * min(1.0, (1 - spent) / self.decay_share) if self.decay_share else lr
 
@@ -79,9 +79,9 @@ class Trial:
     """One training run of an arm, and what it has spent.
 
     `accuracies` are those on the test set at equal parts of the budget, the last one at its end. `seconds` is the time
-    of the steps with the loading of their minibatches, evaluation left out. `renewed_accuracy` is the last accuracy
-    with other running statistics: those of the training examples under the final weights. `has_diverged` is whether a
-    loss was not finite; training ends there.
+    of the steps with the loading of their minibatches, evaluation left out. `renewed_accuracy` is measured last, after
+    the running statistics have been computed anew from the training examples with the final weights. `has_diverged` is
+    whether a loss was not finite; training ends there.
     """
 
     arm: Arm
@@ -123,7 +123,7 @@ def train_arm(
         num_epochs: The budget, if `seconds` is None.
         seconds: The budget in seconds.
         num_points: Number of measurements.
-        num_test_examples: Number of test examples, which both data sets have: 2,000. The real one has 10,000.
+        num_test_examples: Number of test examples; the first ones of the test set are taken.
     """
     devices = try_gpus(arm.num_gpus)
     train_iter, _ = load_data_fashion_mnist(arm.batch_size, num_examples, seed=seed)
@@ -170,7 +170,7 @@ def run_arms(
     """Train each arm with each seed on the same budget, and return {name of the arm: trials in the order of seeds}.
 
     The small network is trained (`start_net`). A seed gives all arms the same initial values and the same order of the
-    examples. On the CPU trainings run side by side, one per core. If time is the budget they run one after another,
+    examples. On the CPU trainings run side by side, one per core. If time is the budget they run one after the other,
     since each would slow the others.
 
     Args:
@@ -181,9 +181,9 @@ def run_arms(
         on_trial: Called with each Trial when it has ended; never twice at the same time.
 
     Raises:
-        ValueError: if names or seeds are not different, there are none, the budget is not above 0, or the last
-            minibatch of an epoch has less than two examples per device. Nothing has been trained then.
-        TypeError: if a number is none.
+        ValueError: if two names or two seeds are equal, there are none of them, the budget is not above 0, or the last
+            minibatch of an epoch has fewer than two examples per device. Nothing has been trained then.
+        TypeError: if a number is of the wrong type.
     """
     num_examples, num_points = positive_int("num_examples", num_examples), positive_int("num_points", num_points)
     positive_number("num_epochs", num_epochs)
@@ -221,7 +221,7 @@ def run_arms(
 
 
 def differences(a: Arm, b: Arm) -> list[str]:
-    """Return the settings in which two arms differ, their names aside: a fair comparison has one that is in question.
+    """Return the settings in which two arms differ, their names aside. In a fair comparison there is only one.
 
     Example:
         >>> differences(Arm("one GPU"), Arm("two GPUs", batch_size=128, lr=0.2, num_gpus=2))

@@ -33,7 +33,7 @@ def evaluate_accuracy(net: Net, data_iter: Batches, device: torch.device | None 
     """Return the fraction of examples (0..1) that `net` classifies correctly, on one device.
 
     Args:
-        net: a module, which is in evaluation mode for the time, or any function of X [b, ...] with logits
+        net: a module, which is in evaluation mode until this returns, or any function of X [b, ...] with logits
             [b, classes] as its result.
         data_iter: minibatches X [b, ...], y [b]; the last one may be smaller.
         device: the device that computes; by default that of a module's parameters, else that of X.
@@ -66,7 +66,7 @@ def evaluate_accuracy_gpus(net: nn.Module, data_iter: Batches, split_f: Callable
     devices uses fewer devices.
 
     Args:
-        net: a DataParallel, ours or torch's; it is in evaluation mode for the time.
+        net: a DataParallel, ours or torch's; it is in evaluation mode until this returns.
         data_iter: minibatches X [b, ...], y [b].
         split_f: split_f(X, y, devices) returns X_shards, y_shards.
 
@@ -110,7 +110,7 @@ def evaluating(net: Any) -> Iterator[None]:
 
 
 def replicas_of(net: Any) -> tuple[Sequence[torch.device], Sequence[nn.Module]]:
-    """Return (devices, one copy of the network on each) of a wrapped network; raises TypeError for another one."""
+    """Return (devices, one copy of the network on each) of a wrapped network; raises TypeError for any other."""
     if isinstance(net, nn.DataParallel):
         if not net.device_ids:  # torch's wrapper without a GPU: the network itself, where it is
             return [next((p.device for p in net.parameters()), torch.device("cpu"))], [net.module]

@@ -34,11 +34,11 @@ def start_net(
         kept: "nothing"; "running statistics"; "BatchNorm" (its running statistics, scales and shifts); "weights" (all
             but BatchNorm); or "everything".
         used: The `state_dict()` of the network that was trained before.
-        make: Makes another network than the small one.
+        make: Makes the network, if it is not the small one.
 
     Raises:
         ValueError: if `kept` is none of these, or something is kept and `used` is missing.
-        TypeError: if `kept` is no text.
+        TypeError: if `kept` is not a text.
     """
     batch_norm, others = KEPT[one_of("kept", kept, tuple(KEPT))]
     with torch.random.fork_rng(devices=[]):  # a layer draws values where it is made
