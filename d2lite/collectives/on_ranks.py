@@ -20,8 +20,8 @@ def all_reduce_on_ranks(
 
     Like torch.distributed.all_reduce it must be called on every rank of the process group. The result is that of
     `all_reduce` with the same algorithm, bit for bit: both execute the same plan. With NCCL, a different collective
-    must come first in the process group, for example dist.barrier(): the first batch of sends and receives must include all
-    ranks (PyTorch's documentation of batch_isend_irecv), and not every algorithm begins with all of them.
+    must come first in the process group, for example dist.barrier(): the first batch of sends and receives must
+    include all ranks (PyTorch's documentation of batch_isend_irecv), and not every algorithm begins with all of them.
 
     Args:
         tensor: this rank's tensor, with the same shape and dtype on all ranks.

@@ -32,8 +32,8 @@ class Arm:
     """The settings of one side of a comparison.
 
     `batch_size` counts the examples of all devices together. In the first `warm_up_epochs` the learning rate grows, and
-    in the last part of the budget, a share of `decay_share`, it falls to zero. `kept` says what the network keeps of one
-    that was trained before, as in `start_net`.
+    in the last part of the budget, a share of `decay_share`, it falls to zero. `kept` says what the network keeps of
+    one that was trained before, as in `start_net`.
 
     Raises:
         TypeError, ValueError: if a setting is of the wrong type, or out of range.

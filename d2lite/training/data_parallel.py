@@ -79,8 +79,8 @@ class DataParallel(nn.Module):
             module does not return one row per example.
         TypeError: if `module` is not an nn.Module, or is compiled by TorchScript, or `devices` is a single device.
         RuntimeError: in a forward pass, if a replica fails or makes layers or parameters, if a layer is still lazy, or
-            inside `parametrize.cached()` or a transformation of torch.func; in a backward pass, if a loss depends on a tensor that left a replica in
-            a different way than as an output, or with create_graph=True.
+            inside `parametrize.cached()` or a transformation of torch.func; in a backward pass, if a loss depends on a
+            tensor that left a replica in a different way than as an output, or with create_graph=True.
 
     Example:
         >>> from d2lite import try_gpus
