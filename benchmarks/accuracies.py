@@ -27,4 +27,14 @@ def rows(num_epochs=3, num_examples=4096):
 def _accuracy(net, num_gpus, batch_size, lr, seed, num_epochs, num_examples):
     module = resnet18(10, width=WIDTH) if net == "ResNet-18" else SimpleCNN()
     optim = torch.optim.SGD if net == "ResNet-18" else torch.optim.Adam
-    return train_concise(module, num_gpus, batch_size, lr, num_epochs, num_examples, seed, None, optim).accuracy
+    return train_concise(
+        module,
+        num_gpus,
+        batch_size,
+        lr,
+        num_epochs=num_epochs,
+        num_examples=num_examples,
+        seed=seed,
+        animator=None,
+        optim=optim,
+    ).accuracy

@@ -66,7 +66,7 @@ def ours(epochs, num_examples, width, batch_size, lr, bf16=False, compiled=False
         torch._dynamo.reset()
         net.compile(dynamic=False)
     with _settings():
-        run = train_concise(net, 1, batch_size, lr, epochs, num_examples)
+        run = train_concise(net, 1, batch_size, lr, num_epochs=epochs, num_examples=num_examples)
     return run.seconds, run.accuracy, time.perf_counter() - start
 
 

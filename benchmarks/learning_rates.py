@@ -59,7 +59,7 @@ CHANGES = (
 def record():
     """Return the grid, the arms, each change alone, what a forgotten reset leaves, and the noise scale, as numbers."""
     used = start_net(1000)
-    train_arm(BASES["SGD"], 1000, used, NUM_EXAMPLES, NUM_EPOCHS)
+    train_arm(BASES["SGD"], 1000, used, num_examples=NUM_EXAMPLES, num_epochs=NUM_EPOCHS)
     kept = [Arm(f"kept: {kept}", 2 * BATCH_SIZE, 0.2, kept=kept) for kept in KEPT]
     return {
         "grid": _grid(),
@@ -74,7 +74,7 @@ def _grid():
     cells = []
     for size in BATCH_SIZES:
         arms = [Arm(f"{lr:g}", size, lr, decay_share=0.25) for lr in LRS]
-        trials = run_arms(arms, GRID_SEEDS, NUM_EXAMPLES, NUM_EPOCHS, num_points=1)
+        trials = run_arms(arms, GRID_SEEDS, NUM_EXAMPLES, num_epochs=NUM_EPOCHS, num_points=1)
         for arm in arms:
             cells.append({"batch_size": size, "lr": arm.lr, **_accuracies(trials[arm.name])})
         print(f"minibatches of {size}: done", file=sys.stderr, flush=True)
@@ -82,7 +82,7 @@ def _grid():
 
 
 def _arms():
-    trials = run_arms([*BASES.values(), *ARMS], ARM_SEEDS, NUM_EXAMPLES, NUM_EPOCHS)
+    trials = run_arms([*BASES.values(), *ARMS], ARM_SEEDS, NUM_EXAMPLES, num_epochs=NUM_EPOCHS)
     rows = [_row(arm, trials) for arm in BASES.values()]
     return rows + [_row(arm, trials, base) for arm, base in ARMS.items()]
 
@@ -103,7 +103,7 @@ def _row(arm, trials, base=None):
 
 
 def _against_first(arms, used):
-    trials = run_arms(arms, ARM_SEEDS, NUM_EXAMPLES, NUM_EPOCHS, used=used.state_dict())
+    trials = run_arms(arms, ARM_SEEDS, NUM_EXAMPLES, num_epochs=NUM_EPOCHS, used=used.state_dict())
     return [_row(arms[0], trials), *(_row(arm, trials, arms[0]) for arm in arms[1:])]
 
 
@@ -114,7 +114,7 @@ def _noise():
         net = start_net(seed)
         for epoch in range(NUM_EPOCHS + 1):
             if epoch:
-                train_arm(BASES["SGD"], 100 * seed + epoch, net, NUM_EXAMPLES, 1, num_points=1)
+                train_arm(BASES["SGD"], 100 * seed + epoch, net, num_examples=NUM_EXAMPLES, num_epochs=1, num_points=1)
             net.train()
             batches = load_data_fashion_mnist(512, 8 * 512, seed=1)[0]
             scale = noise_scale(gradient_norms(net, X, y, K) for X, y in batches)

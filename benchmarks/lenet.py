@@ -46,7 +46,9 @@ def rows(num_examples=60_000, n=3, batch_size=256, workers=4):
         data = loader(folder, batch_size, num_examples, workers=workers)
         net = usual_lenet().to(device)
         optimizer = torch.optim.SGD(net.parameters(), LR)
-        contestants = {k: lambda k=k: train(k, batch_size, LR, 1, turn).seconds[0] for k in (1, 2, 4)}
+        contestants = {
+            k: lambda k=k: train(k, batch_size, LR, num_epochs=1, num_examples=turn).seconds[0] for k in (1, 2, 4)
+        }
         contestants |= {f"plain {k}": lambda k=k: plain_loop(k, batch_size, turn) for k in (1, 2)}
         contestants["b"] = lambda: usual_epoch(net, optimizer, train_iter, device)
         rounds(contestants, 1)  # warm up

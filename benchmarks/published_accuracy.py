@@ -60,7 +60,7 @@ def trials(arms, seeds, num_examples, num_epochs, num_test_examples, width=64, d
             if (arm.name, seed) in done and not needed:
                 continue
             net = start(seed, arm.kept, used, width)
-            trial = train_arm(arm, seed, net, num_examples, **size)
+            trial = train_arm(arm, seed, net, num_examples=num_examples, **size)
             if arm is BASE:
                 used = {name: value.cpu() for name, value in net.state_dict().items()}
             if (arm.name, seed) in done:

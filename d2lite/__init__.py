@@ -31,7 +31,6 @@ from d2lite.training import (
     train_concise,
     wrap,
 )
-from d2lite.training.d2l_names import Benchmark, Residual, accuracy, evaluate_accuracy_gpu, pyplot, set_figsize, sgd
 from d2lite.workers import Workers, WorkersError
 
 __version__ = "0.1.0"
@@ -50,13 +49,20 @@ _SHOWN = {
     "Whodunit",
 }
 _CHECKS = {"check": "exercises", "check_replicas": "bugs", "check_step": "bugs"}
-_ROOMS = {"bugs", "costs", "exercises", "figures", "profiling", "widgets"}  # the other rooms are loaded above
+_LOADED_LATER = {
+    "bugs",
+    "costs",
+    "d2l",
+    "exercises",
+    "figures",
+    "profiling",
+    "widgets",
+}  # the other modules are loaded above
 
 __all__ = [
     "MAX_REPLICAS",
     "Accumulator",
     "Animator",
-    "Benchmark",
     "CollectiveStepper",
     "DataParallel",
     "Diverged",
@@ -66,7 +72,6 @@ __all__ = [
     "Panel",
     "PartitionExplorer",
     "Predict",
-    "Residual",
     "Run",
     "ScalingExplorer",
     "Send",
@@ -77,7 +82,6 @@ __all__ = [
     "Whodunit",
     "Workers",
     "WorkersError",
-    "accuracy",
     "all_gather",
     "all_reduce",
     "all_reduce_on_ranks",
@@ -87,10 +91,10 @@ __all__ = [
     "check_devices",
     "check_replicas",
     "check_step",
+    "d2l",
     "describe",
     "emit",
     "evaluate_accuracy",
-    "evaluate_accuracy_gpu",
     "evaluate_accuracy_gpus",
     "figures",
     "format_bytes",
@@ -111,8 +115,6 @@ __all__ = [
     "replicate",
     "resnet18",
     "scatter",
-    "set_figsize",
-    "sgd",
     "sgd_step",
     "split_batch",
     "synchronize",
@@ -127,16 +129,14 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in _ROOMS:
+    if name in _LOADED_LATER:
         return importlib.import_module(f"d2lite.{name}")
     if name in _CHECKS:
         return getattr(importlib.import_module(f"d2lite.{_CHECKS[name]}"), name)
     if name in _SHOWN:
         return getattr(importlib.import_module("d2lite.widgets"), name)
-    if name == "plt":
-        return pyplot()
     raise AttributeError(f"module 'd2lite' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_SHOWN, *_ROOMS, *_CHECKS})
+    return sorted({*globals(), *_SHOWN, *_LOADED_LATER, *_CHECKS})

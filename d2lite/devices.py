@@ -38,7 +38,7 @@ def num_cores(cgroup: str | os.PathLike[str] = "/sys/fs/cgroup") -> int:
 
 @functools.cache
 def _quota_in_cores(cgroup: Path) -> float:
-    """Cores granted by cgroup v2 (cpu.max: "quota period") or v1; infinity if there is no limit."""
+    """Return the cores that cgroup v2 (cpu.max: "quota period") or v1 grants; infinity if there is no limit."""
     try:
         if (cgroup / "cpu.max").exists():
             quota, period = (cgroup / "cpu.max").read_text().split()
@@ -87,7 +87,7 @@ def try_gpus(num_gpus: int) -> list[torch.device]:
 
 
 def describe(devices: Iterable[torch.device | str]) -> str:
-    """Return the words that stand with every curve and time: "2 replicas on 2 CPU cores".
+    """Return the label of every curve and time: "2 replicas on 2 CPU cores".
 
     Args:
         devices: one device per replica, as from `try_gpus`.

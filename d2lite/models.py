@@ -9,7 +9,17 @@ from torch import nn
 
 from d2lite._checks import positive_int, positive_number
 
-__all__ = ["LeNet", "SimpleCNN", "lenet", "lenet_layers", "lenet_params", "mlp_layers", "resnet18", "simple_cnn_layers"]
+__all__ = [
+    "LeNet",
+    "SimpleCNN",
+    "lenet",
+    "lenet_layers",
+    "lenet_params",
+    "mlp_layers",
+    "resnet18",
+    "simple_cnn_layers",
+    "small_net",
+]
 
 # weight shapes of LeNet and the number of inputs that each output of a layer sums over
 _LENET = [((20, 1, 3, 3), 9), ((50, 20, 5, 5), 500), ((800, 128), 800), ((128, 10), 128)]
@@ -45,6 +55,9 @@ def lenet_params(seed: int = 0, scale: float | None = None) -> list[torch.Tensor
         deviation = (2 / fan_in) ** 0.5 if scale is None else scale
         outputs = shape[0] if len(shape) == 4 else shape[1]
         params += [torch.randn(shape, generator=generator) * deviation, torch.zeros(outputs)]
+    # Convolutions are fastest with the channels last in memory. They follow the layout of their weights, and their
+    # output has it too: so the first weight decides for both. It has one channel, so its memory stays as it is.
+    params[0] = params[0].to(memory_format=torch.channels_last)
     return params
 
 
@@ -67,15 +80,14 @@ def lenet(X: torch.Tensor, params: Sequence[torch.Tensor]) -> torch.Tensor:
         torch.Size([2, 10])
     """
     W1, b1, W2, b2, W3, b3, W4, b4 = params
-    X = X.to(memory_format=torch.channels_last)  # the same numbers, in the order in which convolutions are fastest
-    h = F.avg_pool2d(F.relu_(F.conv2d(X, W1, b1)), 2)  # [b, 20, 13, 13]; relu_ writes over its input: less memory
-    h = F.avg_pool2d(F.relu_(F.conv2d(h, W2, b2)), 2)  # [b, 50, 4, 4]
-    h = F.relu_(h.flatten(1) @ W3 + b3)  # [b, 128]
+    h = F.avg_pool2d(F.relu(F.conv2d(X, W1, b1)), 2)  # [b, 20, 13, 13]
+    h = F.avg_pool2d(F.relu(F.conv2d(h, W2, b2)), 2)  # [b, 50, 4, 4]
+    h = F.relu(h.flatten(1) @ W3 + b3)  # [b, 128]
     return h @ W4 + b4
 
 
 def lenet_layers() -> nn.Sequential:
-    """Return LeNet as a list of layers with names, which can be measured and split; PyTorch's own initialisation.
+    """Return LeNet as a list of layers with names, which can be measured and split. PyTorch initialises it.
 
     The function is that of `lenet`, whose linear weights are [inputs, outputs] where nn.Linear has [outputs, inputs].
     """
@@ -90,9 +102,7 @@ class LeNet(nn.Module):
 
     def __init__(self, seed: int = 0) -> None:
         super().__init__()
-        params = lenet_params(seed)
-        params[0] = params[0].to(memory_format=torch.channels_last)  # the same memory; else DDP warns about its strides
-        self.params = nn.ParameterList(params)
+        self.params = nn.ParameterList(lenet_params(seed))
 
     def forward(self, X: torch.Tensor) -> torch.Tensor:
         return lenet(X, list(self.params))
@@ -162,3 +172,13 @@ def mlp_layers(widths: Sequence[int] = (784, 4096, 4096, 4096, 10)) -> nn.Sequen
         layers |= {f"linear{i}": nn.Linear(inputs, outputs), f"relu{i}": nn.ReLU()}
     layers.popitem()  # no ReLU after the last
     return nn.Sequential(OrderedDict(layers))
+
+
+def small_net(width: int = 16) -> nn.Sequential:
+    """Return a network for images [b, 1, 28, 28] with logits [b, 10]: 4x4 patches, two linear layers, two BatchNorms.
+
+    With 16 channels it has 25,770 parameters.
+    """
+    layers: list[nn.Module] = [nn.Conv2d(1, width, 4, stride=4, bias=False), nn.BatchNorm2d(width), nn.ReLU()]
+    layers += [nn.Flatten(), nn.Linear(49 * width, 32, bias=False), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 10)]
+    return nn.Sequential(*layers)

@@ -4,7 +4,7 @@ import contextvars
 import functools
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
@@ -21,11 +21,15 @@ _thread = threading.local()  # `is_worker` is set in the threads of `_cores`
 
 
 def check_devices(devices: Any) -> None:
-    """Raise ValueError if `devices` is empty, TypeError if it is a single device."""
+    """Raise ValueError if `devices` is empty, TypeError if it is a single device or holds something else."""
     if isinstance(devices, (str, torch.device, int)):
         raise TypeError(f"devices: expected a list of devices, got {devices!r}. Try try_gpus(2).")
     if len(devices) == 0:
         raise ValueError("devices: expected at least one device, got none. Try try_gpus(1).")
+    for device in devices:
+        if not isinstance(device, (str, torch.device, int)):
+            kind = type(device).__name__
+            raise TypeError(f"devices: expected a list of devices, got one that holds a {kind}. Try try_gpus(2).")
 
 
 def in_replica() -> bool:
@@ -33,21 +37,19 @@ def in_replica() -> bool:
     return getattr(_thread, "is_worker", False)
 
 
-def parallel_apply(
-    fn: Callable[..., Any], inputs: Sequence[Sequence[Any]], devices: Sequence[torch.device | str]
-) -> list[Any]:
-    """Return [fn(*inputs[i]) for each replica i], computed side by side.
+def parallel_apply(fn: Callable[..., Any], devices: Sequence[torch.device | str], *columns: Iterable[Any]) -> list[Any]:
+    """Return [fn(a[i], b[i], ...) for each replica i] for the columns a, b, ..., computed side by side.
 
     On the CPU each core has a thread with one intra-op thread, so that one core stands for one GPU. With more replicas
-    than cores, some replicas start when others have ended: a replica must not wait for another one. The threads stay
-    for the next call. Grad mode, autocast and context variables are the caller's, and the caller's number of intra-op
-    threads is the same afterwards. On GPUs the calls are made one after another in the caller's thread, and return
-    before the GPU has computed.
+    than cores, some replicas start when others have ended: a replica must not wait for a different one. The threads
+    stay for the next call. Grad mode, autocast and context variables are the caller's, and the caller's number of
+    intra-op threads is the same afterwards. On GPUs the calls are made one after the other in the caller's thread, and
+    return before the GPU has computed.
 
     Args:
         fn: the function of one replica.
-        inputs: one sequence of arguments per replica.
         devices: one device per replica.
+        columns: for each argument of `fn` a list with one entry per replica.
 
     Returns:
         The results, in the order of the replicas.
@@ -55,24 +57,24 @@ def parallel_apply(
     Raises:
         RuntimeError: if a replica fails, after all replicas have ended. The message names the first replica that
             failed and its device; the original error is its cause.
-        BaseException: what is no Exception (KeyboardInterrupt, GeneratorExit, Stopped) as it was raised in a replica,
-            after the replicas that run have ended.
-        ValueError: if there are no devices, or not as many inputs as devices.
+        BaseException: KeyboardInterrupt, GeneratorExit, Stopped and others that are not an Exception, as they were
+            raised in a replica, after the replicas that run have ended.
+        ValueError: if there are no devices, or a column does not have one entry per device.
+        TypeError: if `devices` is not a list of devices, or a column cannot be read entry by entry.
 
     Example:
         >>> from d2lite import try_gpus
-        >>> parallel_apply(lambda a, b: a + b, [(1, 2), (30, 40)], try_gpus(2))
-        [3, 70]
+        >>> parallel_apply(lambda a, b: a + b, try_gpus(2), [1, 2], [30, 40])
+        [31, 42]
     """
     check_devices(devices)
-    if len(inputs) != len(devices):
-        raise ValueError(f"inputs: expected {len(devices)} (one per device), got {len(inputs)}.")
+    arguments = _rows(columns, len(devices))
     results: list[Any] = [None] * len(devices)
     errors: list[Exception | None] = [None] * len(devices)
 
     def replica(i: int) -> None:
         try:
-            results[i] = fn(*inputs[i])
+            results[i] = fn(*arguments[i])
         except Exception as error:
             errors[i] = error
 
@@ -87,6 +89,23 @@ def parallel_apply(
             what = f"{type(error).__name__}: {text_of(error)}"
             raise RuntimeError(f"replica {i} on {devices[i]} failed: {what}") from error
     return results
+
+
+def _rows(columns: Sequence[Iterable[Any]], k: int) -> list[tuple[Any, ...]]:
+    """Return the arguments of each of `k` replicas: entry i of each column for replica i."""
+    for column in columns:
+        if not isinstance(column, Iterable):
+            raise TypeError(
+                f"parallel_apply: expected lists after `devices`, one per argument of the function, got {column!r:.80} "
+                f"({type(column).__name__}). Pass a list with one entry per device, or use a lambda."
+            )
+    entries = [list(column) for column in columns]
+    if any(len(column) != k for column in entries):
+        raise ValueError(
+            f"parallel_apply: expected {k} entries in each list after `devices`, one per device, got lists of lengths "
+            f"{[len(column) for column in entries]}."
+        )
+    return list(zip(*entries, strict=True)) if entries else [()] * k
 
 
 def _run_on_cores(replica: Callable[[int], None], k: int) -> None:
@@ -127,7 +146,7 @@ def _run_on_cores(replica: Callable[[int], None], k: int) -> None:
 
 @functools.cache
 def _cores(n: int) -> ThreadPoolExecutor:
-    """The threads that stand for `n` cores, each with one intra-op thread; made once."""
+    """Return the threads that stand for `n` cores, each with one intra-op thread; they are made once."""
     num_threads, barrier = torch.get_num_threads(), threading.Barrier(n)
     cores = ThreadPoolExecutor(n, "d2lite-core", _init_worker, (barrier,))
     try:
@@ -165,7 +184,7 @@ def one_intra_op_thread(devices: Sequence[torch.device | str]) -> Iterator[None]
 
 
 def _grad_and_autocast() -> Callable[[], AbstractContextManager[None]]:
-    """Return a maker of contexts that set the caller's grad mode and CPU autocast in another thread."""
+    """Return a maker of contexts that set the caller's grad mode and CPU autocast in a different thread."""
     grad = torch.is_grad_enabled()
     inference = torch.is_inference_mode_enabled()
     autocast, dtype = torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")

@@ -25,8 +25,8 @@ class Event:
 class Send:
     """A chunk that device `src` sent to device `dst` in a step; step, devices and chunks count from 0.
 
-    `dst` added it to its own chunk if `adds` is True, else replaced its own chunk. All that one device sends to another
-    in one step is one message, of one chunk or of several.
+    `dst` added it to its own chunk if `adds` is True; otherwise it replaced its own chunk. All that one device sends to
+    another in one step is one message, of one chunk or of several.
     """
 
     step: int

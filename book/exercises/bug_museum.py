@@ -9,9 +9,10 @@ from collections.abc import Sequence
 import torch
 import torch.nn.functional as F
 
-from d2lite import lenet, lenet_params, one_intra_op_thread, parallel_apply, sgd
+from d2lite import lenet, lenet_params, one_intra_op_thread, parallel_apply
 from d2lite.bugs import DRIFT, LATER, LONG, NOTHING, SHORT, SIZES, BugExhibit
 from d2lite.collectives import all_reduce
+from d2lite.d2l import sgd
 from d2lite.training import forward_backward, replicate, sgd_step, split_batch
 
 PIECE = 16  # examples of one backward pass, where gradients are accumulated
@@ -21,28 +22,28 @@ NOISE = 0.3  # standard deviation of the noise that augmentation adds to each pi
 def rebinding(X, y, device_params, devices, lr):
     """Bind the sum to an entry of a list, instead of writing it into the gradients of the other devices."""
     X_shards, y_shards = split_batch(X, y, devices)
-    parallel_apply(forward_backward, list(zip(X_shards, y_shards, device_params, strict=True)), devices)
+    parallel_apply(forward_backward, devices, X_shards, y_shards, device_params)
     for i in range(len(device_params[0])):
         grads = [params[i].grad for params in device_params]
         for grad in grads[1:]:
             grads[0] += grad.to(devices[0])
         for j in range(1, len(grads)):
             grads[j] = grads[0].to(devices[j])  # an entry of the list, and not the gradient
-    parallel_apply(sgd_step, [(params, lr, len(X)) for params in device_params], devices)
+    parallel_apply(lambda params: sgd_step(params, lr, len(X)), devices, device_params)
 
 
 def without_all_reduce(X, y, device_params, devices, lr):
     """Update each replica with the mean gradient of its own shard."""
     X_shards, y_shards = split_batch(X, y, devices)
-    parallel_apply(forward_backward, list(zip(X_shards, y_shards, device_params, strict=True)), devices)
-    parallel_apply(sgd_step, [(params, lr, len(y)) for params, y in zip(device_params, y_shards, strict=True)], devices)
+    parallel_apply(forward_backward, devices, X_shards, y_shards, device_params)
+    parallel_apply(lambda params, y: sgd_step(params, lr, len(y)), devices, device_params, y_shards)
 
 
 def update_first(X, y, device_params, devices, lr):
     """Update the replicas, and add up their gradients afterwards."""
     X_shards, y_shards = split_batch(X, y, devices)
-    parallel_apply(forward_backward, list(zip(X_shards, y_shards, device_params, strict=True)), devices)
-    parallel_apply(sgd_step, [(params, lr, len(X)) for params in device_params], devices)  # two lines too early
+    parallel_apply(forward_backward, devices, X_shards, y_shards, device_params)
+    parallel_apply(lambda params: sgd_step(params, lr, len(X)), devices, device_params)  # two lines too early
     for i in range(len(device_params[0])):
         all_reduce([params[i].grad for params in device_params], op="sum")
 
@@ -58,37 +59,37 @@ def mean_backward(X: torch.Tensor, y: torch.Tensor, params: Sequence[torch.Tenso
 def sum_for_mean(X, y, device_params, devices, lr):
     """Add the gradients of means over shards."""
     X_shards, y_shards = split_batch(X, y, devices)
-    parallel_apply(mean_backward, list(zip(X_shards, y_shards, device_params, strict=True)), devices)
+    parallel_apply(mean_backward, devices, X_shards, y_shards, device_params)
     for i in range(len(device_params[0])):
         all_reduce([params[i].grad for params in device_params], op="sum")  # of means
-    parallel_apply(sgd_step, [(params, lr, 1) for params in device_params], devices)
+    parallel_apply(lambda params: sgd_step(params, lr, 1), devices, device_params)
 
 
 def lr_twice(X, y, device_params, devices, lr):
     """Add the gradients of means over shards, and multiply the learning rate by their number as well."""
     X_shards, y_shards = split_batch(X, y, devices)
-    parallel_apply(mean_backward, list(zip(X_shards, y_shards, device_params, strict=True)), devices)
+    parallel_apply(mean_backward, devices, X_shards, y_shards, device_params)
     for i in range(len(device_params[0])):
         all_reduce([params[i].grad for params in device_params], op="sum")  # k times the mean
-    parallel_apply(sgd_step, [(params, lr * len(devices), 1) for params in device_params], devices)  # and k again
+    parallel_apply(lambda params: sgd_step(params, lr * len(devices), 1), devices, device_params)  # and k again
 
 
 def mean_of_means(X, y, device_params, devices, lr):
     """Average the gradients of means over shards, which may differ in size."""
     X_shards, y_shards = split_batch(X, y, devices)
-    parallel_apply(mean_backward, list(zip(X_shards, y_shards, device_params, strict=True)), devices)
+    parallel_apply(mean_backward, devices, X_shards, y_shards, device_params)
     for i in range(len(device_params[0])):
         all_reduce([params[i].grad for params in device_params], op="mean")  # right for equal shards alone
-    parallel_apply(sgd_step, [(params, lr, 1) for params in device_params], devices)
+    parallel_apply(lambda params: sgd_step(params, lr, 1), devices, device_params)
 
 
 def mean_for_sum(X, y, device_params, devices, lr):
     """Average the gradients of sums over shards, and divide by the number of examples as well."""
     X_shards, y_shards = split_batch(X, y, devices)
-    parallel_apply(forward_backward, list(zip(X_shards, y_shards, device_params, strict=True)), devices)
+    parallel_apply(forward_backward, devices, X_shards, y_shards, device_params)
     for i in range(len(device_params[0])):
         all_reduce([params[i].grad for params in device_params], op="mean")
-    parallel_apply(sgd_step, [(params, lr, len(X)) for params in device_params], devices)
+    parallel_apply(lambda params: sgd_step(params, lr, len(X)), devices, device_params)
 
 
 def backward_again(X: torch.Tensor, y: torch.Tensor, params: Sequence[torch.Tensor]) -> None:
@@ -100,30 +101,32 @@ def backward_again(X: torch.Tensor, y: torch.Tensor, params: Sequence[torch.Tens
 def forgotten_zero_grad(X, y, device_params, devices, lr):
     """Add to the gradients of the step before."""
     X_shards, y_shards = split_batch(X, y, devices)
-    parallel_apply(backward_again, list(zip(X_shards, y_shards, device_params, strict=True)), devices)
+    parallel_apply(backward_again, devices, X_shards, y_shards, device_params)
     for i in range(len(device_params[0])):
         all_reduce([params[i].grad for params in device_params], op="sum")
-    parallel_apply(sgd_step, [(params, lr, len(X)) for params in device_params], devices)
+    parallel_apply(lambda params: sgd_step(params, lr, len(X)), devices, device_params)
 
 
 def chunk_loses_a_device(X, y, device_params, devices, lr):
     """Cut with chunk, which may give fewer shards than there are devices."""
     X_shards, y_shards = X.chunk(len(devices)), y.chunk(len(devices))  # 6 examples for 4 devices: three shards of 2
-    used = [(x.to(d), t.to(d), p) for x, t, p, d in zip(X_shards, y_shards, device_params, devices, strict=False)]
-    parallel_apply(forward_backward, used, devices[: len(used)])
+    used, device_params = devices[: len(X_shards)], device_params[: len(X_shards)]
+    X_shards = [shard.to(device) for shard, device in zip(X_shards, used, strict=True)]
+    y_shards = [shard.to(device) for shard, device in zip(y_shards, used, strict=True)]
+    parallel_apply(forward_backward, used, X_shards, y_shards, device_params)
     for i in range(len(device_params[0])):
-        all_reduce([params[i].grad for _, _, params in used], op="sum")
-    parallel_apply(sgd_step, [(params, lr, len(X)) for _, _, params in used], devices[: len(used)])
+        all_reduce([params[i].grad for params in device_params], op="sum")
+    parallel_apply(lambda params: sgd_step(params, lr, len(X)), used, device_params)
 
 
 def rest_dropped(X, y, device_params, devices, lr):
     """Leave out the examples that remain when their number is divided by that of the devices."""
     n = len(X) // len(devices) * len(devices)  # what is left over is in no shard
     X_shards, y_shards = split_batch(X[:n], y[:n], devices)
-    parallel_apply(forward_backward, list(zip(X_shards, y_shards, device_params, strict=True)), devices)
+    parallel_apply(forward_backward, devices, X_shards, y_shards, device_params)
     for i in range(len(device_params[0])):
         all_reduce([params[i].grad for params in device_params], op="sum")
-    parallel_apply(sgd_step, [(params, lr, n) for params in device_params], devices)
+    parallel_apply(lambda params: sgd_step(params, lr, n), devices, device_params)
 
 
 def pieces_backward(X: torch.Tensor, y: torch.Tensor, params: Sequence[torch.Tensor]) -> None:
@@ -138,10 +141,10 @@ def pieces_backward(X: torch.Tensor, y: torch.Tensor, params: Sequence[torch.Ten
 def divided_by_pieces(X, y, device_params, devices, lr):
     """Accumulate the means of pieces, divided by the number of pieces."""
     X_shards, y_shards = split_batch(X, y, devices)
-    parallel_apply(pieces_backward, list(zip(X_shards, y_shards, device_params, strict=True)), devices)
+    parallel_apply(pieces_backward, devices, X_shards, y_shards, device_params)
     for i in range(len(device_params[0])):
         all_reduce([params[i].grad for params in device_params], op="sum")
-    parallel_apply(sgd_step, [(params, lr, len(X)) for params in device_params], devices)
+    parallel_apply(lambda params: sgd_step(params, lr, len(X)), devices, device_params)
 
 
 def summed_pieces(X: torch.Tensor, y: torch.Tensor, params: Sequence[torch.Tensor]) -> None:
@@ -156,10 +159,10 @@ def summed_pieces(X: torch.Tensor, y: torch.Tensor, params: Sequence[torch.Tenso
 def sum_of_pieces(X, y, device_params, devices, lr):
     """Accumulate the sums of pieces: right code."""
     X_shards, y_shards = split_batch(X, y, devices)
-    parallel_apply(summed_pieces, list(zip(X_shards, y_shards, device_params, strict=True)), devices)
+    parallel_apply(summed_pieces, devices, X_shards, y_shards, device_params)
     for i in range(len(device_params[0])):
         all_reduce([params[i].grad for params in device_params], op="sum")
-    parallel_apply(sgd_step, [(params, lr, len(X)) for params in device_params], devices)
+    parallel_apply(lambda params: sgd_step(params, lr, len(X)), devices, device_params)
 
 
 def noisy(X: torch.Tensor, seed: int, noise: float = NOISE) -> torch.Tensor:
@@ -173,10 +176,10 @@ def same_seed(X, y, device_params, devices, lr):
     seed = int(torch.randint(2**31, ()))  # of this step
     X_shards, y_shards = split_batch(X, y, devices)
     X_shards = [noisy(X, seed) for X in X_shards]  # the seed lacks the rank
-    parallel_apply(forward_backward, list(zip(X_shards, y_shards, device_params, strict=True)), devices)
+    parallel_apply(forward_backward, devices, X_shards, y_shards, device_params)
     for i in range(len(device_params[0])):
         all_reduce([params[i].grad for params in device_params], op="sum")
-    parallel_apply(sgd_step, [(params, lr, len(X)) for params in device_params], devices)
+    parallel_apply(lambda params: sgd_step(params, lr, len(X)), devices, device_params)
 
 
 def seed_with_rank(X, y, device_params, devices, lr, noise=NOISE):
@@ -184,10 +187,10 @@ def seed_with_rank(X, y, device_params, devices, lr, noise=NOISE):
     seed = int(torch.randint(2**31, ()))
     X_shards, y_shards = split_batch(X, y, devices)
     X_shards = [noisy(X, seed + rank, noise) for rank, X in enumerate(X_shards)]
-    parallel_apply(forward_backward, list(zip(X_shards, y_shards, device_params, strict=True)), devices)
+    parallel_apply(forward_backward, devices, X_shards, y_shards, device_params)
     for i in range(len(device_params[0])):
         all_reduce([params[i].grad for params in device_params], op="sum")
-    parallel_apply(sgd_step, [(params, lr, len(X)) for params in device_params], devices)
+    parallel_apply(lambda params: sgd_step(params, lr, len(X)), devices, device_params)
 
 
 def own_lesson(X, y, device_params, devices, lr):

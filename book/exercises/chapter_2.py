@@ -153,7 +153,7 @@ def _count_right(X: torch.Tensor, y: torch.Tensor, params: Sequence[torch.Tensor
 def _counts(X: Any, y: Any, device_params: Any, devices: Any) -> tuple[list[int], list[int]]:
     """Return the number of right answers and of examples of each shard."""
     X_shards, y_shards = split_batch(X, y, devices)
-    counts = parallel_apply(_count_right, list(zip(X_shards, y_shards, device_params, strict=True)), devices)
+    counts = parallel_apply(_count_right, devices, X_shards, y_shards, device_params)
     return counts, [len(shard) for shard in y_shards]
 
 

@@ -1,7 +1,7 @@
 """Which device sends what to which device: schedules, plans, and their execution on tensors and on ranks."""
 
 from d2lite.collectives.checks import check_tensors
-from d2lite.collectives.execute import WRITE, exchange, execute
+from d2lite.collectives.execute import exchange, execute, write_chunk
 from d2lite.collectives.on_devices import (
     all_gather,
     all_reduce,
@@ -22,7 +22,6 @@ __all__ = [
     "Move",
     "Plan",
     "Schedule",
-    "WRITE",
     "all_gather",
     "all_reduce",
     "all_reduce_many",
@@ -40,4 +39,5 @@ __all__ = [
     "relabel",
     "reverse",
     "side_by_side",
+    "write_chunk",
 ]

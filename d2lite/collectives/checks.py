@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from d2lite.collectives.execute import WRITE
+from d2lite.collectives.execute import write_chunk
 from d2lite.trace import Trace
 
 __all__ = ["check_each", "check_memory", "check_op", "check_tensors", "check_trace"]
@@ -83,7 +83,7 @@ def _can_reduce(op: str, dtype: torch.dtype, device: str) -> bool:
     """Return whether PyTorch has the kernels of `op`: try two tensors of one number, since it has no list of them."""
     try:
         own, received = (torch.zeros(1, dtype=dtype, device=device) for _ in range(2))
-        WRITE[op](own, received)
+        write_chunk(own, received, op)
         if op == "mean":
             own.div_(2)
     except NotImplementedError:  # any other error, a full GPU's for example, says nothing about the dtype

@@ -1,6 +1,6 @@
 """Execute a plan on tensors, one step after the other, and log what is sent."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -9,14 +9,21 @@ from d2lite._checks import one_of
 from d2lite.collectives.schedule import Move, Plan
 from d2lite.trace import Send, Trace
 
-__all__ = ["WRITE", "execute", "exchange", "rows"]
+__all__ = ["exchange", "execute", "rows", "write_chunk"]
 
-WRITE: dict[str | None, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {  # op -> write(own, received)
-    "sum": torch.Tensor.add_,
-    "mean": torch.Tensor.add_,  # the complete sum is divided once, on its owner
-    "max": lambda own, received: torch.maximum(own, received, out=own),
-    None: torch.Tensor.copy_,
-}
+
+def write_chunk(own: torch.Tensor, received: torch.Tensor, op: str | None = None) -> None:
+    """Write a received chunk into a device's own, in place.
+
+    With op="sum" or "mean" it is added: for the mean, the complete sum is divided once, on its owner. With op="max" the
+    larger number of the two stays in each place. With op=None the received chunk replaces the device's own.
+    """
+    if op is None:
+        own.copy_(received)
+    elif op == "max":
+        torch.maximum(own, received, out=own)
+    else:
+        own.add_(received)
 
 
 def exchange(moves: Sequence[Move], chunks: Sequence[Sequence[torch.Tensor]], op: str | None = None) -> None:
@@ -27,15 +34,15 @@ def exchange(moves: Sequence[Move], chunks: Sequence[Sequence[torch.Tensor]], op
     """
     sent = [chunks[m.src][m.chunk].to(chunks[m.dst][m.chunk].device, copy=True) for m in moves]
     for move, what in zip(moves, sent, strict=True):
-        WRITE[op](chunks[move.dst][move.chunk], what)
+        write_chunk(chunks[move.dst][move.chunk], what, op)
 
 
 def execute(
     plan: Plan, chunks: Sequence[Sequence[torch.Tensor]], op: str | None = "sum", trace: Trace | None = None
 ) -> None:
-    """Execute a plan in place on `chunks`, chunks[i][c] being chunk c on device i; log to `trace` what is sent.
+    """Execute a plan in place on `chunks`, where chunks[i][c] is chunk c on device i; log to `trace` what is sent.
 
-    `op` is "sum", "mean", "max", or None for a plan that only copies. Raises ValueError or TypeError for another one.
+    `op` is "sum", "mean", "max", or None for a plan that only copies. Raises ValueError or TypeError for any other.
     """
     if op is not None:
         one_of("op", op, ("sum", "mean", "max"))
@@ -73,7 +80,7 @@ def _log(trace: Trace | None, moves: Sequence[Move], adds: bool) -> None:
 def rows(tensors: Sequence[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
     """Give each tensor as a row, a tensor with one dimension; what the block writes to it is in the tensor afterwards.
 
-    The row of a contiguous tensor is a view of its memory. The row of another tensor is a copy, which is written back
+    The row of a contiguous tensor is a view of its memory. The row of any other tensor is a copy, which is written back
     after the block, and so is that of a conjugate or negative view (x.conj(), x.conj().imag): its memory holds other
     numbers than the tensor.
     """

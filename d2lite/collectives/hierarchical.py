@@ -41,7 +41,7 @@ def hierarchical_all_gather(k: int, per_host: int | None = None) -> Schedule:
 
 
 def _rings(ring: Callable[[int], Schedule], hosts: list[list[int]]) -> tuple[Schedule, Schedule]:
-    """The schedules of one ring per host, and of one ring per position in a host."""
+    """Return the schedules of one ring per host, and of one ring per position in a host."""
     peers = [list(devices) for devices in zip(*hosts, strict=True)]  # peers[j]: the j-th device of every host
     inside = [relabel(ring(len(host)), host, peers) for host in hosts]  # chunk j of a host's ring: the chunks peers[j]
     across = [relabel(ring(len(group)), group, [[i] for i in group]) for group in peers]

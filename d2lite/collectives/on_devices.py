@@ -1,17 +1,18 @@
 """Collectives over a list of tensors, one per device: what GPUs do over their links, as plain copies.
 
-`all_reduce` runs the naive algorithm unless another one is named: add everything on the first device, then copy the sum
-to the others. All of these functions take an `algorithm`, and can write what was sent to a Trace.
+`all_reduce` runs the naive algorithm unless a different one is named: add everything on the first device, then copy the
+sum to the others. All of these functions take an `algorithm`, and can write what was sent to a Trace.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 
-from d2lite._checks import all_of, one_of, positive_int, whole_number
+from d2lite._checks import all_of, positive_int, whole_number
 from d2lite.collectives.checks import check_each, check_memory, check_op, check_tensors, check_trace
 from d2lite.collectives.execute import execute, rows
-from d2lite.collectives.planner import ALGORITHMS, check_device, cut, make_plan
+from d2lite.collectives.planner import check_device, cut, make_plan
 from d2lite.collectives.schedule import Plan
 from d2lite.parallel import one_intra_op_thread, parallel_apply
 from d2lite.trace import Trace
@@ -52,8 +53,8 @@ def all_reduce(
             or unfolded) or was made in inference mode (outside of which it cannot be written to), the dtype does not
             fit `op`, `op` or `algorithm` is unknown, or `per_host` does not divide the number of devices. Nothing has
             been written then. Views that take turns in memory, such as x[::2] and x[1::2], share none.
-        TypeError: if an entry is not a tensor (a gradient is None before `backward()`), or another argument is of
-            another type. Nothing has been written then.
+        TypeError: if an entry is not a tensor (a gradient is None before `backward()`), or an argument has
+            the wrong type. Nothing has been written then.
 
     Example:
         >>> import torch
@@ -63,16 +64,13 @@ def all_reduce(
         [tensor([11., 22.]), tensor([11., 22.])]
     """
     check_op(op)
-    check_trace(trace)
-    check_tensors(tensors, op)
-    one_of("algorithm", algorithm, ALGORITHMS)
+    plan = _planned("all_reduce", tensors, algorithm, trace, op=op, per_host=per_host)
     with one_intra_op_thread([tensor.device for tensor in tensors]):
-        if algorithm == "naive" and op != "max" and trace is None and per_host is None:
-            all_reduce_naive(tensors, op)
-            return
-        plan = make_plan("all_reduce", algorithm, len(tensors), per_host=per_host)
-        with rows(tensors) as flat:
-            _run(plan, flat, op, trace, "all_reduce", algorithm)
+        if algorithm == "naive" and op in ("sum", "mean") and trace is None:
+            all_reduce_naive(tensors, op)  # the same additions as the plan's, without its copies
+        else:
+            with rows(tensors) as flat:
+                plan.run(flat)
 
 
 def all_reduce_naive(tensors: Sequence[torch.Tensor], op: str = "sum") -> None:
@@ -125,7 +123,7 @@ def all_reduce_many(device_tensors: Sequence[Sequence[torch.Tensor]], op: str = 
                 all_reduce_naive([device_tensors[(i + n) % k][j] for n in range(k)], op)
 
     if owners:
-        parallel_apply(add_mine, [(i,) for i in range(k)], [tensors[0].device for tensors in device_tensors])
+        parallel_apply(add_mine, [tensors[0].device for tensors in device_tensors], range(k))
 
 
 def assign_owners(sizes: Sequence[int], k: int) -> list[int]:
@@ -153,12 +151,9 @@ def broadcast(
 
     The other arguments and the errors are those of `all_reduce`.
     """
-    check_trace(trace)
-    check_tensors(tensors)
-    check_device("src", src, len(tensors))
-    plan = make_plan("broadcast", algorithm, len(tensors), src, per_host)
+    plan = _planned("broadcast", tensors, algorithm, trace, root=("src", src), per_host=per_host)
     with rows(tensors) as flat:
-        _run(plan, flat, None, trace, "broadcast", algorithm)
+        plan.run(flat)
 
 
 def reduce(
@@ -174,13 +169,10 @@ def reduce(
     The other arguments and the errors are those of `all_reduce`.
     """
     check_op(op)
-    check_trace(trace)
-    check_tensors(tensors, op)
-    check_device("dst", dst, len(tensors))
-    plan = make_plan("reduce", algorithm, len(tensors), dst, per_host)
+    plan = _planned("reduce", tensors, algorithm, trace, op=op, root=("dst", dst), per_host=per_host)
     with rows(tensors) as flat:
-        work = [row.clone() for row in flat]
-        _run(plan, work, op, trace, "reduce", algorithm)
+        work = [row.clone() for row in flat]  # the sums on the way are in copies: only tensors[dst] may change
+        plan.run(work)
         flat[dst].copy_(work[dst])
 
 
@@ -197,12 +189,10 @@ def reduce_scatter(
     them. The other arguments and the errors are those of `all_reduce`.
     """
     check_op(op)
-    check_trace(trace)
-    check_tensors(tensors, op)
-    plan = make_plan("reduce_scatter", algorithm, len(tensors), per_host=per_host)
+    plan = _planned("reduce_scatter", tensors, algorithm, trace, op=op, per_host=per_host)
     with rows(tensors) as flat:
-        work = [row.clone() for row in flat]
-        _run(plan, work, op, trace, "reduce_scatter", algorithm)
+        work = [row.clone() for row in flat]  # the sums on the way are in copies: only chunk i of tensors[i] may change
+        plan.run(work)
         for i in range(len(tensors)):
             flat[i].tensor_split(len(tensors))[i].copy_(work[i].tensor_split(len(tensors))[i])
 
@@ -217,17 +207,45 @@ def all_gather(
 
     The other arguments and the errors are those of `all_reduce`.
     """
-    check_trace(trace)
-    check_tensors(tensors)
-    plan = make_plan("all_gather", algorithm, len(tensors), per_host=per_host)
+    plan = _planned("all_gather", tensors, algorithm, trace, per_host=per_host)
     with rows(tensors) as flat:
-        _run(plan, flat, None, trace, "all_gather", algorithm)
+        plan.run(flat)
 
 
-def _run(
-    plan: Plan, flat: list[torch.Tensor], op: str | None, trace: Trace | None, collective: str, algorithm: str
-) -> None:
-    chunks = [cut(row, len(flat), len(plan.owners)) for row in flat]
-    execute(plan, chunks, op, trace)
-    if trace is not None:
-        trace.collective, trace.algorithm = collective, algorithm
+@dataclass(frozen=True)
+class _Planned:
+    """A collective whose arguments are checked: the plan that it follows, and where it is logged."""
+
+    collective: str
+    algorithm: str
+    plan: Plan
+    op: str | None
+    trace: Trace | None
+
+    def run(self, flat: Sequence[torch.Tensor]) -> None:
+        """Execute the plan in place on one row [n] per device."""
+        chunks = [cut(row, len(flat), len(self.plan.owners)) for row in flat]
+        execute(self.plan, chunks, self.op, self.trace)
+        if self.trace is not None:
+            self.trace.collective, self.trace.algorithm = self.collective, self.algorithm
+
+
+def _planned(
+    collective: str,
+    tensors: Sequence[torch.Tensor],
+    algorithm: str,
+    trace: Trace | None,
+    *,
+    op: str | None = None,
+    root: tuple[str, int] = ("root", 0),
+    per_host: int | None = None,
+) -> _Planned:
+    """Return a collective that can be run, or raise ValueError or TypeError, before anything is written.
+
+    `op` is None for a collective that only copies. `root` is the name of an argument and the device that it names.
+    """
+    check_trace(trace)
+    check_tensors(tensors, op)
+    check_device(*root, len(tensors))
+    plan = make_plan(collective, algorithm, len(tensors), root[1], per_host)
+    return _Planned(collective, algorithm, plan, op, trace)

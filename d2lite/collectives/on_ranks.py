@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 
 from d2lite.collectives.checks import check_each, check_memory, check_op
-from d2lite.collectives.execute import WRITE, rows
+from d2lite.collectives.execute import rows, write_chunk
 from d2lite.collectives.planner import cut, make_plan
 from d2lite.collectives.schedule import Move
 
@@ -19,9 +19,9 @@ def all_reduce_on_ranks(
     """Replace this rank's `tensor`, in place, by the sum, the mean or the maximum of the tensors of all ranks.
 
     Like torch.distributed.all_reduce it must be called on every rank of the process group. The result is that of
-    `all_reduce` with the same algorithm, bit for bit: both execute the same plan. With NCCL, another collective must
-    come first in the process group, for example dist.barrier(): the first batch of sends and receives must include all
-    ranks (PyTorch's documentation of batch_isend_irecv), and not every algorithm begins with all of them.
+    `all_reduce` with the same algorithm, bit for bit: both execute the same plan. With NCCL, a different collective
+    must come first in the process group, for example dist.barrier(): the first batch of sends and receives must
+    include all ranks (PyTorch's documentation of batch_isend_irecv), and not every algorithm begins with all of them.
 
     Args:
         tensor: this rank's tensor, with the same shape and dtype on all ranks.
@@ -32,10 +32,10 @@ def all_reduce_on_ranks(
 
     Raises:
         ValueError: if the tensor is sparse, overlaps itself or was made in inference mode (outside of which it cannot
-            be written to), its dtype does not fit `op`, `op` or `algorithm` has another name, or `per_host` does not
+            be written to), its dtype does not fit `op`, `op` or `algorithm` is unknown, or `per_host` does not
             divide the number of ranks. Nothing has been sent then. What the ranks pass is not compared: if they differ
             in shape, algorithm or number of calls, they fail in torch.distributed or wait for each other.
-        TypeError: if an argument is of another type.
+        TypeError: if an argument has the wrong type.
     """
     check_op(op)
     check_each([tensor], op, "tensor")
@@ -64,4 +64,4 @@ def _exchange(moves: Sequence[Move], chunks: Sequence[torch.Tensor], rank: int, 
     for work in dist.batch_isend_irecv(sends + receives) if sends or receives else ():
         work.wait()
     for move, what in received:
-        WRITE[op](chunks[move.chunk], what)
+        write_chunk(chunks[move.chunk], what, op)

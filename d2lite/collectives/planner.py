@@ -52,8 +52,8 @@ def make_plan(collective: str, algorithm: str, k: int, root: int = 0, per_host: 
         A Plan for the chunks of `cut(row, k, len(plan.owners))`: 1, k or 2k of them.
 
     Raises:
-        ValueError: if `collective` or `algorithm` has another name, `k` is less than 1, `root` is not one of the
-            devices, or `per_host` does not divide k or is given for another algorithm.
+        ValueError: if `collective` or `algorithm` is unknown, `k` is less than 1, `root` is not one of the
+            devices, or `per_host` does not divide k or is given for a different algorithm.
         TypeError: if `k`, `root` or `per_host` is not a whole number, or `collective` or `algorithm` not a text.
 
     Example:

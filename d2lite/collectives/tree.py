@@ -32,10 +32,10 @@ def tree_gather(k: int, root: int = 0) -> Schedule:
 
 
 def _from_root(k: int, root: int) -> list[int]:
-    """The devices in the order of the list, beginning at the root."""
+    """Return the devices in the order of the list, beginning at the root."""
     return [(root + i) % k for i in range(k)]
 
 
 def _spans(k: int) -> list[int]:
-    """The powers of two below k, the largest first."""
+    """Return the powers of two below k, the largest first."""
     return [2**power for power in reversed(range((k - 1).bit_length()))]

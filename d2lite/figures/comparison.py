@@ -8,7 +8,7 @@ from d2lite.figures.figure import Figure
 from d2lite.figures.labels import plain
 from d2lite.figures.palette import INK, style
 from d2lite.figures.runs import layout
-from d2lite.training.arms import Trial
+from d2lite.training.comparison import Trial
 
 __all__ = ["bands_figure", "heat_map_figure"]
 

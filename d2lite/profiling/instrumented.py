@@ -16,7 +16,7 @@ from d2lite.profiling.recorder import Moment, Recorder
 from d2lite.trace import Event
 from d2lite.training.ddp import my_device, my_shard
 from d2lite.training.from_scratch import sgd_step
-from d2lite.training.sharding import split_batch
+from d2lite.training.scatter import split_batch
 
 __all__ = ["record_buckets", "record_ddp", "record_train_batch"]
 
@@ -113,7 +113,7 @@ def record_train_batch(
         recorder.add("backward", "backward", forward, backward, lane=i)
         return backward
 
-    ready = parallel_apply(gradients, list(zip(lanes, X_shards, y_shards, device_params, strict=True)), devices)
+    ready = parallel_apply(gradients, devices, lanes, X_shards, y_shards, device_params)
     together = [recorder.mark(i) for i in lanes]
     grads = [[param.grad for param in params if param.grad is not None] for params in device_params]
     for tensors in zip(*grads, strict=True):
@@ -130,5 +130,5 @@ def record_train_batch(
             recorder.add("all_reduce", "all gradients", together[i], summed[i], n_bytes, lane=i)
             recorder.add("wait", "wait for a core", summed[i], start, lane=i)
 
-    parallel_apply(update, list(enumerate(device_params)), devices)
+    parallel_apply(update, devices, lanes, device_params)
     recorder.end()

@@ -1,6 +1,6 @@
 """The loops that a learner reads, and the Run that each of them fills."""
 
-from d2lite.training.arms import OPTIMIZERS, Arm, Trial, differences, run_arms, train_arm
+from d2lite.training.comparison import OPTIMIZERS, Arm, Trial, differences, run_arms, train_arm
 from d2lite.training.concise import init_all, train_concise
 from d2lite.training.data_parallel import DataParallel, wrap
 from d2lite.training.ddp import (
@@ -26,9 +26,9 @@ from d2lite.training.from_scratch import forward_backward, sgd_step, train, trai
 from d2lite.training.learning_rate import RULES, scaled_lr, warm_up
 from d2lite.training.model_parallel import ModelParallel, check_stages, describe_stages, train_model_parallel
 from d2lite.training.noise_scale import GradientNorms, NoiseScale, gradient_norms, noise_scale
+from d2lite.training.replicate import replicate
 from d2lite.training.run import Run, as_json, legends, save
-from d2lite.training.sharding import check_batch, gather, replicate, scatter, split_batch
-from d2lite.training.small_net import KEPT, small_net, start_net
+from d2lite.training.scatter import check_batch, gather, scatter, split_batch
 from d2lite.training.sync_batchnorm import (
     SyncBatchNorm,
     convert_sync_batchnorm,
@@ -36,6 +36,7 @@ from d2lite.training.sync_batchnorm import (
     moments_over_ranks,
     sum_over_ranks,
 )
+from d2lite.training.warm_start import KEPT, start_net
 
 __all__ = [
     "Arm",
@@ -83,7 +84,6 @@ __all__ = [
     "scaled_lr",
     "scatter",
     "sgd_step",
-    "small_net",
     "split_batch",
     "start_net",
     "sum_over_ranks",

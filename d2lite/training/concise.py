@@ -56,6 +56,7 @@ def train_concise(
     num_gpus: int,
     batch_size: int,
     lr: float,
+    *,
     num_epochs: int = 10,
     num_examples: int | None = None,
     seed: int = 0,

@@ -1,19 +1,22 @@
-"""DataParallel for any devices, in the four verbs of torch.nn.parallel: scatter, replicate, parallel_apply, gather."""
+"""DataParallel for any devices, in the four verbs of torch.nn.parallel: scatter, replicate, parallel_apply, gather.
+
+The four functions at the end of this file are the four verbs. On CPU cores each replica has a graph of its own
+(`replica_graphs`), so that the backward pass runs on all cores too. What few networks need is in
+`data_parallel_rare_cases`.
+"""
 
 from collections.abc import Sequence
-from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.parameter import is_lazy
-from torch.nn.utils import parametrize
 
-from d2lite.parallel import check_devices, in_replica, one_intra_op_thread, parallel_apply
-from d2lite.training.isolated import Graph, as_leaf, isolate, leaves_of, no_saved_tensors_hooks
-from d2lite.training.nested import map_tensors, tensors_in
-from d2lite.training.replicas import Replica, keep_attributes, make_replica
-from d2lite.training.sharding import gather
+from d2lite.parallel import check_devices, one_intra_op_thread, parallel_apply
+from d2lite.training.data_parallel_rare_cases import check_can_replicate, check_module, in_replica_of, keep_attributes
+from d2lite.training.pytree import map_tensors, tensors_in
+from d2lite.training.replica_graphs import apply_in_own_graphs, leaf_of
+from d2lite.training.scatter import gather
 
 __all__ = ["DataParallel", "wrap"]
 
@@ -37,7 +40,7 @@ def wrap(module: nn.Module, devices: Sequence[torch.device]) -> nn.Module:
         >>> net(torch.zeros(5, 3)).shape
         torch.Size([5, 2])
     """
-    _check_module(module)
+    check_module(module)
     check_devices(devices)
     devices = [torch.device(d) for d in devices]
     distinct = len(set(devices)) == len(devices)
@@ -76,8 +79,8 @@ class DataParallel(nn.Module):
             module does not return one row per example.
         TypeError: if `module` is not an nn.Module, or is compiled by TorchScript, or `devices` is a single device.
         RuntimeError: in a forward pass, if a replica fails or makes layers or parameters, if a layer is still lazy, or
-            inside `parametrize.cached()`; in a backward pass, if a loss depends on a tensor that left a replica in
-            another way than as an output.
+            inside `parametrize.cached()` or a transformation of torch.func; in a backward pass, if a loss depends on a
+            tensor that left a replica in a different way than as an output, or with create_graph=True.
 
     Example:
         >>> from d2lite import try_gpus
@@ -89,9 +92,7 @@ class DataParallel(nn.Module):
 
     def __init__(self, module: nn.Module, devices: Sequence[torch.device]) -> None:
         super().__init__()
-        _check_module(module)
-        if any(isinstance(m, torch.jit.ScriptModule) for m in module.modules()):
-            raise TypeError("module: expected a module in Python, got one of TorchScript. Wrap it before scripting.")
+        check_module(module)
         check_devices(devices)
         self.devices = [torch.device(d) for d in devices]
         self.module = module.to(self.devices[0])
@@ -103,40 +104,27 @@ class DataParallel(nn.Module):
             if len(devices) == 1 and devices[0].type != "cpu":  # nothing to replicate, and no threads
                 return _gather([_call(self.module, *shards[0])], shards)
             replicas = self._replicate(devices)
-            outputs = _apply_replicas(replicas, shards, devices)
-            keep_attributes(self.module, replicas[0])
+            outputs = _apply(replicas, shards, devices)
+            keep_attributes(self.module, replicas[0].new)
             return _gather(outputs, shards)
 
     def replicate(self) -> list[nn.Module]:
         """Return one module per device with the current values."""
         return [replica.module for replica in self._replicate(self.devices)]
 
-    def _replicate(self, devices: Sequence[torch.device]) -> list[Replica]:
-        if parametrize._cache_enabled:  # its cache is kept by module, and replicas are new modules in every pass
-            raise RuntimeError("DataParallel: expected no parametrize.cached() around it, got one. Leave it out.")
-        if any(map(is_lazy, [*self.module.parameters(), *self.module.buffers()])):
-            raise RuntimeError(
-                "module: expected initialised layers, got lazy ones. Call the module once, before it is wrapped."
-            )
-        isolated = _isolates(devices)
-        return [make_replica(self.module, device, copies=i > 0, isolated=isolated) for i, device in enumerate(devices)]
+    def _replicate(self, devices: Sequence[torch.device]) -> list["_Replica"]:
+        check_can_replicate(self.module)
+        own_graph = _have_own_graphs(devices)
+        return [_replica(self.module, device, copies=i > 0, own_graph=own_graph) for i, device in enumerate(devices)]
 
 
-def _check_module(module: Any) -> None:
-    """Raise TypeError unless `module` is an nn.Module."""
-    if not isinstance(module, nn.Module):
-        raise TypeError(f"module: expected an nn.Module, got {type(module).__name__}.")
+@dataclass
+class _Replica:
+    """A copy of a module for one forward pass: a module of its own, with tensors on its own device."""
 
-
-def _num_examples(call: Call) -> int | None:
-    """Return the length of all tensors of the arguments, None if there are none; tensors [] do not count."""
-    lengths = {len(tensor) for tensor in tensors_in(*call) if tensor.dim()}
-    if len(lengths) > 1:
-        raise ValueError(
-            f"arguments: expected tensors [b, ...] with one b, got {sorted(lengths)} examples. Put the examples first "
-            "(a recurrent state as [b, layers, h]); what all replicas use belongs to the module (register_buffer)."
-        )
-    return lengths.pop() if lengths else None
+    module: nn.Module
+    params: Sequence[tuple[torch.Tensor, torch.Tensor]]  # pairs (original, its copy) of those that require a gradient
+    new: dict[int, Any]  # id of an original module, parameter or buffer -> what the replica has in its place
 
 
 def _scatter(call: Call, devices: Sequence[torch.device]) -> list[Call]:
@@ -146,6 +134,35 @@ def _scatter(call: Call, devices: Sequence[torch.device]) -> list[Call]:
         return (tensor.tensor_split(len(devices))[i] if tensor.dim() else tensor).to(devices[i])
 
     return [map_tensors(lambda tensor, i=i: slice_of(tensor, i), call) for i in range(len(devices))]
+
+
+def _replica(module: nn.Module, device: torch.device, copies: bool, own_graph: bool) -> _Replica:
+    """Return a replica of `module` on `device`, as the module is at this moment.
+
+    Parameters and buffers have memory of their own with `copies`; otherwise they have that of the module. With
+    `own_graph` they are the leaves of a graph of their own; otherwise autograd connects them with the module's.
+    """
+
+    def copy_of(tensor: torch.Tensor) -> torch.Tensor:
+        source = tensor.detach() if own_graph else tensor
+        copy = source.to(device, copy=True) if copies else source
+        return leaf_of(tensor, copy) if own_graph else copy
+
+    originals = [*module.parameters(), *module.buffers()]
+    new: dict[int, Any] = {id(tensor): copy_of(tensor) for tensor in originals}
+    modules = list(module.modules())
+    new |= {id(m): object.__new__(type(m)) for m in modules}
+    for original in modules:
+        vars(new[id(original)]).update(in_replica_of(original, new))
+    return _Replica(new[id(module)], [(t, new[id(t)]) for t in originals if t.requires_grad], new)
+
+
+def _apply(replicas: Sequence[_Replica], shards: Sequence[Call], devices: Sequence[torch.device]) -> list[Any]:
+    """Return each replica's output for its shard, connected by autograd with the parameters and the shards."""
+    modules = [replica.module for replica in replicas]
+    if _have_own_graphs(devices):
+        return apply_in_own_graphs(_call, modules, [replica.params for replica in replicas], shards, devices)
+    return parallel_apply(_call, devices, modules, *zip(*shards, strict=True))
 
 
 def _gather(outputs: list[Any], shards: list[Call]) -> Any:
@@ -166,47 +183,20 @@ def _gather(outputs: list[Any], shards: list[Call]) -> Any:
     return map_tensors(join, *outputs)
 
 
-def _apply_replicas(replicas: list[Replica], shards: list[Call], devices: Sequence[torch.device]) -> list[Any]:
-    """Return each replica's output for its shard, connected by autograd with the parameters and the shards."""
-    modules = [replica.module for replica in replicas]
-    if _is_transformed():  # torch.func follows what happens in this thread only
-        return [_call(module, *shard) for module, shard in zip(modules, shards, strict=True)]
-    if not _isolates(devices):
-        return parallel_apply(_call, [(module, *shard) for module, shard in zip(modules, shards, strict=True)], devices)
-    inner_shards = [map_tensors(as_leaf, shard) for shard in shards]
-    with no_saved_tensors_hooks() if in_replica() else nullcontext():  # other threads have none of the caller's hooks
-        jobs = [(module, *map_tensors(_writable, shard)) for module, shard in zip(modules, inner_shards, strict=True)]
-        outputs = parallel_apply(_call, jobs, devices)
-    graphs = []
-    for replica, shard, inner_shard, output in zip(replicas, shards, inner_shards, outputs, strict=True):
-        inputs = {id(inner): (inner, outer) for outer, inner in replica.params}
-        pairs = zip(tensors_in(*inner_shard), tensors_in(*shard), strict=True)
-        inputs |= {id(inner): (inner, outer) for inner, outer in pairs if inner.requires_grad}
-        ends = [tensor for tensor in tensors_in(output) if tensor.requires_grad]
-        others = [tensor for tensor in leaves_of(ends) if id(tensor) not in inputs]
-        if any(tensor._backward_hooks for tensor in others):  # torch has no public question for it
-            raise RuntimeError(
-                "module: expected parameters with hooks to be used through the module itself, got one that is reached "
-                "past it (a function that holds the module, or a tensor that is not registered). The hook would run "
-                "once per replica. Use `self` in `forward`, or register the parameter."
-            )
-        graphs.append(Graph(ends, [*inputs.values(), *((tensor, tensor) for tensor in others)]))
-    joined = iter(isolate(graphs, devices))
-    return [map_tensors(lambda tensor: next(joined) if tensor.requires_grad else tensor, output) for output in outputs]
+def _num_examples(call: Call) -> int | None:
+    """Return the length of all tensors of the arguments, None if there are none; tensors [] do not count."""
+    lengths = {len(tensor) for tensor in tensors_in(*call) if tensor.dim()}
+    if len(lengths) > 1:
+        raise ValueError(
+            f"arguments: expected tensors [b, ...] with one b, got {sorted(lengths)} examples. Put the examples first "
+            "(a recurrent state as [b, layers, h]); what all replicas use belongs to the module (register_buffer)."
+        )
+    return lengths.pop() if lengths else None
 
 
-def _isolates(devices: Sequence[torch.device]) -> bool:
+def _have_own_graphs(devices: Sequence[torch.device]) -> bool:
     """Return whether the replicas get graphs of their own, each with a thread for its backward pass."""
-    return torch.is_grad_enabled() and not _is_transformed() and all(device.type == "cpu" for device in devices)
-
-
-def _is_transformed() -> bool:
-    """Return whether a transformation of torch.func is active; torch has no public function for that."""
-    return torch._C._are_functorch_transforms_active()
-
-
-def _writable(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.clone() if tensor.requires_grad else tensor  # a layer may write into its input, but not into a leaf
+    return torch.is_grad_enabled() and all(device.type == "cpu" for device in devices)
 
 
 def _call(net: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -79,7 +79,7 @@ def ddp_step(net: nn.Module, optimizer: torch.optim.Optimizer, X: torch.Tensor, 
 
     Args:
         net: a module in DistributedDataParallel, with logits [b, classes] as its result.
-        optimizer: over the parameters of `net`.
+        optimizer: the optimizer of the parameters of `net`.
         X: examples [b, ...], the same on all ranks.
         y: labels [b], int64.
 
@@ -87,7 +87,7 @@ def ddp_step(net: nn.Module, optimizer: torch.optim.Optimizer, X: torch.Tensor, 
         The mean loss before the update, a 0-d tensor, the same on all ranks.
 
     Raises:
-        RuntimeError: if another rank fails or does not take the step within the time-out of the process group.
+        RuntimeError: if one of the other ranks fails, or does not take the step within the time-out of the process group.
 
     Example:
         Inside a rank, as a function for `Workers(2).run`:
@@ -139,7 +139,7 @@ def train_ddp(
         The Run; after every epoch the test accuracy is also emitted as a point, for a panel to draw.
 
     Raises:
-        ValueError: if a setting is out of range, or the checkpoint was made with another lr, batch_size or seed.
+        ValueError: if a setting is out of range, or the checkpoint was made with a different lr, batch_size or seed.
         TypeError: if a setting is of the wrong type.
         Diverged: if the loss is no longer finite.
     """
@@ -171,7 +171,7 @@ def evaluate_accuracy_ranks(net: nn.Module, data_iter: Batches) -> float:
     sampler that pads.
 
     Args:
-        net: the module, not its DistributedDataParallel wrapper; it is in evaluation mode for the time.
+        net: the module, not its DistributedDataParallel wrapper; it is in evaluation mode until this returns.
         data_iter: minibatches X [b, ...], y [b], the same on all ranks.
 
     Raises:
@@ -208,7 +208,7 @@ def load_checkpoint(path: str | None, net: nn.Module, optimizer: torch.optim.Opt
     That is 0 if there is no such file, or the path is None.
 
     Raises:
-        ValueError: if the checkpoint was made with another lr, batch_size or seed.
+        ValueError: if the checkpoint was made with a different lr, batch_size or seed.
     """
     if path is None or not os.path.exists(path):
         return 0

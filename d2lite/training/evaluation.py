@@ -9,7 +9,7 @@ from torch import nn
 
 from d2lite.meters import Accumulator
 from d2lite.parallel import parallel_apply
-from d2lite.training.sharding import split_batch
+from d2lite.training.scatter import split_batch
 
 __all__ = ["accuracy_of", "evaluate_accuracy", "evaluate_accuracy_gpus", "evaluating", "num_correct", "replicas_of"]
 
@@ -33,7 +33,7 @@ def evaluate_accuracy(net: Net, data_iter: Batches, device: torch.device | None 
     """Return the fraction of examples (0..1) that `net` classifies correctly, on one device.
 
     Args:
-        net: a module, which is in evaluation mode for the time, or any function of X [b, ...] with logits
+        net: a module, which is in evaluation mode until this returns, or any function of X [b, ...] with logits
             [b, classes] as its result.
         data_iter: minibatches X [b, ...], y [b]; the last one may be smaller.
         device: the device that computes; by default that of a module's parameters, else that of X.
@@ -66,7 +66,7 @@ def evaluate_accuracy_gpus(net: nn.Module, data_iter: Batches, split_f: Callable
     devices uses fewer devices.
 
     Args:
-        net: a DataParallel, ours or torch's; it is in evaluation mode for the time.
+        net: a DataParallel, ours or torch's; it is in evaluation mode until this returns.
         data_iter: minibatches X [b, ...], y [b].
         split_f: split_f(X, y, devices) returns X_shards, y_shards.
 
@@ -89,8 +89,9 @@ def evaluate_accuracy_gpus(net: nn.Module, data_iter: Batches, split_f: Callable
         devices, replicas = replicas_of(net)
         for X, y in data_iter:
             used = devices[: len(y)]
-            shards = list(zip(replicas[: len(used)], *split_f(X, y, used), strict=True))
-            correct.add(sum(parallel_apply(num_correct, shards, used)), len(y))
+            X_shards, y_shards = split_f(X, y, used)
+            counts = parallel_apply(num_correct, used, replicas[: len(used)], X_shards, y_shards)
+            correct.add(sum(counts), len(y))
     return accuracy_of(correct)
 
 
@@ -109,7 +110,7 @@ def evaluating(net: Any) -> Iterator[None]:
 
 
 def replicas_of(net: Any) -> tuple[Sequence[torch.device], Sequence[nn.Module]]:
-    """Return (devices, one copy of the network on each) of a wrapped network; raises TypeError for another one."""
+    """Return (devices, one copy of the network on each) of a wrapped network; raises TypeError for any other."""
     if isinstance(net, nn.DataParallel):
         if not net.device_ids:  # torch's wrapper without a GPU: the network itself, where it is
             return [next((p.device for p in net.parameters()), torch.device("cpu"))], [net.module]

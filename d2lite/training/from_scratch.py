@@ -13,8 +13,9 @@ from d2lite.meters import Timer
 from d2lite.models import lenet, lenet_params
 from d2lite.parallel import parallel_apply
 from d2lite.training.evaluation import evaluate_accuracy
+from d2lite.training.replicate import replicate
 from d2lite.training.run import Run
-from d2lite.training.sharding import replicate, split_batch
+from d2lite.training.scatter import split_batch
 
 __all__ = ["forward_backward", "sgd_step", "train", "train_batch"]
 
@@ -101,10 +102,10 @@ def train_batch(
         True
     """
     X_shards, y_shards = split_batch(X, y, devices)
-    losses = parallel_apply(forward_backward, list(zip(X_shards, y_shards, device_params, strict=True)), devices)
+    losses = parallel_apply(forward_backward, devices, X_shards, y_shards, device_params)
     for i in range(len(device_params[0])):
         all_reduce([params[i].grad for params in device_params], op="sum")
-    parallel_apply(sgd_step, [(params, lr, len(X)) for params in device_params], devices)
+    parallel_apply(lambda params: sgd_step(params, lr, len(X)), devices, device_params)
     return sum(loss.to(devices[0]) for loss in losses) / len(X)
 
 
@@ -112,6 +113,7 @@ def train(
     num_gpus: int,
     batch_size: int,
     lr: float,
+    *,
     num_epochs: int = 10,
     num_examples: int | None = None,
     seed: int = 0,

@@ -16,7 +16,7 @@ def scaled_lr(lr: float, batch_size: int, new_batch_size: int, rule: str = "line
     (Malladi et al. 2022, arXiv:2205.10287). "same" changes nothing.
 
     Raises:
-        TypeError: if a rate or a size is no number, or the rule no text.
+        TypeError: if a rate or a size is not a number, or the rule is not a text.
         ValueError: if a rate or a size is not above 0, or there is no such rule.
 
     Example:
@@ -37,8 +37,8 @@ def warm_up(lr: float, step: int, num_steps: float, start: float = 0.0) -> float
     where `start` is the rate of the small minibatch.
 
     Raises:
-        TypeError: if an argument is no number, or `step` no whole number.
-        ValueError: if `lr` is not above 0, or another argument is below 0.
+        TypeError: if an argument is not a number, or `step` is not a whole number.
+        ValueError: if `lr` is not above 0, or one of the other arguments is below 0.
 
     Example:
         >>> [round(warm_up(0.8, step, 4), 3) for step in range(6)]

@@ -33,7 +33,7 @@ def check_stages(stages: Any, devices: Any) -> None:
 
 
 class ModelParallel(nn.Module):
-    """Run `stages` one after another, each on a device of its own: naive model parallelism, a pipeline of one batch.
+    """Run `stages` one after the other, each on a device of its own: naive model parallelism, a pipeline of one batch.
 
     Each stage gets a copy of the activations of the stage before it. Autograd sends their gradient back the same way,
     so a training loop needs no other change than labels on the last device. Only one device computes at a time.
@@ -89,6 +89,7 @@ def train_model_parallel(
     stages: Sequence[nn.Module],
     batch_size: int,
     lr: float,
+    *,
     num_epochs: int = 10,
     num_examples: int | None = None,
     seed: int = 0,
@@ -96,7 +97,7 @@ def train_model_parallel(
 ) -> Run:
     """Train the network that `stages` form with Adam, from initial values, one stage per device; return the Run.
 
-    The Run is that of one device, up to rounding, for any network: no stage sees less than the complete minibatch.
+    The Run equals that of one device up to rounding, for any network, since each stage sees the complete minibatch.
 
     Args:
         stages: modules that together map images [b, 1, 28, 28] to logits [b, 10], each of whose layers has

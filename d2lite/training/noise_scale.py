@@ -1,4 +1,4 @@
-"""The gradient noise scale: up to about which minibatch more examples make a step better.
+"""The gradient noise scale: the size of the minibatch up to which more examples make a step clearly better.
 
 McCandlish et al. 2018, "An Empirical Model of Large-Batch Training", arXiv:1812.06162, section 2.2 and appendix A.1.
 """
@@ -20,8 +20,8 @@ __all__ = ["GradientNorms", "NoiseScale", "gradient_norms", "noise_scale"]
 class GradientNorms:
     """Squared lengths of the gradients of one minibatch.
 
-    `small` is the mean of those of its shards, `num_small` examples each; `big` is that of the whole minibatch, of
-    `num_big` examples.
+    `small` is the mean over its shards, which have `num_small` examples each. `big` belongs to the whole minibatch,
+    which has `num_big` examples.
     """
 
     small: float
@@ -50,8 +50,9 @@ class NoiseScale:
 def gradient_norms(net: nn.Module, X: torch.Tensor, y: torch.Tensor, num_shards: int) -> GradientNorms:
     """Return the squared lengths of the gradients of a minibatch and of its shards.
 
-    Data parallelism has both in every step: each device the gradient of its shard, and all of them the mean. Here one
-    device computes the shards in turn. `.grad` is left alone; running statistics change, as in training.
+    Data parallelism computes both in every step: each device has the gradient of its shard, and after the all-reduce
+    each has the mean. Here one device computes the shards in turn. `.grad` is left alone; running statistics change,
+    as in training.
 
     Args:
         net: A module with logits [b, classes].
@@ -60,7 +61,7 @@ def gradient_norms(net: nn.Module, X: torch.Tensor, y: torch.Tensor, num_shards:
 
     Raises:
         ValueError: if there are fewer than two shards, or `num_shards` does not divide the minibatch.
-        TypeError: if `num_shards` is no whole number.
+        TypeError: if `num_shards` is not a whole number.
     """
     num_shards = positive_int("num_shards", num_shards)
     if num_shards < 2 or len(y) % num_shards or not len(y):

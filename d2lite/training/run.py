@@ -61,7 +61,7 @@ class Run:
         """Check the settings of a run that is about to start, and return its Run without losses.
 
         Raises:
-            TypeError: if `lr` is not a number or `num_epochs` no whole number.
+            TypeError: if `lr` is not a number or `num_epochs` is not a whole number.
             ValueError: if `lr` or `num_epochs` is out of range, or the last minibatch has fewer examples than there are
                 devices. Nothing has been computed then.
         """
@@ -128,7 +128,7 @@ class Run:
 
     @property
     def legend(self) -> str:
-        """The text for the run in a legend: "k=2 · lr 0.2 · batch 512"."""
+        """The text that stands for the run in a legend: "k=2 · lr 0.2 · batch 512"."""
         names = {"num_gpus": "k={}", "lr": "lr {}", "batch_size": "batch {}"}
         parts = [
             text.format(format_setting(self.settings[name])) for name, text in names.items() if name in self.settings
@@ -196,7 +196,7 @@ def save(runs: Sequence[Run], path: str | Path | None = None, function: str = ""
 
     Raises:
         OSError: if the file cannot be written, for example on a full disk, where the folder is missing, or where `path`
-            names a folder, a device or another thing that is no regular file.
+            names a folder, a device or anything else that is not a regular file.
     """
     text = json.dumps(as_json(runs, function), indent=1, allow_nan=False, ensure_ascii=False, default=_as_text)
     if path is not None:
@@ -231,7 +231,7 @@ def _as_text(value: Any) -> str:
 
 
 def _finite(value: Any) -> Any:
-    """A value with None for each number that is not finite."""
+    """Return a value with None for each number that is not finite."""
     if isinstance(value, dict):
         return {str(key): _finite(item) for key, item in list(value.items())}  # a copy: a thread may add to it
     if isinstance(value, (list, tuple)):

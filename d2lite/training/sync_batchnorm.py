@@ -42,7 +42,7 @@ def moments_over_ranks(X: torch.Tensor, group: Any = None) -> tuple[torch.Tensor
     summed in 64-bit numbers: there the squares of 32-bit numbers are exact.
 
     Args:
-        X: this rank's shard, [b, c, ...]; b may be another one on each rank, and 0.
+        X: this rank's shard, [b, c, ...]; b may differ between ranks, and may be 0.
         group: the process group; by default all ranks.
 
     Returns:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import ipywidgets as widgets
 
 from d2lite.figures.figure import Figure
-from d2lite.training.arms import Trial
+from d2lite.training.comparison import Trial
 from d2lite.widgets.animator import PUSH_EVERY_S
 from d2lite.widgets.background import Training
 from d2lite.widgets.explain import explain

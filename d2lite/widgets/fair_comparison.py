@@ -10,8 +10,8 @@ from d2lite._checks import instance_of, positive_int, positive_number, whole_num
 from d2lite.figures.comparison import bands_figure
 from d2lite.figures.figure import Figure
 from d2lite.profiling.significance import ArmComparison, compare_arms
-from d2lite.training.arms import OPTIMIZERS, Arm, Trial, differences, run_arms, train_arm
-from d2lite.training.small_net import KEPT, start_net
+from d2lite.training.comparison import OPTIMIZERS, Arm, Trial, differences, run_arms, train_arm
+from d2lite.training.warm_start import KEPT, start_net
 from d2lite.widgets.experiment import Experiment
 from d2lite.widgets.style import control_style, row
 
@@ -107,10 +107,17 @@ class FairComparison(Experiment):
         if any(arm.kept != "nothing" for arm in self._trained):
             before = replace(self._trained[0], kept="nothing")
             net = start_net(_EARLIER_SEED)
-            train_arm(before, _EARLIER_SEED, net, self.num_examples, self._epochs)
+            train_arm(before, _EARLIER_SEED, net, num_examples=self.num_examples, num_epochs=self._epochs)
             used = net.state_dict()
-        budget: dict[str, Any] = dict(num_epochs=self._epochs, seconds=self._seconds)
-        run_arms(self._trained, self._seeds, self.num_examples, used=used, on_trial=self._add, **budget)
+        run_arms(
+            self._trained,
+            self._seeds,
+            self.num_examples,
+            num_epochs=self._epochs,
+            seconds=self._seconds,
+            used=used,
+            on_trial=self._add,
+        )
 
     def _by_arm(self) -> dict[str, list[Trial]]:
         trials = list(self.trials)

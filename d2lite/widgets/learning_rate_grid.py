@@ -7,7 +7,7 @@ import ipywidgets as widgets
 from d2lite._checks import all_of, positive_int, positive_number
 from d2lite.figures.comparison import heat_map_figure
 from d2lite.figures.figure import Figure
-from d2lite.training.arms import Arm, run_arms
+from d2lite.training.comparison import Arm, run_arms
 from d2lite.widgets.experiment import Experiment
 from d2lite.widgets.style import control_style, row
 
@@ -72,8 +72,14 @@ class LearningRateGrid(Experiment):
     def _compute(self) -> None:
         for size in reversed(self.batch_sizes):
             arms = [Arm(f"{size}, {lr:g}", size, lr, decay_share=self.decay_share) for lr in self.lrs]
-            budget = self.num_examples, self.num_epochs
-            run_arms(arms, range(self._num_seeds), *budget, num_points=1, on_trial=self._add)
+            run_arms(
+                arms,
+                range(self._num_seeds),
+                self.num_examples,
+                num_epochs=self.num_epochs,
+                num_points=1,
+                on_trial=self._add,
+            )
 
     def _draw(self) -> Figure:
         return heat_map_figure(self.batch_sizes, self.lrs, self.accuracies, "test accuracy (%)")

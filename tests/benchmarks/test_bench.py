@@ -182,5 +182,5 @@ def test_accuracies_are_those_of_the_chapter_s_own_call(monkeypatch):
     monkeypatch.setattr(accuracies, "RUNS", [("ResNet-18", 1, 128, 0.1, 0), ("SimpleCNN", 2, 256, 0.001, 0)])
     one, two = accuracies.rows(num_epochs=1, num_examples=256)
     assert one.name == "ResNet-18, 1 replica, minibatch 128, lr 0.1, seed 0: accuracy" and not one.unit
-    again = train_concise(resnet18(10, width=8), 1, 128, 0.1, 1, 256)
+    again = train_concise(resnet18(10, width=8), 1, 128, 0.1, num_epochs=1, num_examples=256)
     assert one.ours == [again.accuracy] and 0 < two.ours[0] < 1

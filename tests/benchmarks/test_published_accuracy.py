@@ -15,7 +15,7 @@ def pretend(monkeypatch):
     """Replace the training: it adds one to every number of the network, and notes what it was given."""
     given = []
 
-    def train_arm(arm, seed, net, num_examples, **size):
+    def train_arm(arm, seed, net, *, num_examples, **size):
         given.append((arm.name, seed, {name: value.clone() for name, value in net.state_dict().items()}))
         for value in net.state_dict().values():
             value += 1

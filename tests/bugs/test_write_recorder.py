@@ -34,7 +34,7 @@ def test_every_gradient_message_and_weight_of_each_replica_is_recorded_with_its_
         for operation, code in (
             ("backward", "losses = parallel_apply(forward_backward,"),
             ("message", "all_reduce([params[i].grad"),
-            ("update", "parallel_apply(sgd_step,"),
+            ("update", "parallel_apply(lambda params: sgd_step("),
         ):
             mine = [write for write in record.writes if write.operation == operation]
             assert {(write.rank, write.index) for write in mine} == {(r, i) for r in range(2) for i in range(8)}

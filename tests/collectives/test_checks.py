@@ -106,12 +106,12 @@ def test_what_pytorch_cannot_reduce_is_refused_and_not_left_half_done(dtype):
 
 
 def test_a_full_gpu_is_not_taken_for_a_dtype_that_cannot_be_reduced(monkeypatch):
-    def full(own, received):
+    def full(own, received, op):
         raise torch.OutOfMemoryError("out of memory")
 
     checks._can_reduce.cache_clear()
     with monkeypatch.context() as patched:
-        patched.setitem(checks.WRITE, "max", full)
+        patched.setattr(checks, "write_chunk", full)
         with pytest.raises(torch.OutOfMemoryError):
             all_reduce([torch.ones(2), torch.ones(2)], "max")
     all_reduce([torch.ones(2), torch.ones(2)], "max")  # it can, now that there is memory

@@ -159,7 +159,7 @@ def test_an_unfit_result_names_what_is_wrong_with_it_also_from_within_a_replica(
         def fail():
             raise Unfit("it is unfit.")
 
-        return parallel_apply(fail, [()], ["cpu"])
+        return parallel_apply(fail, ["cpu"])
 
     assert scored(in_replica).wrong == "it is unfit. (case: x = 1)"
 

@@ -131,7 +131,7 @@ def test_running_statistics_are_those_of_the_first_shard():
 
 
 def test_train_with_replicas_that_share_a_gpu():
-    one, two = (train(k, 64, 0.1, 2, 640) for k in (1, 2))
+    one, two = (train(k, 64, 0.1, num_epochs=2, num_examples=640) for k in (1, 2))
     assert two.losses == pytest.approx(one.losses, rel=1e-3)
     names = {torch.cuda.get_device_name(device) for device in try_gpus(2)}
     assert all(name in two.devices for name in names) and one.devices.startswith("1 replica on")
@@ -140,7 +140,7 @@ def test_train_with_replicas_that_share_a_gpu():
 def test_train_concise_in_bf16():
     gpu = pytest.importorskip("benchmarks.gpu")
     net = gpu.Bf16(resnet18(10, width=8))
-    run = train_concise(net, 1, 64, 0.1, 3, 1920)
+    run = train_concise(net, 1, 64, 0.1, num_epochs=3, num_examples=1920)
     assert run.status == "finished" and sum(run.losses[-10:]) < 0.7 * sum(run.losses[:10])
     assert all(p.dtype == torch.float32 and p.device == DEVICE for p in net.parameters())
     conv = net.net[3].conv1.weight  # init_all keeps the layout
@@ -151,7 +151,7 @@ def test_train_concise_in_bf16():
 
 def test_train_concise_runs_again_from_the_same_start():
     net = SimpleCNN()
-    first, second = (train_concise(net, 1, 64, 0.05, 1, 640) for _ in range(2))
+    first, second = (train_concise(net, 1, 64, 0.05, num_epochs=1, num_examples=640) for _ in range(2))
     assert second.losses == pytest.approx(first.losses, rel=1e-3)
 
 
@@ -167,7 +167,7 @@ def test_two_gpus_take_torchs_own_data_parallel():
     assert isinstance(net, nn.DataParallel)
     data = [make_batch(n, torch.float32, seed) for seed, n in enumerate((64, 7, 1))]
     assert evaluate_accuracy_gpus(net, data) == evaluate_accuracy(net.module, data)
-    one, two = (train_concise(SimpleCNN(), k, 64, 0.05, 1, 640) for k in (1, 2))
+    one, two = (train_concise(SimpleCNN(), k, 64, 0.05, num_epochs=1, num_examples=640) for k in (1, 2))
     assert two.losses == pytest.approx(one.losses, rel=1e-3)
 
 

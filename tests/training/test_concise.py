@@ -6,7 +6,7 @@ from d2lite.models import LeNet, SimpleCNN, resnet18
 from d2lite.training.concise import init_all, train_concise
 from d2lite.training.data_parallel import DataParallel
 from d2lite.training.evaluation import evaluate_accuracy, evaluate_accuracy_gpus
-from d2lite.training.sharding import split_batch
+from d2lite.training.scatter import split_batch
 
 CPU = torch.device("cpu")
 
@@ -34,7 +34,7 @@ def test_init_all_refuses_what_it_cannot_reset():
 
 def test_train_concise_gives_the_same_losses_for_any_k():
     net = SimpleCNN()
-    runs = [train_concise(net, k, 64, 0.001, 1, 320, optim=torch.optim.Adam) for k in (1, 3)]
+    runs = [train_concise(net, k, 64, 0.001, num_epochs=1, num_examples=320, optim=torch.optim.Adam) for k in (1, 3)]
     assert runs[1].losses == pytest.approx(runs[0].losses, rel=1e-4)
     assert runs[1].accuracies == pytest.approx(runs[0].accuracies, abs=0.02)
     assert runs[1].settings["num_gpus"] == 3 and runs[1].status == "finished"
@@ -42,7 +42,7 @@ def test_train_concise_gives_the_same_losses_for_any_k():
 
 def test_train_concise_starts_anew_so_that_two_runs_are_equal():
     net = resnet18(10, width=4)
-    runs = [train_concise(net, 2, 32, 0.05, 1, 64).losses for _ in range(2)]
+    runs = [train_concise(net, 2, 32, 0.05, num_epochs=1, num_examples=64).losses for _ in range(2)]
     assert runs[0] == runs[1]
 
 

@@ -156,6 +156,6 @@ def test_a_training_inside_a_replica_leaves_no_tensors_behind():
         for _ in range(3):  # a sigmoid keeps its output for the backward pass
             net(torch.rand(38, 13, generator=generator)).sum().backward()
 
-    parallel_apply(trained, [(0,), (1,)], [CPU, CPU])
+    parallel_apply(trained, [CPU, CPU], [0, 1])
     gc.collect()
     assert [tuple(t.shape) for t in gc.get_objects() if type(t) is torch.Tensor and t.shape == (19, 17)] == []

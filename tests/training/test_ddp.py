@@ -14,7 +14,7 @@ from d2lite.models import LeNet, lenet, lenet_params
 from d2lite.training.ddp import evaluate_accuracy_ranks, my_shard, save_checkpoint, train_ddp
 from d2lite.training.evaluation import evaluate_accuracy
 from d2lite.training.from_scratch import train, train_batch
-from d2lite.training.sharding import replicate
+from d2lite.training.replicate import replicate
 from d2lite.workers.pool import Workers, WorkersError
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="Workers needs Linux or macOS")

@@ -7,7 +7,7 @@ from d2lite.events import Diverged, Stopped, listening
 from d2lite.models import LeNet, lenet, lenet_params
 from d2lite.training.evaluation import evaluate_accuracy
 from d2lite.training.from_scratch import forward_backward, sgd_step, train, train_batch
-from d2lite.training.sharding import replicate
+from d2lite.training.replicate import replicate
 
 CPU = torch.device("cpu")
 # relative to the size of the numbers; float32 rounds at 1.2e-7 and its sums are taken in another order

@@ -55,13 +55,13 @@ def test_a_stage_gets_a_copy_and_its_gradient_goes_back(batch):
 
 def test_training_in_two_stages_gives_the_losses_of_one():
     net = simple_cnn_layers()
-    runs = [train_model_parallel(stages, 64, 0.001, 2, 320) for stages in ([net], cut(net, 4))]
+    runs = [train_model_parallel(stages, 64, 0.001, num_epochs=2, num_examples=320) for stages in ([net], cut(net, 4))]
     assert runs[1].losses == pytest.approx(runs[0].losses, rel=1e-4)
     assert runs[1].accuracies == pytest.approx(runs[0].accuracies, abs=0.01)
     assert [run.settings["num_gpus"] for run in runs] == [1, 2] and runs[1].status == "finished"
     assert len(set(runs[0].losses)) == 10 and runs[0].losses[-1] < runs[0].losses[0]
     threads = torch.get_num_threads()
-    train_model_parallel([net], 64, 0.001, 1, 64)
+    train_model_parallel([net], 64, 0.001, num_epochs=1, num_examples=64)
     assert torch.get_num_threads() == threads
 
 
@@ -71,7 +71,7 @@ def test_the_animator_gets_each_epoch_and_the_label_says_stages():
             self.append((x, y))
 
     points = Points()
-    run = train_model_parallel(cut(simple_cnn_layers(), 4), 64, 0.001, 2, 128, animator=points)
+    run = train_model_parallel(cut(simple_cnn_layers(), 4), 64, 0.001, num_epochs=2, num_examples=128, animator=points)
     assert points == list(enumerate(run.accuracies, 1))
     assert run.devices == describe_stages(try_gpus(2)) and "stages" in run.devices and "replica" not in run.devices
 

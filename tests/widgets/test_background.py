@@ -67,8 +67,8 @@ def test_a_function_s_own_run_is_kept():
 
 def test_several_runs_in_one_function_are_several_runs():
     def both(lr, animator):
-        train(1, 50, lr, 1, 100, animator=animator)
-        return train(2, 50, lr, 2, 100, animator=animator)
+        train(1, 50, lr, num_epochs=1, num_examples=100, animator=animator)
+        return train(2, 50, lr, num_epochs=2, num_examples=100, animator=animator)
 
     one, two = run_to_end(both, lr=0.1).runs
     assert [len(run.accuracies) for run in (one, two)] == [1, 2]

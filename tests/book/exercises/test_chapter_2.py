@@ -65,7 +65,7 @@ def accuracy(X, y, params):
 
 
 def on_shards(fn, X, y, device_params, devices):
-    return parallel_apply(fn, list(zip(*split_batch(X, y, devices), device_params, strict=True)), devices)
+    return parallel_apply(fn, devices, *split_batch(X, y, devices), device_params)
 
 
 @right("2.2")

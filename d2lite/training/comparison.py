@@ -19,7 +19,7 @@ from d2lite.parallel import one_intra_op_thread, parallel_apply
 from d2lite.training.data_parallel import wrap
 from d2lite.training.evaluation import evaluate_accuracy
 from d2lite.training.learning_rate import warm_up
-from d2lite.training.small_net import KEPT, start_net
+from d2lite.training.warm_start import KEPT, start_net
 
 __all__ = ["OPTIMIZERS", "Arm", "Trial", "differences", "run_arms", "train_arm"]
 
@@ -31,9 +31,9 @@ _TEST_BATCH = 500
 class Arm:
     """The settings of one side of a comparison.
 
-    `batch_size` is that of all devices together. In the first `warm_up_epochs` the learning rate grows, and in the last
-    part of the budget, a share of `decay_share`, it falls to zero. `kept` says what a reset leaves of a network that
-    was trained before, as in `start_net`.
+    `batch_size` counts the examples of all devices together. In the first `warm_up_epochs` the learning rate grows, and
+    in the last part of the budget, a share of `decay_share`, it falls to zero. `kept` says what the network keeps of
+    one that was trained before, as in `start_net`.
 
     Raises:
         TypeError, ValueError: if a setting is of the wrong type, or out of range.
@@ -63,7 +63,7 @@ class Arm:
         one_of("kept", self.kept, tuple(KEPT))
 
     def lr_at(self, step: int, spent: float, steps_per_epoch: int) -> float:
-        """Return the learning rate of a step, of which `spent` says how much of the budget is gone (0..1)."""
+        """Return the learning rate of a step; `spent` is the part of the budget that is gone (0..1)."""
         lr = warm_up(self.lr, step, self.warm_up_epochs * steps_per_epoch)
         return lr * min(1.0, (1 - spent) / self.decay_share) if self.decay_share else lr
 
@@ -79,9 +79,9 @@ class Trial:
     """One training run of an arm, and what it has spent.
 
     `accuracies` are those on the test set at equal parts of the budget, the last one at its end. `seconds` is the time
-    of the steps with the loading of their minibatches, evaluation left out. `renewed_accuracy` is the last accuracy
-    with other running statistics: those of the training examples under the final weights. `has_diverged` is whether a
-    loss was not finite; training ends there.
+    of the steps with the loading of their minibatches, evaluation left out. `renewed_accuracy` is measured last, after
+    the running statistics have been computed anew from the training examples with the final weights. `has_diverged` is
+    whether a loss was not finite; training ends there.
     """
 
     arm: Arm
@@ -103,6 +103,7 @@ def train_arm(
     arm: Arm,
     seed: int,
     net: nn.Module,
+    *,
     num_examples: int,
     num_epochs: float,
     seconds: float | None = None,
@@ -122,7 +123,7 @@ def train_arm(
         num_epochs: The budget, if `seconds` is None.
         seconds: The budget in seconds.
         num_points: Number of measurements.
-        num_test_examples: Number of test examples, which both data sets have: 2,000. The real one has 10,000.
+        num_test_examples: Number of test examples; the first ones of the test set are taken.
     """
     devices = try_gpus(arm.num_gpus)
     train_iter, _ = load_data_fashion_mnist(arm.batch_size, num_examples, seed=seed)
@@ -159,6 +160,7 @@ def run_arms(
     arms: Sequence[Arm],
     seeds: Sequence[int],
     num_examples: int = 3000,
+    *,
     num_epochs: float = 4,
     seconds: float | None = None,
     num_points: int = 4,
@@ -168,7 +170,7 @@ def run_arms(
     """Train each arm with each seed on the same budget, and return {name of the arm: trials in the order of seeds}.
 
     The small network is trained (`start_net`). A seed gives all arms the same initial values and the same order of the
-    examples. On the CPU trainings run side by side, one per core. If time is the budget they run one after another,
+    examples. On the CPU trainings run side by side, one per core. If time is the budget they run one after the other,
     since each would slow the others.
 
     Args:
@@ -179,9 +181,9 @@ def run_arms(
         on_trial: Called with each Trial when it has ended; never twice at the same time.
 
     Raises:
-        ValueError: if names or seeds are not different, there are none, the budget is not above 0, or the last
-            minibatch of an epoch has less than two examples per device. Nothing has been trained then.
-        TypeError: if a number is none.
+        ValueError: if two names or two seeds are equal, there are none of them, the budget is not above 0, or the last
+            minibatch of an epoch has fewer than two examples per device. Nothing has been trained then.
+        TypeError: if a number is of the wrong type.
     """
     num_examples, num_points = positive_int("num_examples", num_examples), positive_int("num_points", num_points)
     positive_number("num_epochs", num_epochs)
@@ -196,12 +198,13 @@ def run_arms(
                 f"arm {arm.name!r}: expected two examples per device in the last minibatch of an epoch, got {rest} on "
                 f"{arm.num_gpus}. BatchNorm needs two: choose another batch_size or num_examples."
             )
-    budget = num_examples, num_epochs, seconds, num_points
-    jobs = [(arm, seed, start_net(seed, arm.kept, used), *budget) for seed in seeds for arm in arms]
+    jobs = [(arm, seed, start_net(seed, arm.kept, used)) for seed in seeds for arm in arms]
     lock = threading.Lock()
 
-    def run(*job: Any) -> Trial:
-        trial = train_arm(*job)
+    def run(arm: Arm, seed: int, net: nn.Module) -> Trial:
+        trial = train_arm(
+            arm, seed, net, num_examples=num_examples, num_epochs=num_epochs, seconds=seconds, num_points=num_points
+        )
         if on_trial is not None:
             with lock:
                 on_trial(trial)
@@ -210,13 +213,15 @@ def run_arms(
     if num_gpus() > 0 or seconds is not None:
         trials = [run(*job) for job in jobs]
     else:
-        some = [jobs[i : i + MAX_REPLICAS] for i in range(0, len(jobs), MAX_REPLICAS)]
-        trials = [trial for part in some for trial in parallel_apply(run, part, try_gpus(len(part)))]
+        parts = [jobs[i : i + MAX_REPLICAS] for i in range(0, len(jobs), MAX_REPLICAS)]
+        trials = [
+            trial for part in parts for trial in parallel_apply(run, try_gpus(len(part)), *zip(*part, strict=True))
+        ]
     return {arm.name: [trial for trial in trials if trial.arm == arm] for arm in arms}
 
 
 def differences(a: Arm, b: Arm) -> list[str]:
-    """Return the settings in which two arms differ, their names aside: a fair comparison has one that is in question.
+    """Return the settings in which two arms differ, their names aside. In a fair comparison there is only one.
 
     Example:
         >>> differences(Arm("one GPU"), Arm("two GPUs", batch_size=128, lr=0.2, num_gpus=2))

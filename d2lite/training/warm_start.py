@@ -1,4 +1,4 @@
-"""A network that trains in a second, and what a run may leave behind in it for the next one."""
+"""Warm starts: a network with fresh values, except for what it keeps of an earlier training."""
 
 from collections.abc import Callable, Mapping
 
@@ -6,9 +6,10 @@ import torch
 from torch import nn
 
 from d2lite._checks import one_of
+from d2lite.models import small_net
 from d2lite.training.concise import init_all
 
-__all__ = ["KEPT", "small_net", "start_net"]
+__all__ = ["KEPT", "start_net"]
 
 # what a reset can leave -> which entries of the network's state those are: (entries of BatchNorm, of other layers)
 KEPT = {
@@ -18,16 +19,6 @@ KEPT = {
     "weights": ("", "all"),
     "everything": ("all", "all"),
 }
-
-
-def small_net(width: int = 16) -> nn.Sequential:
-    """Return a network for images [b, 1, 28, 28] with logits [b, 10]: 4x4 patches, two linear layers, two BatchNorms.
-
-    With 16 channels it has 25,770 parameters.
-    """
-    layers: list[nn.Module] = [nn.Conv2d(1, width, 4, stride=4, bias=False), nn.BatchNorm2d(width), nn.ReLU()]
-    layers += [nn.Flatten(), nn.Linear(49 * width, 32, bias=False), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 10)]
-    return nn.Sequential(*layers)
 
 
 def start_net(
@@ -43,11 +34,11 @@ def start_net(
         kept: "nothing"; "running statistics"; "BatchNorm" (its running statistics, scales and shifts); "weights" (all
             but BatchNorm); or "everything".
         used: The `state_dict()` of the network that was trained before.
-        make: Makes another network than the small one.
+        make: Makes the network, if it is not the small one.
 
     Raises:
         ValueError: if `kept` is none of these, or something is kept and `used` is missing.
-        TypeError: if `kept` is no text.
+        TypeError: if `kept` is not a text.
     """
     batch_norm, others = KEPT[one_of("kept", kept, tuple(KEPT))]
     with torch.random.fork_rng(devices=[]):  # a layer draws values where it is made

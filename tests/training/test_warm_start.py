@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from d2lite.training import KEPT, small_net, start_net
+from d2lite.models import small_net
+from d2lite.training import KEPT, start_net
 
 # entries of the state: BatchNorm's are layers 1 and 5
 RUNNING = {f"{i}.{name}" for i in (1, 5) for name in ("running_mean", "running_var", "num_batches_tracked")}

@@ -18,7 +18,7 @@ def map_tensors(fn: Callable[..., Any], value: Any, *others: Any) -> Any:
     as it is. With `others`, None, texts, True and False stay if they are the same in all of them.
 
     Raises:
-        ValueError: if `others` have another structure, or hold something else that cannot be joined.
+        ValueError: if `others` have a different structure, or hold something else that cannot be joined.
 
     Example:
         >>> map_tensors(torch.add, {"a": torch.tensor(1)}, {"a": torch.tensor(2)})

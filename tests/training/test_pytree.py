@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from d2lite.training.data_parallel import DataParallel
-from d2lite.training.nested import map_tensors, tensors_in
+from d2lite.training.pytree import map_tensors, tensors_in
 
 
 def test_without_others_everything_else_stays_as_it_is():

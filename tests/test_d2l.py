@@ -1,4 +1,4 @@
-"""`import d2lite as d2l`: the names of d2l's multi-GPU lessons, one by one, and in lessons of our own."""
+"""`from d2lite import d2l`: the names of d2l's multi-GPU lessons, one by one, and in lessons of our own."""
 
 import sys
 
@@ -9,11 +9,20 @@ from nbclient import NotebookClient
 from torch import nn
 from torch.nn import functional as F
 
-import d2lite as d2l
+import d2lite
+from d2lite import d2l, sgd_step
+
+
+def test_every_name_is_there_and_what_only_d2l_names_so_is_not_in_the_package_itself():
+    assert all(getattr(d2l, name) is not None for name in (*d2l.__all__, "Animator"))
+    for name in ("accuracy", "Benchmark", "Residual", "evaluate_accuracy_gpu", "plt", "set_figsize", "sgd"):
+        assert not hasattr(d2lite, name)
+    with pytest.raises(AttributeError, match="module 'd2lite.d2l' has no attribute 'train_ch13'"):
+        d2l.train_ch13  # noqa: B018
 
 
 def test_sgd_zeroes_the_gradients_and_sgd_step_leaves_them():
-    for step, left in ((d2l.sgd, 0.0), (d2l.sgd_step, 4.0)):
+    for step, left in ((d2l.sgd, 0.0), (sgd_step, 4.0)):
         param = torch.tensor([1.0], requires_grad=True)
         param.grad = gradient = torch.tensor([4.0])
         step([param], lr=0.1, batch_size=2)
@@ -24,13 +33,13 @@ def test_sgd_zeroes_the_gradients_and_sgd_step_leaves_them():
 def test_a_loop_that_never_discards_gradients_needs_sgd():
     """What a lesson does: backward, then d2l.sgd, over and over. With `sgd_step` old gradients are applied again."""
     ended = {}
-    for step in (d2l.sgd, d2l.sgd_step):
+    for step in (d2l.sgd, sgd_step):
         w = torch.zeros(1, requires_grad=True)
         for _ in range(20):
             ((w - 3) ** 2).sum().backward()
             step([w], 0.25, 1)
         ended[step] = abs(w.item() - 3)
-    assert ended[d2l.sgd] < 1e-4 < ended[d2l.sgd_step]
+    assert ended[d2l.sgd] < 1e-4 < ended[sgd_step]
 
 
 def test_sgd_without_a_gradient_says_where():
@@ -105,7 +114,7 @@ START = """%matplotlib inline
 import torch
 from torch import nn
 from torch.nn import functional as F
-import d2lite as d2l
+from d2lite import d2l
 from itertools import islice
 load = d2l.load_data_fashion_mnist
 d2l.load_data_fashion_mnist = lambda batch_size: [list(islice(batches, 4)) for batches in load(batch_size, 512)]"""

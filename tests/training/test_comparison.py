@@ -8,8 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from d2lite.training import Arm, Trial, differences, run_arms, start_net, train_arm
-from d2lite.training import arms as arms_module
+from d2lite.training import Arm, Trial, comparison, differences, run_arms, start_net, train_arm
 
 SMALL = dict(num_examples=240, num_epochs=2, num_points=2)
 
@@ -29,13 +28,13 @@ def test_all_arms_see_the_same_examples_and_make_their_own_number_of_steps(trial
 
 
 def test_side_by_side_gives_what_each_training_gives_alone(trials):
-    alone = train_arm(Arm("a", 24, 0.1), 1, start_net(1), 240, 2, None, 2)
+    alone = train_arm(Arm("a", 24, 0.1), 1, start_net(1), num_examples=240, num_epochs=2, seconds=None, num_points=2)
     assert (alone.accuracies, alone.renewed_accuracy) == (trials["a"][1].accuracies, trials["a"][1].renewed_accuracy)
 
 
 def test_a_net_keeps_its_weights_where_statistics_are_renewed():
     net = start_net(0)
-    trial = train_arm(Arm("a", 24, 0.1), 0, net, 240, 1, None, 1)
+    trial = train_arm(Arm("a", 24, 0.1), 0, net, num_examples=240, num_epochs=1, seconds=None, num_points=1)
     assert not math.isnan(trial.renewed_accuracy)
     norm = net[1]
     assert norm.momentum == 0.1 and norm.num_batches_tracked == 10  # those of the ten minibatches of 24
@@ -50,22 +49,22 @@ def test_wall_time_as_the_budget():
 
 
 def test_trainings_that_are_timed_run_one_after_another(monkeypatch):
-    seen, train = [], arms_module.train_arm
+    seen, train = [], comparison.train_arm
 
-    def noted(*job):
+    def noted(*job, **budget):
         seen.append("begin")
         time.sleep(0.05)
-        trial = train(*job)
+        trial = train(*job, **budget)
         seen.append("end")
         return trial
 
-    monkeypatch.setattr(arms_module, "train_arm", noted)
+    monkeypatch.setattr(comparison, "train_arm", noted)
     run_arms([Arm("a", 24), Arm("b", 48)], range(2), 240, seconds=0.05, num_points=1)
     assert seen == ["begin", "end"] * 4
 
 
 def test_the_time_of_a_step_has_that_of_its_minibatch_and_not_that_of_the_evaluation(monkeypatch):
-    clock, load, evaluate = [0.0], arms_module.load_data_fashion_mnist, arms_module.evaluate_accuracy
+    clock, load, evaluate = [0.0], comparison.load_data_fashion_mnist, comparison.evaluate_accuracy
 
     def load_slowly(*args, **kwargs):
         train_iter, test_iter = load(*args, **kwargs)
@@ -75,10 +74,10 @@ def test_the_time_of_a_step_has_that_of_its_minibatch_and_not_that_of_the_evalua
         clock[0] += 1000
         return evaluate(*args)
 
-    monkeypatch.setattr(arms_module, "load_data_fashion_mnist", load_slowly)
-    monkeypatch.setattr(arms_module, "evaluate_accuracy", evaluate_slowly)
-    monkeypatch.setattr(arms_module, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
-    trial = train_arm(Arm("a", 60), 0, start_net(0), 240, 1, num_points=2)
+    monkeypatch.setattr(comparison, "load_data_fashion_mnist", load_slowly)
+    monkeypatch.setattr(comparison, "evaluate_accuracy", evaluate_slowly)
+    monkeypatch.setattr(comparison, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
+    trial = train_arm(Arm("a", 60), 0, start_net(0), num_examples=240, num_epochs=1, num_points=2)
     assert trial.steps == trial.seconds == 4
 
 
@@ -118,7 +117,7 @@ def test_a_training_that_diverges_ends_there_and_has_all_its_points():
     net = start_net(0)
     with torch.no_grad():
         net[-1].bias.fill_(math.nan)
-    trial = train_arm(Arm("a", 24), 0, net, 240, 2)
+    trial = train_arm(Arm("a", 24), 0, net, num_examples=240, num_epochs=2)
     assert trial.has_diverged and trial.steps == 1 and len(trial.accuracies) == 4
 
 
@@ -129,7 +128,7 @@ def test_on_trial_is_never_called_twice_at_the_same_time():
         assert busy.acquire(blocking=False)
         busy.release()
 
-    run_arms([Arm("a", 60), Arm("b", 120)], range(2), 120, 1, num_points=1, on_trial=note)
+    run_arms([Arm("a", 60), Arm("b", 120)], range(2), 120, num_epochs=1, num_points=1, on_trial=note)
 
 
 def test_differences():

@@ -3,7 +3,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from d2lite.training.sharding import gather, replicate, scatter, split_batch
+from d2lite.training.replicate import replicate
+from d2lite.training.scatter import gather, scatter, split_batch
 
 CPU = torch.device("cpu")
 

@@ -1,8 +1,11 @@
 """The names of the book "Dive into Deep Learning" (d2l 1.0.3) that its multi-GPU lessons call, with their contracts.
 
-They make `import d2lite as d2l` run those lessons. Everything else of this kit has other names, or the same contract.
+`from d2lite import d2l` runs those lessons. Some of these names are written for them here; the others are the kit's own
+functions, which have the same arguments and results. A few more, such as `scatter` and `synchronize`, are what a lesson
+calls instead of PyTorch's on a machine without GPUs.
 """
 
+import importlib
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from types import ModuleType
@@ -12,10 +15,36 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from d2lite.meters import Timer
-from d2lite.training.evaluation import evaluating
+from d2lite.data import load_data_fashion_mnist
+from d2lite.devices import num_gpus, synchronize, try_all_gpus, try_gpu, try_gpus
+from d2lite.meters import Accumulator, Timer
+from d2lite.models import lenet, lenet_params, resnet18
+from d2lite.training import DataParallel, evaluate_accuracy_gpus, evaluating, replicate, scatter, split_batch
 
-__all__ = ["Benchmark", "Residual", "accuracy", "evaluate_accuracy_gpu", "pyplot", "set_figsize", "sgd"]
+__all__ = [  # `Animator` and `plt` are here too, and loaded when they are used
+    "Accumulator",
+    "Benchmark",
+    "DataParallel",
+    "Residual",
+    "Timer",
+    "accuracy",
+    "evaluate_accuracy_gpu",
+    "evaluate_accuracy_gpus",
+    "lenet",
+    "lenet_params",
+    "load_data_fashion_mnist",
+    "num_gpus",
+    "replicate",
+    "resnet18",
+    "scatter",
+    "set_figsize",
+    "sgd",
+    "split_batch",
+    "synchronize",
+    "try_all_gpus",
+    "try_gpu",
+    "try_gpus",
+]
 
 
 def sgd(params: Iterable[torch.Tensor], lr: float, batch_size: int) -> None:
@@ -154,8 +183,8 @@ class Benchmark:
         print(f"{self.description}: {self.timer.stop():.4f} sec")
 
 
-def pyplot() -> ModuleType:
-    """Return `matplotlib.pyplot`, imported at the first call; `d2lite.plt` is this module.
+def _pyplot() -> ModuleType:
+    """Return `matplotlib.pyplot`, imported at the first call: `plt`.
 
     Raises:
         ImportError: if matplotlib is not installed; this kit's own figures do not need it.
@@ -173,4 +202,12 @@ def set_figsize(figsize: Sequence[float] = (3.5, 2.5)) -> None:
     Without matplotlib there is nothing to set.
     """
     with suppress(ImportError):
-        pyplot().rcParams["figure.figsize"] = tuple(figsize)
+        _pyplot().rcParams["figure.figsize"] = tuple(figsize)
+
+
+def __getattr__(name: str) -> Any:
+    if name == "plt":
+        return _pyplot()
+    if name == "Animator":  # it shows things: plotly and ipywidgets are loaded with it
+        return importlib.import_module("d2lite.widgets").Animator
+    raise AttributeError(f"module 'd2lite.d2l' has no attribute {name!r}")
