@@ -18,9 +18,10 @@ import torch
 
 __all__ = ["FLOAT32_STEP_RTOL", "FLOAT64_STEP_RTOL", "SAME_BUG_RTOL", "reduction_order_rtol", "replica_drift_rtol"]
 
-# Two runs that add up the same gradients in different orders, compared tensor by tensor. Different weights give
-# different gradients, and an example at the edge of a ReLU or of a maximum then takes a different path: in float32,
-# right code exceeds any bound after some tens of steps. So this bound is meant for the first steps.
+# Two runs, or two replicas, that add up the same gradients in different orders, compared tensor by tensor. In two runs
+# different weights give different gradients, and an example at the edge of a ReLU or of a maximum may then take a
+# different path. In float32 this exceeds any bound after some tens of steps, and sometimes after a few: compare the
+# first steps, in float64.
 REDUCTION_ORDER_RTOL = {torch.float64: 1e-9, torch.float32: 1e-3}
 _COARSE_REDUCTION_ORDER_RTOL = 1e-1  # the same for 16-bit types
 
