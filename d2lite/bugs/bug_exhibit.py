@@ -11,7 +11,7 @@ from typing import Any
 from d2lite.bugs.step_case import Replicate, TrainBatch
 from d2lite.training import replicate, train_batch
 
-__all__ = ["DRIFT", "LATER", "LONG", "NOTHING", "SHORT", "SIGNS", "SIZES", "BugExhibit", "changed_lines"]
+__all__ = ["DRIFT", "LATER", "LONG", "NOTHING", "SHORT", "SIGNS", "SIZES", "BugExhibit"]
 
 # the symptoms that a learner may expect of a bug; an exhibit has one or two of them
 SIGNS = LONG, SHORT, DRIFT, SIZES, LATER, NOTHING = (
@@ -56,10 +56,10 @@ class BugExhibit:
         Lines of a function other than the training step stand below the name of that function.
         """
         right, wrong = (function.__name__ for function in self.helpers or (train_batch, train_batch))
-        lines = changed_lines(self.right_step, self.train_batch, {wrong: right})
+        lines = _changed_lines(self.right_step, self.train_batch, {wrong: right})
         pairs = [(self.helpers[0], self.helpers[1])] if self.helpers else []
         for one, other in [*pairs, (self.right_replicate, self.replicate)]:
-            if changed := changed_lines(one, other):
+            if changed := _changed_lines(one, other):
                 lines += [f"in {one.__name__}:", *changed]
         return lines
 
@@ -75,26 +75,14 @@ class BugExhibit:
 _MARKS = {"-": "right: ", "+": "wrong: ", " ": "       "}
 
 
-def changed_lines(
+def _changed_lines(
     right: Callable[..., Any], wrong: Callable[..., Any], renamed: Mapping[str, str] | None = None
 ) -> list[str]:
     """Return the lines of two functions that differ, marked with "right: " and "wrong: ", and one line around each.
 
     Docstrings, comments and checks of arguments do not count. What a function returns does not count if the other
-    function returns nothing.
-
-    Args:
-        right: a function in a module or a notebook.
-        wrong: the same with a bug.
-        renamed: {name in wrong: name in right} of called functions whose different names do not count.
-
-    Example:
-        >>> from d2lite import sgd_step
-        >>> from d2lite.training.d2l_names import sgd
-        >>> changed_lines(sgd_step, sgd_step)
-        []
-        >>> changed_lines(sgd_step, sgd)[-1]
-        'wrong:         param.grad.zero_()'
+    function returns nothing. `renamed` is {name in wrong: name in right} for called functions: their names do not count
+    as a difference.
     """
     one, other = _tree(right), _tree(wrong)
     if isinstance(one[-1], ast.Return) != isinstance(other[-1], ast.Return):

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from d2lite.bugs.drift import replica_drift
-from d2lite.bugs.tolerances import reduction_order_rtol
+from d2lite.bugs.tolerances import replica_drift_rtol
 from d2lite.bugs.verdict import Verdict
 
 __all__ = ["check_replicas", "judge_replicas"]
@@ -55,7 +55,7 @@ def judge_replicas(device_params: Any) -> Verdict:
     k = len(device_params)
     if drift == 0.0:
         return Verdict(True, "copies", f"{k} replicas are equal, bit for bit, and share no memory.")
-    if drift <= min(reduction_order_rtol(dtype) for _, dtype in shapes[0]):
+    if drift <= min(replica_drift_rtol(dtype) for _, dtype in shapes[0]):
         return Verdict(True, "equal up to rounding", f"{k} replicas differ by {drift:.0e} of their weights.")
     rank, i, most = _farthest(device_params)
     size = f"{drift:.2g} of their weights" if math.isfinite(drift) else "numbers that are not finite"

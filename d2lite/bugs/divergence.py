@@ -7,11 +7,9 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from d2lite.bugs.tolerances import reduction_order_rtol
-from d2lite.bugs.write_recorder import StepRecord, Write
+from d2lite.bugs.write_recorder import GRADIENT, WEIGHT, StepRecord, Write
 
 __all__ = ["Comparison", "Divergence", "compare_replicas", "find_divergence"]
-
-GRADIENT, WEIGHT = ("backward", "message"), ("update",)
 
 
 @dataclass(frozen=True)

@@ -19,15 +19,17 @@ Weight = Callable[[int, int, int], float]  # weight(n_i, n, k) of a shard of n_i
 
 
 def _sum_over_all(n_i: int, n: int, k: int) -> float:
-    """Sum the losses, and divide by all examples."""
+    """Losses are summed, and the sum is divided by the number of all examples: right."""
     return 1 / n
 
 
 def _sum_of_means(n_i: int, n: int, k: int) -> float:
+    """The means over the shards are added."""
     return 1 / n_i
 
 
 def _mean_of_means(n_i: int, n: int, k: int) -> float:
+    """The means over the shards are averaged."""
     return 1 / (n_i * k)
 
 

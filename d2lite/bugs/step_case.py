@@ -9,7 +9,7 @@ import torch.nn.functional as F
 
 from d2lite.models import lenet, lenet_params
 
-__all__ = ["CASES", "Replicate", "StepCase", "TrainBatch", "examples", "flat", "start_params"]
+__all__ = ["CASES", "SEED", "Replicate", "StepCase", "TrainBatch", "examples", "flat", "start_params"]
 
 TrainBatch = Callable[..., Any]  # train_batch(X, y, device_params, devices, lr)
 Replicate = Callable[..., Any]  # replicate(params, devices)

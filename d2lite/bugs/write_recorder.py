@@ -17,10 +17,9 @@ from d2lite._checks import instance_of
 from d2lite.bugs.step_case import TrainBatch
 from d2lite.parallel import one_intra_op_thread
 
-__all__ = ["OPERATIONS", "StepRecord", "Write", "digest", "record_steps"]
+__all__ = ["GRADIENT", "WEIGHT", "StepRecord", "Write", "digest", "record_steps"]
 
-# the first write of a step into a gradient, the later ones, and the writes into a weight
-OPERATIONS = ("backward", "message", "update")
+GRADIENT, WEIGHT = ("backward", "message"), ("update",)  # the operations that write to a gradient, and to a weight
 LENET = ("conv1.weight", "conv1.bias", "conv2.weight", "conv2.bias") + tuple(
     f"linear{i}.{part}" for i in (1, 2) for part in ("weight", "bias")
 )
@@ -62,10 +61,6 @@ class StepRecord:
         """Return {(rank, index): the last write that is one of these operations}."""
         return {(write.rank, write.index): write for write in self.writes if write.operation in operations}
 
-    def without_tensors(self) -> "StepRecord":
-        """Return the same with digests alone."""
-        return replace(self, writes=tuple(replace(write, tensor=None) for write in self.writes))
-
     @property
     def n_bytes(self) -> int:
         """Bytes of the tensors that are kept."""
@@ -78,6 +73,7 @@ def record_steps(
     device_params: Sequence[Sequence[torch.Tensor]],
     devices: Sequence[torch.device],
     lr: float,
+    *,
     names: Sequence[str] | None = None,
     tensors: bool = True,
 ) -> Iterator[StepRecord]:
@@ -173,7 +169,7 @@ class WriteRecorder:
         value = param if operation == "update" or param.grad is None else param.grad
         kept = value.detach().clone()
         (self.done if operation == "update" else self.begun).add(place)
-        kind = ("update",) if operation == "update" else ("backward", "message")
+        kind = WEIGHT if operation in WEIGHT else GRADIENT
         for j, write in enumerate(self.writes):
             if write.tensor is not None and (write.rank, write.index) == place and write.operation in kind:
                 self.writes[j] = replace(write, tensor=None)

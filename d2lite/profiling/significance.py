@@ -119,9 +119,9 @@ def seeds_needed(
 ) -> int | None:
     """Return how many seeds per arm show a true difference with a probability of `power`; None for more than 1,000.
 
-    It is the smallest n for which the difference is as long as (t of the confidence + t of the power) standard errors,
-    the usual approximation (for example Cohen 1988, section 2.4). For arms that share their seeds, `spread_a` is the
-    standard deviation of the differences, and `spread_b` is 0.
+    It is the smallest n for which the difference is at least (t of the confidence + t of the power) standard errors.
+    This is the usual approximation (for example Cohen 1988, section 2.4). For arms that share their seeds, `spread_a`
+    is the standard deviation of the differences, and `spread_b` is 0.
 
     Raises:
         TypeError: if an argument is not a number.

@@ -8,6 +8,7 @@ import torch
 
 from d2lite._checks import instance_of
 from d2lite.bugs import Comparison, Write
+from d2lite.bugs.write_recorder import GRADIENT, WEIGHT
 from d2lite.figures.divergence import divergence_figure, tensor_picture
 from d2lite.widgets.explorer import Explorer
 from d2lite.widgets.live import live_figure, redraw
@@ -75,8 +76,7 @@ class DivergenceFinder(Explorer):
         if step not in self.comparison.kept:
             return f"Step {step}: no pictures. Tensors are kept for the first difference, and one step around it."
         is_weight, rank, index = self.tensor.value
-        operations = ("update",) if is_weight else ("backward", "message")
-        one, other = (record.last(operations) for record in self.comparison.kept[step])
+        one, other = (record.last(WEIGHT if is_weight else GRADIENT) for record in self.comparison.kept[step])
         write = other.get((rank, index))
         with_itself = self.comparison.kept[step][0] is self.comparison.kept[step][1]
         same = one.get((0, index)) if with_itself else one.get((rank, index), one.get((0, index)))

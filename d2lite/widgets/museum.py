@@ -39,7 +39,7 @@ class Museum(Explorer):
     four minibatches of 72, 72, 72 and 5 examples; it is kept, so that a setting that was seen before needs no time.
 
     Args:
-        exhibits: {name: exhibit}, for example EXHIBITS of d2lite.exercises, of class BugExhibit of d2lite.bugs.
+        exhibits: {name: BugExhibit}, for example EXHIBITS of d2lite.exercises.
         k: the number of replicas, from 2 to 4.
         lr: the learning rate.
         num_epochs: the number of epochs.

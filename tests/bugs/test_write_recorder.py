@@ -1,6 +1,7 @@
 """What a step writes is seen, with the replica and the line, in whichever way it is written."""
 
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
@@ -100,7 +101,8 @@ def test_gradients_that_are_set_to_zero_first_are_not_taken_for_those_of_the_bac
 
 def test_without_tensors_a_record_is_small_and_tells_the_same_values_apart():
     with_values, without = recorded(train_batch), recorded(train_batch, tensors=False)
-    assert [record.without_tensors() for record in with_values] == without
+    for one, other in zip(with_values, without, strict=True):
+        assert replace(one, writes=tuple(replace(write, tensor=None) for write in one.writes)) == other
     assert without[0].n_bytes == 0 < with_values[0].n_bytes
 
 
