@@ -1,7 +1,7 @@
 """The book's own files: where they are, and a copy of them to work in.
 
-A checkout has them next to the package. A wheel carries them inside it: the notebooks, the scripts that torchrun
-starts, the helpers of chapter 7, settings of JupyterLab and the kept results.
+A checkout has them next to the package. A wheel carries them inside it: the notebooks, the exercises, the scripts that
+torchrun starts, the helpers of chapter 7, settings of JupyterLab and the kept results.
 """
 
 import shutil

@@ -1,6 +1,6 @@
-"""Write docs/exercises.md: the wrong answers that tests give to each exercise, and the hint that each one draws.
+"""Write docs/exercises.md: the hints of each exercise, for mistakes of its specification and for other wrong answers.
 
-`python -m tools.wrong_answers` reads them from tests/exercises; a test compares the page with them.
+`python -m tools.wrong_answers` reads them from book/exercises and tests/book/exercises; a test compares the page.
 """
 
 import importlib
@@ -9,16 +9,20 @@ import re
 import sys
 from pathlib import Path
 
+from d2lite.exercises import all_exercises
+
 __all__ = ["PAGE", "main", "page", "rows"]
 
 ROOT = Path(__file__).resolve().parents[1]
+HEAD = "| exercise | what is wrong | how to think |", "| --- | --- | --- |"
 PAGE = ROOT / "docs" / "exercises.md"
 INTRO = """# Exercises, and the mistakes that their checks recognise
 
-For teachers. Each row is a wrong answer that a test gives to `check`, and a part of the hint that it must draw. A hint
-says what is wrong; at the second try it also says how to think. Where no known mistake fits, it shows
-what was expected in one case. It never contains the answer. The tests give right answers in several forms as well.
-This page is written by `python -m tools.wrong_answers`.
+For teachers. Each row is a hint: what is wrong, which `check` says at the first wrong try, and how to think, which it
+adds from the second try on. A hint never contains the answer. Most rows are typical mistakes of `book/exercises`. Those
+that begin with a name in brackets are other wrong answers, which the tests give, with a part of what `check` says.
+Where no mistake fits, `check` shows what was expected in one case. This page is written by
+`python -m tools.wrong_answers`.
 """
 
 
@@ -30,13 +34,18 @@ def title_and_file(chapter):
 
 
 def rows(chapter):
-    """Return the wrong answers of a chapter in order as [(exercise, the answer's name in words, part of its hint)]."""
-    answers = importlib.import_module(f"tests.exercises.test_chapter_{chapter}").answers
+    """Return the hints of a chapter, exercise by exercise, as [(exercise, what is wrong, how to think)]."""
+    answers = importlib.import_module(f"tests.book.exercises.test_chapter_{chapter}").answers
     found = []
-    for case in answers.all_wrong:
-        name, _, hint = case.values[0]
-        found.append((name, case.id[len(name) + 1 :].replace("_", " "), hint))
-    return sorted(found, key=lambda row: row[0])  # stable: in the order of the tests
+    for exercise in all_exercises().values():
+        if exercise.name.partition(".")[0] != str(chapter):
+            continue
+        found += [(exercise.name, mistake.wrong, mistake.think) for mistake in exercise.mistakes]
+        for case in answers.all_wrong:
+            name, _, hint = case.values[0]
+            if name == exercise.name:
+                found.append((name, f"({case.id[len(name) + 1 :].replace('_', ' ')}) {hint}", ""))
+    return found
 
 
 def page():
@@ -44,8 +53,8 @@ def page():
     lines = [INTRO]
     for chapter in range(1, 13):
         title, file = title_and_file(chapter)
-        lines += [f"## [{title}](../book/{file})\n", "| exercise | wrong answer | hint |", "| --- | --- | --- |"]
-        lines += [f"| {name} | {answer} | {_escaped(hint)} |" for name, answer, hint in rows(chapter)]
+        lines += [f"## [{title}](../book/{file})\n", *HEAD]
+        lines += [f"| {name} | {_escaped(wrong)} | {_escaped(think)} |" for name, wrong, think in rows(chapter)]
         lines.append("")
     return "\n".join(lines)
 

@@ -30,7 +30,7 @@ def _observe_in_place(answer: Callable[..., Any], shape: Sequence[int], k: int) 
             answer([pretend.put(tensor.clone(), i) for i, tensor in enumerate(tensors)])
         except Unfit:
             raise
-        except Exception:  # an operation that PretendTensor tensors do not support says nothing about the answer
+        except Exception:  # an operation that a PretendTensor does not support says nothing about the answer
             pass
     return {
         "numbers": [tensor.detach().clone() for tensor in tensors],
@@ -137,7 +137,7 @@ MEAN = Exercise(
         ),
         Mistake(
             _one_memory,
-            "the tensors have another memory afterwards: what else refers to the old memory does not get the mean.",
+            "the mean is in new memory: what still uses the tensors' old memory, such as a view, does not get it.",
             "copy_ writes numbers into a tensor's own memory. What does tensor.data = ... do?",
         ),
     ),
@@ -301,7 +301,7 @@ SETTINGS = Exercise(
         ),
         Mistake(
             lambda k, b, lr: (None, lr * k * k),
-            "the learning rate grows with the square of k: the mean over the larger batch is counted again.",
+            "the learning rate is multiplied by k * k: the larger batch is counted twice.",
             _DISTANCE,
             part=itemgetter(1),
         ),

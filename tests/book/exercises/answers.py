@@ -11,7 +11,7 @@ from d2lite.exercises.specifications import find_exercise
 from d2lite.workers.time_limit import quiet_pool
 from tests.by_value import by_value
 
-__all__ = ["AnswerTests", "Answers", "scoring"]
+__all__ = ["Answers", "RightAnswers", "WrongAnswers", "scoring"]
 
 
 class Answers:
@@ -54,15 +54,19 @@ def scoring():
         yield score
 
 
-class AnswerTests:
-    """Tests of a chapter's `answers`, which a subclass names; `conftest.py` gives them one by one."""
+class RightAnswers:
+    """Tests of a chapter's `answers`, which a subclass names; `conftest.py` gives the right ones one by one."""
+
+    def test_a_right_answer_is_right(self, score, right_answer):
+        name, answer = right_answer
+        assert score(name, answer).solved, score(name, answer)
+
+
+class WrongAnswers:
+    """The same for the wrong ones."""
 
     def test_a_wrong_answer_draws_its_hint(self, score, wrong_answer):
         name, answer, hint = wrong_answer
         got = score(name, answer)
         assert got.right < got.total and hint in got.wrong
         assert got.think
-
-    def test_a_right_answer_is_right(self, score, right_answer):
-        name, answer = right_answer
-        assert score(name, answer).solved, score(name, answer)

@@ -15,7 +15,7 @@ def score():
 
 
 def pytest_generate_tests(metafunc):
-    """Run a test of `AnswerTests` once for each answer of its class."""
+    """Run a test of `RightAnswers` or `WrongAnswers` once for each answer of its class."""
     of_class = {"wrong_answer": "all_wrong", "right_answer": "all_right"}
     for name in of_class.keys() & set(metafunc.fixturenames):
         metafunc.parametrize(name, getattr(metafunc.cls.answers, of_class[name]))

@@ -6,7 +6,7 @@ import math
 import torch
 import torch.nn.functional as F
 
-from tests.book.exercises.answers import Answers, AnswerTests
+from tests.book.exercises.answers import Answers, RightAnswers, WrongAnswers
 
 answers = Answers()
 right, wrong = answers.right, answers.wrong
@@ -90,5 +90,5 @@ def test_a_partial_a_method_and_an_object_are_as_good(score):
         assert score("1.1", answer).solved
 
 
-class TestAnswers(AnswerTests):
+class TestAnswers(RightAnswers, WrongAnswers):
     answers = answers

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from tests.book.exercises.answers import Answers, AnswerTests
+from tests.book.exercises.answers import Answers, RightAnswers, WrongAnswers
 
 answers = Answers()
 right, wrong = answers.right, answers.wrong
@@ -90,5 +90,5 @@ def by_torch(running_mean, running_var, mean, var, n, momentum):
     return layer.running_mean, layer.running_var
 
 
-class TestAnswers(AnswerTests):
+class TestAnswers(RightAnswers, WrongAnswers):
     answers = answers

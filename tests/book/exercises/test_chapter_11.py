@@ -2,7 +2,7 @@
 
 import torch
 
-from tests.book.exercises.answers import Answers, AnswerTests
+from tests.book.exercises.answers import Answers, RightAnswers, WrongAnswers
 
 answers = Answers()
 right, wrong = answers.right, answers.wrong
@@ -58,5 +58,5 @@ def nothing(letter):
     return None if letter == "C" else NAMES[letter]
 
 
-class TestAnswers(AnswerTests):
+class TestAnswers(RightAnswers, WrongAnswers):
     answers = answers

@@ -1,11 +1,11 @@
-"""Answers to the exercises of chapter 12: right ones of other forms, and wrong ones that are not among its mistakes."""
+"""Answers to the exercises of chapter 12: right ones of other forms."""
 
 from itertools import zip_longest
 
-from tests.book.exercises.answers import Answers, AnswerTests
+from tests.book.exercises.answers import Answers, RightAnswers
 
 answers = Answers()
-right, wrong = answers.right, answers.wrong
+right = answers.right
 
 
 @right("12.1")
@@ -41,5 +41,5 @@ def by_difference(counts):
     return sorted(set(range(len(counts))) - ahead)
 
 
-class TestAnswers(AnswerTests):
+class TestAnswers(RightAnswers):
     answers = answers

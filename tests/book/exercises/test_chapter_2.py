@@ -5,7 +5,7 @@ import torch
 
 from d2lite import all_reduce, lenet, parallel_apply, split_batch
 from d2lite.exercises.specifications import find_exercise
-from tests.book.exercises.answers import Answers, AnswerTests
+from tests.book.exercises.answers import Answers, RightAnswers, WrongAnswers
 
 answers = Answers()
 right, wrong = answers.right, answers.wrong
@@ -99,5 +99,5 @@ def test_k_devices_with_these_settings_go_as_far_as_one_where_the_gradient_is_co
         assert batch_of_all / k == batch_size
 
 
-class TestAnswers(AnswerTests):
+class TestAnswers(RightAnswers, WrongAnswers):
     answers = answers

@@ -8,7 +8,7 @@ from torch import nn
 
 from d2lite.costs import outcome
 from d2lite.exercises.specifications import find_exercise
-from tests.book.exercises.answers import Answers, AnswerTests
+from tests.book.exercises.answers import Answers, RightAnswers, WrongAnswers
 
 answers = Answers()
 right, wrong = answers.right, answers.wrong
@@ -120,5 +120,5 @@ def test_each_change_is_the_best_one_somewhere_and_each_part_the_longest():
     assert {change for *_, change in found} == set(next(iter(find_exercise("3.5").cases().values()))[1])
 
 
-class TestAnswers(AnswerTests):
+class TestAnswers(RightAnswers, WrongAnswers):
     answers = answers

@@ -7,7 +7,7 @@ import torch
 from d2lite import all_reduce
 from d2lite.collectives import Move, all_reduce_many, assign_owners, make_plan
 from d2lite.costs import all_reduce_seconds
-from tests.book.exercises.answers import Answers, AnswerTests
+from tests.book.exercises.answers import Answers, RightAnswers, WrongAnswers
 
 answers = Answers()
 right, wrong = answers.right, answers.wrong
@@ -210,5 +210,5 @@ def in_lists(device_tensors):
     return largest_first(sizes_of(device_tensors), len(device_tensors))
 
 
-class TestAnswers(AnswerTests):
+class TestAnswers(RightAnswers, WrongAnswers):
     answers = answers

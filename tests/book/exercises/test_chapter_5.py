@@ -8,7 +8,7 @@ import torch.distributed as dist
 from torch.distributed import all_reduce as sum_over_ranks
 
 from d2lite.exercises import check
-from tests.book.exercises.answers import Answers, AnswerTests
+from tests.book.exercises.answers import Answers, RightAnswers, WrongAnswers
 from tests.by_value import by_value
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.name == "nt", reason="Workers needs Linux or macOS")]
@@ -177,5 +177,5 @@ def test_check_ends_an_answer_of_which_only_the_root_calls(capsys, tmp_path, mon
     assert "the ranks do not call the same collectives" in capsys.readouterr().out
 
 
-class TestAnswers(AnswerTests):
+class TestAnswers(RightAnswers, WrongAnswers):
     answers = answers

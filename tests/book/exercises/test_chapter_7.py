@@ -1,6 +1,6 @@
 """Answers to the exercises of chapter 7: right ones of other forms, and wrong ones that are not among its mistakes."""
 
-from tests.book.exercises.answers import Answers, AnswerTests
+from tests.book.exercises.answers import Answers, RightAnswers, WrongAnswers
 
 answers = Answers()
 right, wrong = answers.right, answers.wrong
@@ -62,5 +62,5 @@ def as_a_tuple(compute_s, n_bytes, bandwidth_bytes_per_s):
     return compute_s + sending_s / 2, (2 * compute_s + sending_s) / 2, compute_s + sending_s / 10
 
 
-class TestAnswers(AnswerTests):
+class TestAnswers(RightAnswers, WrongAnswers):
     answers = answers

@@ -1,4 +1,4 @@
-"""Answers to the exercises of chapter 8: right ones of other forms, and wrong ones that are not among its mistakes."""
+"""Answers to the exercises of chapter 8: right ones of other forms."""
 
 import dataclasses
 import math
@@ -8,11 +8,11 @@ import pytest
 
 from d2lite.exercises import check
 from d2lite.exercises.specifications import find_exercise
-from tests.book.exercises.answers import Answers, AnswerTests
+from tests.book.exercises.answers import Answers, RightAnswers
 from tests.by_value import by_value
 
 answers = Answers()
-right, wrong = answers.right, answers.wrong
+right = answers.right
 
 
 @right("8.1")
@@ -54,5 +54,5 @@ def test_trying_all_minibatches_takes_too_long(capsys, tmp_path, monkeypatch):
     assert "it took longer than 0.5 s." in capsys.readouterr().out
 
 
-class TestAnswers(AnswerTests):
+class TestAnswers(RightAnswers):
     answers = answers

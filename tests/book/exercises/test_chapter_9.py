@@ -1,12 +1,12 @@
-"""Answers to the exercises of chapter 9: right ones of other forms, and wrong ones that are not among its mistakes."""
+"""Answers to the exercises of chapter 9: right ones of other forms."""
 
 import torch
 
 from d2lite.training import GradientNorms, noise_scale, warm_up
-from tests.book.exercises.answers import Answers, AnswerTests
+from tests.book.exercises.answers import Answers, RightAnswers
 
 answers = Answers()
-right, wrong = answers.right, answers.wrong
+right = answers.right
 
 
 @right("9.1")
@@ -47,5 +47,5 @@ def by_the_variance(shard_gradients, shard_size):
     return noise / (grads.mean(0).square().sum() - noise / grads.shape[0] / shard_size)
 
 
-class TestAnswers(AnswerTests):
+class TestAnswers(RightAnswers):
     answers = answers

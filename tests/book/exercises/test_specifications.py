@@ -8,8 +8,10 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from d2lite.exercises import all_exercises, check
+from d2lite.exercises import Exercise, Mistake, all_exercises, check
 from d2lite.exercises.check import is_stub
+from d2lite.exercises.exercise import run_cases
+from d2lite.exercises.judge import judge
 
 BOOK = Path(__file__).parents[3] / "book"
 CHAPTERS = sorted(BOOK.glob("[0-9]*.ipynb"))
@@ -79,3 +81,13 @@ def test_every_exercise_has_words_and_cases():
         assert exercise.title and exercise.think and 0 < exercise.limit_s <= 60, name
         assert len(exercise.cases()) >= 3 and list(exercise.cases()) == list(exercise.cases()), name
         assert all(mistake.wrong and mistake.think for mistake in exercise.mistakes), name
+
+
+def test_the_example_in_contributing_is_an_exercise():
+    text = (BOOK.parent / "CONTRIBUTING.md").read_text()
+    (example,) = re.findall(r"```python\n(SHARE = .*?)```", text, flags=re.S)
+    names = {"Exercise": Exercise, "Mistake": Mistake}
+    exec(example, names)
+    share = names["SHARE"]
+    for answer, wrong in [(share.solution, ""), *((mistake.answer, mistake.wrong) for mistake in share.mistakes)]:
+        assert judge(share, [(0, result) for result in run_cases(share, answer)]).wrong == wrong
