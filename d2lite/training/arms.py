@@ -122,7 +122,7 @@ def train_arm(
         num_epochs: The budget, if `seconds` is None.
         seconds: The budget in seconds.
         num_points: Number of measurements.
-        num_test_examples: Number of test examples, which both data sets have: 2,000. The real one has 10,000.
+        num_test_examples: Number of test examples, the first ones; 2,000 come without a download.
     """
     devices = try_gpus(arm.num_gpus)
     train_iter, _ = load_data_fashion_mnist(arm.batch_size, num_examples, seed=seed)
