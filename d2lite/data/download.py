@@ -2,13 +2,15 @@
 
 import contextlib
 import errno
-import hashlib
+import gzip
 import importlib.util
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 from d2lite._text import text_of
+from d2lite.data.idx import read_idx
 
 __all__ = ["FILES", "URL", "cache_folder", "find_files", "get_files"]
 
@@ -47,8 +49,8 @@ def find_files() -> list[Path]:
     """
     given = os.environ.get("D2LITE_DATA")
     if not given:
-        folder = cache_folder() / "fashion-mnist"
-        return [folder / name for name in FILES] if all(os.path.isfile(folder / name) for name in FILES) else []
+        kept = _found(cache_folder() / "fashion-mnist")
+        return list(kept.values()) if len(kept) == len(FILES) else []
     root = Path(os.path.expanduser(given))
     places = {folder: _found(folder) for folder in (root / "fashion-mnist", root / "FashionMNIST" / "raw", root)}
     nearest, found = max(places.items(), key=lambda place: (len(place[1]), os.path.isdir(place[0])))
@@ -67,8 +69,8 @@ def get_files() -> list[Path]:
     """Return the paths of the four files; those in the cache are downloaded if they are missing or damaged.
 
     pooch downloads each file under a temporary name and compares its MD5 sum; a bar shows the progress if tqdm is
-    installed. An interrupt, a lost connection or a full disk leaves no incomplete file. Of several processes one
-    downloads, and the others wait for it.
+    installed. The cache keeps it unpacked, so that processes share its memory. An interrupt, a lost connection or a
+    full disk leaves no incomplete file. Of several processes one downloads, and the others wait for it.
 
     Raises:
         FileNotFoundError: if $D2LITE_DATA lacks a file.
@@ -78,7 +80,8 @@ def get_files() -> list[Path]:
     if os.environ.get("D2LITE_DATA"):
         return find_files()
     folder = cache_folder() / "fashion-mnist"
-    if any(not _is_whole(folder / name) for name in FILES):
+    paths = [folder / name.removesuffix(".gz") for name in FILES]
+    if not all(map(_is_whole, paths)):
         if os.environ.get("D2LITE_OFFLINE") == "1":
             raise OSError(_failed(f"they are not all in {folder}, and D2LITE_OFFLINE=1 forbids a download"))
         try:
@@ -87,9 +90,9 @@ def get_files() -> list[Path]:
                 _download(folder)
         except (OSError, ValueError) as error:  # ValueError: another MD5 sum; requests' errors are OSErrors
             reason = " ".join(text_of(error).split())[:300] or type(error).__name__  # one line, whatever was sent
-            space = f" Free 40 MB in {folder}." if getattr(error, "errno", None) == errno.ENOSPC else ""
+            space = f" Free 100 MB in {folder}." if getattr(error, "errno", None) == errno.ENOSPC else ""
             raise OSError(_failed(f"no download from {URL}: {reason}") + space) from error
-    return [folder / name for name in FILES]
+    return paths
 
 
 def _download(folder: Path) -> None:
@@ -101,7 +104,22 @@ def _download(folder: Path) -> None:
     files = pooch.create(folder, URL, registry=hashes, retry_if_failed=RETRIES)
     bar = importlib.util.find_spec("tqdm") is not None
     for name in FILES:
-        files.fetch(name, downloader=pooch.HTTPDownloader(progressbar=bar, timeout=TIMEOUT_S))
+        path = folder / name.removesuffix(".gz")
+        if not _is_whole(path):  # else it is here, or another process was faster
+            files.fetch(name, downloader=pooch.HTTPDownloader(progressbar=bar, timeout=TIMEOUT_S))
+            _unpack(folder / name, path)
+
+
+def _unpack(packed: Path, path: Path) -> None:
+    """Write the unpacked file, which gets its name when it is complete, and remove the packed one."""
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        with gzip.open(packed) as source, open(part, "wb") as file:
+            shutil.copyfileobj(source, file)
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+    packed.unlink(missing_ok=True)
 
 
 def _failed(why: str) -> str:
@@ -120,8 +138,8 @@ def _found(folder: Path) -> dict[str, Path]:
 
 def _is_whole(path: Path) -> bool:
     try:
-        return hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest() == FILES[path.name]
-    except OSError:
+        return len(read_idx(path)) > 0
+    except (OSError, ValueError):
         return False
 
 
