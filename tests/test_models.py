@@ -12,6 +12,7 @@ from d2lite.models import (
     resnet18,
     simple_cnn_layers,
 )
+from d2lite.training import replicate
 
 
 def test_lenet_params_depend_on_the_seed_alone():
@@ -23,6 +24,13 @@ def test_lenet_params_depend_on_the_seed_alone():
     assert [tuple(p.shape) for p in one] == [
         (20, 1, 3, 3), (20,), (50, 20, 5, 5), (50,), (800, 128), (128,), (128, 10), (10,),
     ]  # fmt: skip
+
+
+def test_the_first_weight_makes_the_convolutions_channels_last_and_every_copy_keeps_it():
+    for params in (lenet_params(), replicate(lenet_params(), ["cpu"])[0], list(LeNet().parameters())):
+        assert params[0].is_contiguous(memory_format=torch.channels_last)
+        assert F.conv2d(torch.rand(2, 1, 28, 28), params[0]).is_contiguous(memory_format=torch.channels_last)
+        assert all(param.is_contiguous() for param in params)  # .view(-1) works on each
 
 
 @pytest.mark.parametrize(("i", "fan_in"), [(2, 500), (4, 800), (6, 128)])

@@ -87,7 +87,7 @@ def ddp_step(net: nn.Module, optimizer: torch.optim.Optimizer, X: torch.Tensor, 
         The mean loss before the update, a 0-d tensor, the same on all ranks.
 
     Raises:
-        RuntimeError: if one of the other ranks fails, or does not take the step within the time-out of the process group.
+        RuntimeError: if a different rank fails or does not take the step within the time-out of the process group.
 
     Example:
         Inside a rank, as a function for `Workers(2).run`:

@@ -391,7 +391,7 @@ class Leaky(nn.Module):
         ("backward", "expected a loss that is computed from what the module returns, got one from a tensor"),
         ("layer", "expected layers and parameters from before the forward pass, got 'made', made by .* Leaky"),
         ("parameter", "expected layers and parameters from before the forward pass, got 'weight'"),
-        ("data", "expected a forward pass that leaves `.data` of parameters where it is"),
+        ("data", "expected a forward pass that leaves `.data` of parameters in its place in memory, got a parameter"),
     ],
 )
 def test_what_would_be_lost_is_an_error(way, message, k):
