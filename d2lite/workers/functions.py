@@ -8,7 +8,7 @@ from typing import Any
 import cloudpickle
 
 from d2lite._text import text_of
-from d2lite.workers.failures import WorkersError, short_message
+from d2lite.workers.errors import WorkersError, short_message
 
 __all__ = ["check_function", "load_answer", "pickled_job"]
 

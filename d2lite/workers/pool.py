@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 from d2lite._checks import positive_int, positive_number
 from d2lite.devices import MAX_REPLICAS, num_cores, num_gpus
 from d2lite.events import Stopped, emit
-from d2lite.workers.failures import WorkersError, describe_failure
+from d2lite.workers.errors import WorkersError, describe_failure
 from d2lite.workers.flight_recorder import FlightRecord
 from d2lite.workers.functions import check_function, load_answer, pickled_job
 from d2lite.workers.interrupts import interrupts_held
@@ -294,5 +294,5 @@ class Workers:
             reports, self._records = last_reports(self._ranks)
             if call.stopped:  # in the meantime
                 raise Stopped
-        at_fault, message = describe_failure(reports, self.timeout_s)
+        at_fault, message = describe_failure(reports, self.timeout_s, self._records)
         raise WorkersError(message, at_fault, reports, self._records)
