@@ -11,6 +11,7 @@ import os
 import pickle
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -158,18 +159,32 @@ def _dump(read: Callable[[], bytes]) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _without_the_compiler() -> Iterator[None]:
-    """Keep PyTorch from importing its compiler, which takes two seconds, to look for lines of compiled code.
+    """Keep PyTorch from importing its compiler in this thread, to look for lines of compiled code.
 
-    It asks whether torch has `_inductor`, and the question imports it. Where it is not imported there is no such code.
+    The import takes two seconds, longer than the pool waits for a record. PyTorch asks whether torch has `_inductor`,
+    and torch's own `__getattr__` answers by importing it. In this thread the answer is no for as long as the compiler
+    is not imported: then no code is compiled. Other threads, which may begin to compile meanwhile, get torch's answer.
     """
-    loaded = "torch._inductor" in sys.modules
-    if not loaded:
-        vars(torch).setdefault("_inductor", None)
-    try:
-        yield
-    finally:
-        if not loaded and vars(torch).get("_inductor", 0) is None:
-            del vars(torch)["_inductor"]
+    here = threading.get_ident()
+    with _one_reader:
+        torch_getattr = vars(torch).get("__getattr__")
+        if torch_getattr is None:  # this PyTorch does not import on demand
+            yield
+            return
+
+        def getattr_of_torch(name: str) -> Any:
+            if name == "_inductor" and threading.get_ident() == here:
+                raise AttributeError(name)
+            return torch_getattr(name)
+
+        vars(torch)["__getattr__"] = getattr_of_torch
+        try:
+            yield
+        finally:
+            vars(torch)["__getattr__"] = torch_getattr
+
+
+_one_reader = threading.RLock()  # otherwise one of two threads could leave its function behind
 
 
 def _plain(entry: Mapping[str, Any]) -> dict[str, Any]:

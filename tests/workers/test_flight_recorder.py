@@ -157,6 +157,35 @@ def test_the_compiler_is_not_imported_for_a_look_at_the_recorder():
 
 
 @pytest.mark.slow
+def test_the_main_thread_compiles_while_another_thread_looks_at_the_recorder():
+    code = """
+import pickle, threading
+import torch
+import torch._C._distributed_c10d as c10d
+from d2lite.workers.flight_recorder import read_recorder
+torch_getattr, inside, compiled, answers = torch.__getattr__, threading.Event(), threading.Event(), []
+
+def dump():
+    answers.append(hasattr(torch, "_inductor"))  # as PyTorch asks
+    inside.set()
+    compiled.wait(60)
+    return pickle.dumps({"entries": [], "pg_config": {"0": {}}})
+
+c10d._dump_fr_trace = dump
+reader = threading.Thread(target=lambda: answers.append(read_recorder()))
+reader.start()
+inside.wait(60)
+print(torch.compile(lambda x: x + 1, backend="eager")(torch.ones(1)).item(), torch._inductor.config.__name__)
+from torch import _inductor
+compiled.set()
+reader.join()
+print(answers[0], "missing" in answers[1], torch.__getattr__ is torch_getattr, _inductor is torch._inductor)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=200, check=True)
+    assert done.stdout.splitlines() == ["2.0 torch._inductor.config", "False False True True"]
+
+
+@pytest.mark.slow
 def test_a_send_before_an_abort_that_never_ends_does_not_keep_the_process():
     code = (
         "import os, time\nfrom d2lite.workers import flight_recorder as f\n"
