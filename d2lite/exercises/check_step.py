@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from d2lite import _memory as memory
+from d2lite import _malloc
 from d2lite._checks import positive_number
 from d2lite._text import text_of
 from d2lite.exercises.bounded import REASON_CHARS, TookTooLong, at_most, quiet_pool, why_it_ended
@@ -113,7 +113,7 @@ def _on_rank_0(train_batch: Step, replicate: Make) -> Finding | None:
     if dist.get_rank() != 0:
         return None
     found = judge_step(train_batch, replicate)
-    memory.give_back()  # otherwise a pool that stays keeps what was freed
+    _malloc.give_back()  # otherwise a pool that stays keeps what was freed
     return found
 
 

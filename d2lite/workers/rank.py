@@ -19,6 +19,7 @@ from typing import Any
 
 import cloudpickle
 
+from d2lite import _malloc
 from d2lite._text import text_of
 from d2lite.events import listening
 from d2lite.workers.errors import Frame, Report
@@ -39,6 +40,7 @@ def main(pipe: int) -> None:
     """Join the group that the notebook describes through `pipe`; then run its jobs until it sends None."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # only the notebook handles an interrupt of the notebook
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    _malloc.keep()  # before a step is timed
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # an abort in C++ leaves no core file in the learner's folder
     # torch.compile tells of a missing triton, which matters on GPUs alone; builds for CPUs lack it
     logging.getLogger("torch.utils.flop_counter").setLevel(logging.ERROR)
