@@ -15,12 +15,12 @@ import weakref
 from collections.abc import Callable, Generator
 from typing import Any, NoReturn
 
-from d2lite._checks import positive_int, positive_number
+from d2lite._checks import positive_int, positive_number, require_plain_function
 from d2lite.devices import MAX_REPLICAS, num_cores, num_gpus
 from d2lite.events import Stopped, emit
 from d2lite.workers.errors import WorkersError, describe_failure
 from d2lite.workers.flight_recorder import FlightRecord
-from d2lite.workers.functions import check_function, load_answer, pickled_job
+from d2lite.workers.functions import load_answer, pickled_job, require_generator_function
 from d2lite.workers.interrupts import interrupts_held
 from d2lite.workers.output import Cell
 from d2lite.workers.pipe import pack
@@ -127,7 +127,9 @@ class Workers:
             [1, 1]
         """
         results: list[Any] = []
-        check_function(fn, generator=False)
+        require_plain_function(
+            "fn", fn, hint="Use stream for a function that yields, and asyncio.run for an async one."
+        )
         with contextlib.closing(self._messages(fn, args)) as messages:
             for kind, _, value in messages:
                 if kind == "event":
@@ -161,7 +163,7 @@ class Workers:
             ...     sorted(workers.stream(count))
             [(0, 0), (0, 1), (0, 2), (1, 10), (1, 11), (1, 12)]
         """
-        check_function(fn, generator=True)
+        require_generator_function(fn)
         return self._items(fn, args)
 
     def _items(self, fn: Callable[..., Any], args: tuple[Any, ...]) -> Generator[tuple[int, Any], None, None]:
