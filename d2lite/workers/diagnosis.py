@@ -50,8 +50,8 @@ class Diagnosis:
 def first_mismatch(records: Records) -> tuple[str, int] | None:
     """Return (group, number) of the first collective that not all ranks of its group have called alike; else None.
 
-    A rank that gave no record is not compared. Two calls at lines that both ranks have, but of which each rank is at
-    another one, do not match either: one of them has left out a call.
+    A rank that gave no record is not compared. Two calls that agree do not match either if they are at different lines
+    and each rank calls both lines: then one rank has left out a call.
     """
     found: list[tuple[bool, float, str, int]] = []  # a group that was used before comes before a new one
     for group, members in _members(records).items():
@@ -131,7 +131,7 @@ def _at(records: Records, group: str, number: int) -> Diagnosis:
         else:
             guilty, is_sure = _guilty(here, expected)
         num_others = len(members) - 1
-        other = f"rank {next(rank for rank in members if rank != guilty)}" if num_others == 1 else "another rank"
+        other = f"rank {next(rank for rank in members if rank != guilty)}" if num_others == 1 else "a different rank"
         doubt = "" if is_sure else f" It may also be {other}: too few steps come before to decide."
     others = [rank for rank in members if rank != guilty]
     theirs = next((here[rank] for rank in others if here[rank] is not None), None)
@@ -143,7 +143,7 @@ def _at(records: Records, group: str, number: int) -> Diagnosis:
         return Diagnosis("extra", guilty, words, group, number, is_sure, is_sure)
     cause, more = _compare(own, theirs, [calls[rank] for rank in others], number)
     if cause == "missing" and own.place == theirs.place and is_sure:
-        doubt = " It may also have called the two in another order: one line calls both."
+        doubt = " It may also have called the two in a different order: one line calls both."
     them = f"rank {others[0]}" if len(others) == 1 else "the others"
     words = f"rank {guilty} called {_call(own)}; {them} called {_call(theirs)}: {more}.{doubt}"
     return Diagnosis(cause, guilty, words, group, number, not doubt, is_sure)
@@ -180,7 +180,7 @@ def _compare(
     if after is not None and own.agrees(after) and own.place == after.place:
         return "missing", "it left out a collective"
     if after is not None and own.agrees(after):
-        return "order", "it calls the two in another order"
+        return "order", "it calls the two in a different order"
     if own.place not in known:
         return "extra", "no other rank calls a collective at that line"
     if own.name == theirs.name and own.dtype != theirs.dtype:
@@ -319,7 +319,7 @@ def _any_mismatch(calls: Mapping[int, Mapping[int, Collective]], number: int) ->
 
 
 def _out_of_phase(here: Mapping[int, Collective], calls: Mapping[int, Mapping[int, Collective]], number: int) -> bool:
-    """Return whether ranks are at different lines, each of which other ranks have called as well, at another time."""
+    """Return whether ranks are at different lines here, and every rank calls each of these lines at some time."""
     lines = {call.place for call in here.values()}
     if len(lines) < 2:
         return False

@@ -24,10 +24,10 @@ __all__ = ["CAUSES", "FAULTS", "Job", "first_not_finite", "reduce_gradients", "s
 CAUSES: dict[str, str] = {
     "missing": "it left out a collective",
     "extra": "it called one more collective than the others",
-    "order": "it called two collectives in another order",
-    "size": "it sent a tensor of another size",
-    "dtype": "it sent a tensor of another type",
-    "group": "it called the collective in another group",
+    "order": "it called two collectives in a different order",
+    "size": "it sent a tensor of a different size",
+    "dtype": "it sent a tensor of a different type",
+    "group": "it called the collective in a different group",
     "data": "it waits for its data",
     "save": "it is still saving, while the others wait at the barrier",
     "dead": "its process has ended",
@@ -91,7 +91,7 @@ class Ranks(Protocol):
         """End or stop this process by a signal."""
 
     def second_group(self) -> Any:
-        """Return another group of all ranks."""
+        """Return a second group of all ranks."""
 
 
 def train_job(job: Job, ranks: Ranks | None = None) -> list[bool]:

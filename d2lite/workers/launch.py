@@ -19,7 +19,7 @@ from d2lite.workers.tempdir import make_tempdir, remove_tempdir
 __all__ = ["Agent", "import_path"]
 
 AGENT = Path(__file__).with_name("agent.py")
-BUFFER_SIZE = "256"  # collectives that a rank's flight recorder keeps, unless the environment says another number
+BUFFER_SIZE = "256"  # collectives that a rank's flight recorder keeps, unless the environment sets a different number
 START = "fork" if sys.platform == "linux" else "spawn"
 END_S = 5.0  # bounds the wait for the end of a killed process, which takes milliseconds
 EXITCODE_S = 2.0  # bounds the wait for the exit code of an agent whose pipe is closed
@@ -148,5 +148,5 @@ def _environment() -> dict[str, str]:
 
 
 def import_path() -> list[str]:
-    """Return the entries of the notebook's `sys.path` that Python searches; it skips what is no text (a Path)."""
+    """Return the entries of the notebook's `sys.path` that Python searches; it skips what is not a text (a Path)."""
     return [p for p in sys.path if isinstance(p, str) and "\0" not in p]

@@ -48,10 +48,10 @@ class Workers:
     again after a failure, an interrupt or `stop`. The backend is NCCL if each rank has a GPU of its own, else gloo with
     one thread per rank. Each call begins in the group, with torchrun's variables, even if the last one left the group.
 
-    A rank that does not answer for `timeout_s` is given up. One that uses its core in the meantime is at work, inside
-    one long call of C code: it has ten times as long. What the ranks start (forks, programs) ends with them. On a
-    shared server another user's program can connect to the ports that gloo opens on loopback, and disturb a group that
-    forms: gloo does not check who connects. The ranks then start again, once.
+    A rank that does not answer for `timeout_s` is given up. A rank that uses its core in the meantime is at work inside
+    one long call of C code, and has ten times as long. What the ranks start (forks, programs) ends with them. On a
+    shared server the program of a different user can connect to the ports that gloo opens on loopback, and disturb a
+    group that forms: gloo does not check who connects. The ranks then start again, once.
 
     Args:
         world_size: Number of ranks, from 1 to 64; a warning is given if it exceeds the number of CPU cores.
@@ -109,9 +109,10 @@ class Workers:
             A list with the result of each rank, in rank order.
 
         Raises:
-            WorkersError: If a rank fails, dies or does not answer; the message holds the rank at fault, its traceback,
-                and what the other ranks were doing. Also if a result exists in a rank only: the ranks stay then.
-            TypeError: If fn is no function, an async one or a generator function, or something cannot be pickled.
+            WorkersError: If a rank fails, dies or does not answer; the message names the rank at fault, or says that it
+                is not sure, with a traceback and what the other ranks were doing. Also if a result exists in a rank
+                only: the ranks stay then.
+            TypeError: If fn is not a function, is async or yields, or if something cannot be pickled.
             RuntimeError: If another call on these workers has not ended yet.
             Stopped: If another thread calls `stop()` during the call.
 
@@ -151,7 +152,7 @@ class Workers:
             (rank, item) for each item that a rank yields: in order for each rank, in any order between ranks.
 
         Raises:
-            TypeError: If fn is no generator function, immediately.
+            TypeError: If fn is not a generator function, immediately.
             WorkersError, TypeError, RuntimeError, Stopped: As `run` does, when the loop begins or during it.
 
         Example:

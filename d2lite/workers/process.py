@@ -223,7 +223,7 @@ def _records(ranks: Sequence[RankProcess]) -> dict[int, FlightRecord]:
 
 
 def start_ranks(world_size: int, backend: str, timeout_s: float) -> list[RankProcess]:
-    """Start an agent and its ranks, and tell each what its group is; raise OSError if there is no room for them."""
+    """Start an agent and its ranks, and send each its settings; raise OSError if there is no room for them."""
     agent = Agent(world_size)
     ranks = [RankProcess(rank, agent) for rank in range(world_size)]
     settings = {"world_size": world_size, "backend": backend, "timeout_s": timeout_s, "folder": str(agent.folder)}

@@ -42,7 +42,7 @@ def main(pipe: int) -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     _malloc.keep()  # before a step is timed
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # an abort in C++ leaves no core file in the learner's folder
-    # torch.compile tells of a missing triton, which matters on GPUs alone; builds for CPUs lack it
+    # torch.compile warns of a missing triton, which matters on GPUs alone; builds for CPUs lack it
     logging.getLogger("torch.utils.flop_counter").setLevel(logging.ERROR)
     link = _Link(pipe)
     settings = link.pipe.receive()
@@ -66,7 +66,7 @@ def main(pipe: int) -> None:
         output.begin()
         modules.forget_changed()
         answer = _run(job[1], link, group)
-        if os.getpid() != me:  # the function forked, and this is the child: it is no rank
+        if os.getpid() != me:  # the function forked, and this is the child, which is not a rank
             os._exit(0)
         output.end()
         modules.note(link.began_ns)

@@ -80,7 +80,7 @@ def test_one_line_that_calls_both_leaves_it_open_whether_a_call_was_left_out_or_
     one = [(name, sizes, 10) for name, sizes, _ in (W, B)]
     found = diagnose_hang(two(calls(*one, *one, *one), calls(*one, *one, one[1])))
     assert (found.cause, found.rank, found.number, found.is_sure) == ("missing", 1, 5, False) and found.rank_is_sure
-    assert str(found).endswith("It may also have called the two in another order: one line calls both.")
+    assert str(found).endswith("It may also have called the two in a different order: one line calls both.")
     of_three = two(calls(*one, *one, *one), calls(*one, *one, one[1]))
     of_three[2] = replace(of_three[0], rank=2)
     assert diagnose_hang(of_three).rank == 1 and not diagnose_hang(of_three).is_sure
