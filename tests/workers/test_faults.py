@@ -34,7 +34,7 @@ EXPECTED = {
     "raise": "rank 1 failed: RuntimeError: a bug on one rank only",
     "kill": "rank 1 died (SIGKILL)",
     "stop": "rank 1 was silent for 3 s",
-    "slow": "rank 1 came last to 2 of 18 collectives, up to 0.",
+    "slow": "rank 1 came last to 2 of 16 collectives, up to 0.",
     "size": "rank 1 called all_reduce no. ",
     "skip": "rank 1 ended without all_reduce no. ",
     "NaN": "rank 1 contributed a gradient that is not finite to step 3",
