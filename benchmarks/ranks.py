@@ -12,7 +12,7 @@ from benchmarks.kernel import ROOT, run_cells
 from benchmarks.report import Row, rounds
 from benchmarks.starts import sum_ranks
 from d2lite import Workers, WorkersError, num_cores
-from d2lite.workers import FAULTS, diagnose, five_steps
+from d2lite.workers import FAULTS, Job, diagnose_hang, first_not_finite, train_job
 
 __all__ = ["fault_rows", "rows", "speed_rows"]
 
@@ -77,7 +77,7 @@ def _under_torchrun(k, batch_size, epochs, examples, checkpoint):
 def fault_rows(n=10, timeout_s=2):
     """Return a row a fault: seconds from the call to the message, `n` times, on ranks that are up already."""
     found = []
-    for fault in FAULTS:
+    for fault, cause in FAULTS.items():
         waits = fault.startswith(("stop", "skip"))  # nobody ends: it shows at the time-out
         bound = timeout_s + 2 if waits else 2
         seconds, wrong = [], 0
@@ -86,12 +86,12 @@ def fault_rows(n=10, timeout_s=2):
                 workers.run(sum_ranks)
                 start = time.perf_counter()
                 try:
-                    blamed = "rank 1" in diagnose(workers.run(five_steps, fault))
+                    bad = first_not_finite(workers.run(train_job, Job(cause, 1)))
+                    blamed = bad[0] if bad else diagnose_hang(workers.flight_records()).rank
                 except WorkersError as error:
-                    # a wrong size aborts whichever rank meets it first
-                    blamed = error.rank == 1 or fault.startswith("size")
+                    blamed = error.rank
                 seconds.append(time.perf_counter() - start)
-                wrong += not blamed
+                wrong += blamed != 1
         note = f"time-out {timeout_s:g} s; " if waits else ""
         note += "the rank at fault was named each time" if not wrong else f"the wrong rank was named {wrong} times"
         found.append(Row(fault, "s", seconds, target=("worst", bound), holds=not wrong, note=note))

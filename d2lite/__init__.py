@@ -3,7 +3,6 @@
 import importlib
 from typing import Any
 
-from d2lite import _memory
 from d2lite._format import format_bytes
 from d2lite.book import book_root
 from d2lite.collectives import all_gather, all_reduce, all_reduce_on_ranks, broadcast, reduce, reduce_scatter
@@ -34,8 +33,6 @@ from d2lite.training import (
 from d2lite.workers import Workers, WorkersError
 
 __version__ = "0.1.0"
-
-_memory.keep()  # before anything is timed
 
 # what shows things needs plotly and ipywidgets: loaded at first use
 _SHOWN = {

@@ -1,5 +1,7 @@
 """Checks of what a learner types, each with an error that says what to do."""
 
+import functools
+import inspect
 import math
 from collections.abc import Callable, Collection, Iterable
 from numbers import Real
@@ -8,11 +10,13 @@ from typing import Any, TypeVar
 __all__ = [
     "all_of",
     "finite_number",
+    "function_kind",
     "instance_of",
     "non_negative_number",
     "one_of",
     "positive_int",
     "positive_number",
+    "require_plain_function",
     "true_or_false",
     "whole_number",
 ]
@@ -121,6 +125,37 @@ def all_of(name: str, values: Any, check: Callable[[str, Any], _T], least: int =
     if len(checked) < least:
         raise ValueError(_message(name, f"{least} or more", len(checked), ""))
     return checked
+
+
+def require_plain_function(name: str, fn: Any, expected: str = "a function", hint: str = "") -> None:
+    """Raise TypeError unless `fn` is a function whose lines run when it is called.
+
+    A call of an `async def`, or of a function that yields, only makes an object. `expected` says what is expected, and
+    the message ends with `hint`.
+    """
+    if not callable(fn):
+        raise TypeError(_message(name, expected, type(fn).__name__, "Pass the function itself, uncalled."))
+    if kind := function_kind(fn):
+        got = f"{kind}: a call only makes an object, and runs none of its lines"
+        raise TypeError(_message(name, f"{expected} that runs when it is called", got, hint))
+
+
+def function_kind(fn: Any) -> str:
+    """Return "an async function", "an async generator function", "a generator function", or "" for a plain one."""
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    for called in (fn, type(fn).__call__):  # the second for an object of a class with __call__
+        for is_kind, kind in _RUN_NOTHING:
+            if is_kind(called):
+                return kind
+    return ""
+
+
+_RUN_NOTHING = (
+    (inspect.iscoroutinefunction, "an async function"),
+    (inspect.isasyncgenfunction, "an async generator function"),
+    (inspect.isgeneratorfunction, "a generator function"),
+)
 
 
 def _shown(value: Any) -> str:

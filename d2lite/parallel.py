@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from d2lite import _malloc
 from d2lite._text import text_of
 from d2lite.devices import num_cores
 
@@ -147,6 +148,7 @@ def _run_on_cores(replica: Callable[[int], None], k: int) -> None:
 @functools.cache
 def _cores(n: int) -> ThreadPoolExecutor:
     """Return the threads that stand for `n` cores, each with one intra-op thread; they are made once."""
+    _malloc.keep()  # before a step is timed
     num_threads, barrier = torch.get_num_threads(), threading.Barrier(n)
     cores = ThreadPoolExecutor(n, "d2lite-core", _init_worker, (barrier,))
     try:

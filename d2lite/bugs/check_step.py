@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from d2lite import _memory as memory
+from d2lite import _malloc
 from d2lite._checks import positive_number
 from d2lite._text import text_of
 from d2lite.bugs.check_replicas import judge_replicas
@@ -91,7 +91,7 @@ def _on_rank_0(train_batch: TrainBatch, replicate: Replicate) -> Verdict | None:
     if dist.get_rank() != 0:
         return None
     found = judge_step(train_batch, replicate)
-    memory.give_back()  # otherwise a pool that stays open keeps the memory that was freed
+    _malloc.give_back()  # otherwise a pool that stays open keeps the memory that was freed
     return found
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from d2lite import _malloc
 from d2lite._checks import positive_int, positive_number
 from d2lite._files import replace_file
 from d2lite._text import text_of
@@ -67,6 +68,7 @@ class Run:
         """
         positive_number("lr", lr)
         positive_int("num_epochs", num_epochs)
+        _malloc.keep()  # before a step is timed
         k = len(devices)
         if train_iter.smallest() < k:
             raise ValueError(

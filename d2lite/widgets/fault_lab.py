@@ -14,11 +14,13 @@ from d2lite.widgets.explain import cut, kind_of
 from d2lite.widgets.live import close_all
 from d2lite.widgets.still import Still
 from d2lite.widgets.style import CLASS, fixed, sheet
-from d2lite.workers.faults import FAULTS, diagnose, five_steps
+from d2lite.workers.diagnosis import diagnose_hang
+from d2lite.workers.faults import FAULTS, Job, first_not_finite, train_job
 from d2lite.workers.pool import Workers, WorkersError
 
 __all__ = ["FaultLab"]
 
+AT_FAULT, AT_STEP = 1, 2  # the rank with the fault, and its step, counted from 0
 _Result = tuple[str, float, float, str]  # fault, timeout_s, seconds, message
 
 
@@ -92,7 +94,7 @@ class FaultLab:
             self._pool.run(len, "warm up")
             self._message.value = "Running ..."
             began = time.perf_counter()
-            message = diagnose(self._pool.run(five_steps, fault))
+            message = _without_error(self._pool, Job(FAULTS[fault], AT_FAULT, AT_STEP))
         except WorkersError as error:
             message = str(error)
         except Stopped:
@@ -129,3 +131,15 @@ class FaultLab:
     def __repr__(self) -> str:
         rows = [f"  {fault}: message after {seconds:.2f} s" for fault, _, seconds, _ in self.results]
         return "\n".join(["FaultLab", *(rows or ["  no run yet: lab.run.click(); lab.wait()"])])
+
+
+def _without_error(pool: Workers, job: Job) -> str:
+    """Run a job on the ranks; say what its results and the flight records show, if no rank fails."""
+    found = first_not_finite(pool.run(train_job, job))
+    if found is None:
+        return diagnose_hang(pool.flight_records()).words
+    rank, step = found
+    return (
+        f"rank {rank} contributed a gradient that is not finite to step {step + 1}; after the all-reduce every rank "
+        "had it. No rank failed: check gradients before you send them."
+    )

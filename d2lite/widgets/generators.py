@@ -1,31 +1,9 @@
-"""Functions and results that train nothing: async functions and generators are refused."""
+"""Results that have trained nothing: coroutines and generators are refused."""
 
-import functools
 import inspect
-from collections.abc import Callable
 from typing import Any
 
-__all__ = ["check_function", "check_result"]
-
-_RUNS_NOTHING = (
-    (inspect.iscoroutinefunction, "an async function"),
-    (inspect.isasyncgenfunction, "an async generator function"),
-    (inspect.isgeneratorfunction, "a generator function"),
-)
-
-
-def check_function(function: Callable[..., Any]) -> None:
-    """Raise TypeError if a call of `function` runs none of its lines: an `async def`, or a function that yields."""
-    while isinstance(function, functools.partial):
-        function = function.func
-    for fn in (function, type(function).__call__):  # the second for an object of a class with __call__
-        for is_kind, kind in _RUNS_NOTHING:
-            if is_kind(fn):
-                raise TypeError(
-                    f"{getattr(function, '__name__', 'function')}: expected a training function that runs when it is "
-                    f"called, got {kind}: a call only makes an object, and runs none of its lines. Write it without "
-                    "async and yield."
-                )
+__all__ = ["check_result"]
 
 
 def check_result(result: Any) -> None:

@@ -12,13 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from d2lite._checks import require_plain_function
 from d2lite.devices import describe, try_gpus
 from d2lite.training.run import Run, save
 from d2lite.widgets import controls
 from d2lite.widgets.animator import PUSH_EVERY_S
 from d2lite.widgets.background import Training
 from d2lite.widgets.explain import explain
-from d2lite.widgets.generators import check_function
 from d2lite.widgets.live import refresh
 from d2lite.widgets.panel_view import View, still_of
 from d2lite.widgets.still import Still
@@ -67,7 +67,8 @@ class Panel:
     ) -> None:
         if not callable(function):
             raise TypeError(f"Panel: expected a training function, got {function!r}. Write Panel(train), not train().")
-        check_function(function)
+        name = getattr(function, "__name__", "function")
+        require_plain_function(name, function, "a training function", "Write it without async and yield.")
         self.function, self.fixed = function, dict(fixed or {})
         self.runs: list[Run] = []
         self.controls = controls.make(function, given, self.fixed)

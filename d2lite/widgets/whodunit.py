@@ -16,7 +16,7 @@ from d2lite.figures.sequence_diagram import RED
 from d2lite.widgets.live import close_all
 from d2lite.widgets.style import CLASS, control_style, row, sheet
 from d2lite.workers.diagnosis import diagnose_hang, first_mismatch
-from d2lite.workers.faulty_job import CAUSES, Job, reduce_gradients, simulated_records, train_job
+from d2lite.workers.faults import CAUSES, Job, reduce_gradients, simulated_records, train_job
 from d2lite.workers.flight_recorder import Collective, FlightRecord
 
 __all__ = ["Whodunit"]
@@ -53,11 +53,11 @@ class Whodunit:
 
     Args:
         world_size: Number of ranks, from 2 to 4.
-        seed: Of the faults that are drawn; None draws others each time.
+        seed: Of the faults that are drawn; None draws different ones each time.
         causes: The causes that may be drawn, from `CAUSES`.
 
     Raises:
-        ValueError: For another number of ranks, or causes that do not exist.
+        ValueError: For a different number of ranks, or causes that do not exist.
     """
 
     def __init__(self, world_size: int = 3, seed: int | None = None, causes: Sequence[str] = tuple(CAUSES)) -> None:
@@ -125,15 +125,15 @@ class Whodunit:
             raise ValueError(f"cause: expected one of {', '.join(self._causes)}, got {cause!r}.")
         with self._lock:
             if not self.is_open:
-                raise ValueError("this case is revealed already: next() draws another one.")
+                raise ValueError("this case is revealed already: next() draws the next one.")
             self.is_open = False
             self.results.append((self._job, int(rank), cause))
         self.rank.value, self.cause.value = int(rank), cause
         right = rank == self._job.rank, cause == self._job.cause
         verdict = {
             (True, True): "Right.",
-            (True, False): "The rank is right, the cause is another one.",
-            (False, True): "The cause is right, but it was another rank.",
+            (True, False): "The rank is right, the cause is a different one.",
+            (False, True): "The cause is right, but it was a different rank.",
         }.get(right, "No.")
         truth = f"It was rank {self._job.rank}: {CAUSES[self._job.cause]}."
         mark = " The row with ≠ is the first that does not match." if first_mismatch(self._records) else ""

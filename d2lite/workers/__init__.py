@@ -2,9 +2,8 @@
 
 from d2lite.workers.batch_mode import use_batch_mode
 from d2lite.workers.diagnosis import Diagnosis, diagnose_hang, first_mismatch
-from d2lite.workers.failures import WorkersError
-from d2lite.workers.faults import FAULTS, diagnose, five_steps
-from d2lite.workers.faulty_job import CAUSES, Job, simulated_records, train_job
+from d2lite.workers.errors import WorkersError
+from d2lite.workers.faults import CAUSES, FAULTS, Job, first_not_finite, simulated_records, train_job
 from d2lite.workers.flight_recorder import Collective, FlightRecord, read_recorder
 from d2lite.workers.pool import Workers
 from d2lite.workers.tempdir import make_tempdir, remove_tempdir
@@ -18,10 +17,9 @@ __all__ = [
     "Job",
     "Workers",
     "WorkersError",
-    "diagnose",
     "diagnose_hang",
     "first_mismatch",
-    "five_steps",
+    "first_not_finite",
     "make_tempdir",
     "read_recorder",
     "remove_tempdir",

@@ -6,12 +6,12 @@ where they do not is the one to look at; what comes after it is usually a conseq
 
 import os
 import re
+import signal
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from d2lite.workers.failures import place
-from d2lite.workers.flight_recorder import Collective, FlightRecord
+from d2lite.workers.flight_recorder import Collective, FlightRecord, file_label
 
 __all__ = ["Diagnosis", "diagnose_hang", "first_mismatch"]
 
@@ -30,8 +30,9 @@ class Diagnosis:
     """What the records say: the `cause` is one of `CAUSES`, "elsewhere", "unknown" or "" (nothing is wrong).
 
     `rank` is the guilty rank, None if there is none. `number` and `group` are the first collective that does not match.
-    `words` says it, with the doubt if there is one: `is_sure` is False if the records fit another rank or cause, too.
-    "save" and "data" are read from the names of the functions on the rank's stack.
+    `words` says it, with the doubt if there is one. `is_sure` is False if the records also fit a different rank or a
+    different cause; `rank_is_sure` is False if they also fit a different rank. "save" and "data" are read from the
+    names of the functions on the rank's stack.
     """
 
     cause: str
@@ -40,6 +41,7 @@ class Diagnosis:
     group: str = ""
     number: int = 0
     is_sure: bool = True
+    rank_is_sure: bool = True
 
     def __str__(self) -> str:
         return self.words
@@ -48,8 +50,8 @@ class Diagnosis:
 def first_mismatch(records: Records) -> tuple[str, int] | None:
     """Return (group, number) of the first collective that not all ranks of its group have called alike; else None.
 
-    A rank that gave no record is not compared. Two calls at lines that both ranks have, but of which each rank is at
-    another one, do not match either: one of them has left out a call.
+    A rank that gave no record is not compared. Two calls that agree do not match either if they are at different lines
+    and each rank calls both lines: then one rank has left out a call.
     """
     found: list[tuple[bool, float, str, int]] = []  # a group that was used before comes before a new one
     for group, members in _members(records).items():
@@ -72,25 +74,47 @@ def diagnose_hang(records: Records) -> Diagnosis:
 
     Made for one fault on one rank. With two ranks it may remain open which of two different calls is the wrong one:
     then the steps before decide, and without such steps `is_sure` is False. So it is if a rank left out a collective
-    or swapped two, and one line calls both.
+    or swapped two, and one line calls both; if several ranks did not reach a collective; and if a rank gave no record,
+    unless its process has ended or is stopped.
 
     Raises:
         ValueError: Without records.
     """
     if not records:
         raise ValueError("records: expected those of at least one rank, got none. Take error.records of a failed call.")
-    for state, cause, what in (
-        ("died", "dead", "its process has ended"),
-        ("silent", "stopped", "its process is stopped, or does not get its turn"),
-    ):
-        lost = [rank for rank, record in records.items() if record.state == state]
-        if lost and records[lost[0]].missing:
-            return Diagnosis(cause, lost[0], f"rank {lost[0]}: {what}. {_waiting(records, lost[0])}".strip())
+    missing = [rank for rank, record in sorted(records.items()) if record.missing]
+    for rank in missing:
+        if records[rank].state == "died":
+            return _ended(records, rank)
+    for rank in missing:
+        if records[rank].state == "silent":
+            doubt = " It may also be a rank that has ended." if _any(records, "died") else ""
+            words = f"rank {rank}: its process is stopped, or does not get its turn. {_waiting(records, rank)}".strip()
+            return Diagnosis("stopped", rank, words + doubt, is_sure=not doubt, rank_is_sure=not doubt)
     where = first_mismatch(records)
+    if not missing:
+        return _without_mismatch(records) if where is None else _at(records, *where)
+    unseen = "; ".join(f"rank {rank} gave no record: {records[rank].missing}" for rank in missing)
     if where is None:
-        return _without_mismatch(records)
-    group, number = where
-    return _at(records, group, number)
+        return Diagnosis("unknown", None, f"{unseen}.", is_sure=False, rank_is_sure=False)
+    found = _at(records, *where)
+    return replace(found, words=f"{found.words} But {unseen}.", is_sure=False, rank_is_sure=False)
+
+
+def _ended(records: Records, rank: int) -> Diagnosis:
+    """Return the diagnosis of a rank whose process has ended, and which gave no record."""
+    waiting = _waiting(records, rank)
+    if records[rank].exitcode != -signal.SIGABRT:
+        return Diagnosis("dead", rank, f"rank {rank}: its process has ended. {waiting}".strip())
+    words = (
+        f"rank {rank}: its process was aborted and gave no record. Usually the ranks' collectives differ, and it may "
+        f"also be a different rank that called the wrong one. {waiting}"
+    )
+    return Diagnosis("dead", rank, words.strip(), is_sure=False, rank_is_sure=False)
+
+
+def _any(records: Records, state: str) -> bool:
+    return any(record.state == state for record in records.values())
 
 
 def _at(records: Records, group: str, number: int) -> Diagnosis:
@@ -99,26 +123,52 @@ def _at(records: Records, group: str, number: int) -> Diagnosis:
     calls = {rank: _of_group(records[rank], group) for rank in members}
     here = {rank: calls[rank].get(number) for rank in members}
     expected = _expected(calls, number)
-    if expected is None and (seen := _seen_longest_ago(here, calls, number)) is not None:
-        guilty, is_sure = _guilty(here, seen)[0], _guilty(here, None)[1]
+    if (late := _late(records, here, expected)) is not None:
+        guilty, is_sure, doubt = late
     else:
-        guilty, is_sure = _guilty(here, expected)
+        if expected is None and (seen := _seen_longest_ago(here, calls, number)) is not None:
+            guilty, is_sure = _guilty(here, seen)[0], _guilty(here, None)[1]
+        else:
+            guilty, is_sure = _guilty(here, expected)
+        num_others = len(members) - 1
+        other = f"rank {next(rank for rank in members if rank != guilty)}" if num_others == 1 else "a different rank"
+        doubt = "" if is_sure else f" It may also be {other}: too few steps come before to decide."
     others = [rank for rank in members if rank != guilty]
     theirs = next((here[rank] for rank in others if here[rank] is not None), None)
     own = here[guilty]
-    other = f"rank {others[0]}" if len(others) == 1 else "another rank"
-    doubt = "" if is_sure else f" It may also be {other}: too few steps come before to decide."
     if own is None:
         return _absent(records, group, number, guilty, theirs, doubt)
     if theirs is None:
         words = f"rank {guilty} called {_call(own)}, and no other rank did.{doubt}"
-        return Diagnosis("extra", guilty, words, group, number, is_sure)
+        return Diagnosis("extra", guilty, words, group, number, is_sure, is_sure)
     cause, more = _compare(own, theirs, [calls[rank] for rank in others], number)
     if cause == "missing" and own.place == theirs.place and is_sure:
-        doubt = " It may also have called the two in another order: one line calls both."
+        doubt = " It may also have called the two in a different order: one line calls both."
     them = f"rank {others[0]}" if len(others) == 1 else "the others"
     words = f"rank {guilty} called {_call(own)}; {them} called {_call(theirs)}: {more}.{doubt}"
-    return Diagnosis(cause, guilty, words, group, number, not doubt)
+    return Diagnosis(cause, guilty, words, group, number, not doubt, is_sure)
+
+
+def _late(
+    records: Records, here: Mapping[int, Collective | None], expected: Collective | None
+) -> tuple[int, bool, str] | None:
+    """Return (rank, whether it is sure, the doubt as a sentence) if ranks that still run did not reach a collective.
+
+    Otherwise return None. A rank that waits for them is not accused, even if it is the only one there. A rank that
+    waits in a different collective does not count as running.
+    """
+    absent = [rank for rank, call in sorted(here.items()) if call is None]
+    running = [rank for rank in absent if records[rank].state == "running" and not records[rank].waits_in]
+    called = {rank: call for rank, call in here.items() if call is not None}
+    if not running or not _all_agree(called):
+        return None
+    one = next(iter(called.values()))
+    if len(absent) > 1:
+        rest = ", ".join(f"rank {rank}" for rank in absent if rank != running[0])
+        return running[0], False, f" It may also be {rest}: several ranks are not there."
+    if len(called) == 1 and expected is not None and _kind(expected) != _kind(one):
+        return running[0], False, f" It may also be rank {next(iter(called))}: that call came in no step before."
+    return running[0], True, ""
 
 
 def _compare(
@@ -130,7 +180,7 @@ def _compare(
     if after is not None and own.agrees(after) and own.place == after.place:
         return "missing", "it left out a collective"
     if after is not None and own.agrees(after):
-        return "order", "it calls the two in another order"
+        return "order", "it calls the two in a different order"
     if own.place not in known:
         return "extra", "no other rank calls a collective at that line"
     if own.name == theirs.name and own.dtype != theirs.dtype:
@@ -151,24 +201,27 @@ def _absent(
     doubt: str,
 ) -> Diagnosis:
     """Return the diagnosis of a rank that never called the collective in which others wait; `doubt` is a sentence."""
-    record = records[guilty]
+    record, is_sure = records[guilty], not doubt
     them = _call(theirs) if theirs is not None else "a collective"
     last = record.collectives[-1] if record.collectives else None
     if last is not None and theirs is not None and last.group != group and last.agrees(theirs):
         alone = not any(last.number in _of_group(other, last.group) for r, other in records.items() if r != guilty)
         if alone:
             words = f"rank {guilty} called {_call(last)} in group {last.group}; the others called it in group {group}."
-            return Diagnosis("group", guilty, words + doubt, group, number, not doubt)
-    if record.state in ("done", "error"):
-        words = f"rank {guilty} ended without {them}, in which others wait: it left out a collective."
-        return Diagnosis("missing", guilty, words + doubt, group, number, not doubt)
+            return Diagnosis("group", guilty, words + doubt, group, number, is_sure, is_sure)
+    ended = {"done": "ended", "error": "raised an error", "died": "was aborted"}.get(record.state)
+    if ended is not None:
+        why = "." if record.state == "died" else ": it left out a collective."
+        words = f"rank {guilty} {ended} without {them}, in which others wait{why}"
+        cause = "dead" if record.state == "died" else "missing"
+        return Diagnosis(cause, guilty, words + doubt, group, number, is_sure, is_sure)
     at = next((f"in {name}, {_file(file)} line {line}" for file, line, name in record.frames[::-1]), "elsewhere")
     saves = any(SAVE.fullmatch(name) for _, _, name in record.frames)
     loads = any(DATA.fullmatch(name) or DATA_FOLDER in file for file, _, name in record.frames)
-    for cause, is_it, what in (("save", saves, "it is saving"), ("data", loads, "it waits for its data")):
-        if is_it:
-            return Diagnosis(cause, guilty, f"rank {guilty} did not come to {them}: {what}, {at}.", group, number)
-    return Diagnosis("elsewhere", guilty, f"rank {guilty} did not come to {them}: it is {at}.", group, number)
+    cause, what = ("save", "is saving") if saves else ("data", "waits for its data") if loads else ("elsewhere", "is")
+    comma = "" if cause == "elsewhere" else ","
+    words = f"rank {guilty} did not reach {them}: it {what}{comma} {at}.{doubt}"
+    return Diagnosis(cause, guilty, words, group, number, is_sure, is_sure)
 
 
 def _without_mismatch(records: Records) -> Diagnosis:
@@ -266,7 +319,7 @@ def _any_mismatch(calls: Mapping[int, Mapping[int, Collective]], number: int) ->
 
 
 def _out_of_phase(here: Mapping[int, Collective], calls: Mapping[int, Mapping[int, Collective]], number: int) -> bool:
-    """Return whether ranks are at different lines, each of which other ranks have called as well, at another time."""
+    """Return whether ranks are at different lines here, and every rank calls each of these lines at some time."""
     lines = {call.place for call in here.values()}
     if len(lines) < 2:
         return False
@@ -283,7 +336,7 @@ def _call(call: Collective) -> str:
 
 def _file(file: str) -> str:
     """Return "Cell In[3]" for a cell, else the name of the file without its folders."""
-    name = place(file)
+    name = file_label(file)
     return os.path.basename(file) if name.startswith("File ") else name
 
 

@@ -1,95 +1,279 @@
-"""Faults to choose from: five steps on real ranks, with a fault on one rank in the third step."""
+"""A small training job in which one rank has a fault that you choose. The ranks call four collectives in each step.
 
+The same job runs on real ranks (`train_job` in `Workers.run`), and without any, in microseconds (`simulated_records`).
+"""
+
+import functools
 import math
 import os
+import random
 import signal
+import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NoReturn, Protocol, cast
 
 import torch
 import torch.distributed as dist
 
-__all__ = ["FAULTS", "diagnose", "five_steps"]
+from d2lite.workers.flight_recorder import Collective, FlightRecord
 
-STEPS, AT_STEP, SLOW_S = 5, 2, 0.5  # AT_STEP counts from 0
-Step = tuple[float, bool, bool]  # seconds waited in the all-reduce, own gradient finite, sum finite
+__all__ = ["CAUSES", "FAULTS", "Job", "first_not_finite", "reduce_gradients", "simulated_records", "train_job"]
 
-
-def _raise_error(grad: torch.Tensor) -> None:
-    raise RuntimeError("a bug on one rank only")
-
-
-def _kill(grad: torch.Tensor) -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def _stop(grad: torch.Tensor) -> torch.Tensor:
-    os.kill(os.getpid(), signal.SIGSTOP)
-    return grad
-
-
-def _slow(grad: torch.Tensor) -> torch.Tensor:
-    time.sleep(SLOW_S)
-    return grad
-
-
-def _mismatch(grad: torch.Tensor) -> torch.Tensor:
-    return grad[:-1].clone()
-
-
-def _skip(grad: torch.Tensor) -> None:
-    return None  # no gradient: no all-reduce
-
-
-def _not_a_number(grad: torch.Tensor) -> torch.Tensor:
-    return grad * math.nan
-
-
-FAULTS: dict[str, Callable[[torch.Tensor], torch.Tensor | None]] = {
-    "raise: an exception on one rank": _raise_error,
-    "kill: one rank is killed": _kill,
-    "stop: one rank is stopped, but not ended": _stop,
-    "slow: one rank sleeps half a second": _slow,
-    "size: one rank reduces a shorter tensor": _mismatch,
-    "skip: one rank leaves out a collective": _skip,
-    "NaN: one gradient is not a number": _not_a_number,
+CAUSES: dict[str, str] = {
+    "missing": "it left out a collective",
+    "extra": "it called one more collective than the others",
+    "order": "it called two collectives in a different order",
+    "size": "it sent a tensor of a different size",
+    "dtype": "it sent a tensor of a different type",
+    "group": "it called the collective in a different group",
+    "data": "it waits for its data",
+    "save": "it is still saving, while the others wait at the barrier",
+    "dead": "its process has ended",
+    "stopped": "its process is stopped",
+    "slow": "it is slow, and the others wait for it in every step",
 }
+# what the fault lab offers: {a line for the reader: a cause of above, "raise", "skip" or "nan"}
+FAULTS: dict[str, str] = {
+    "raise: an exception on one rank": "raise",
+    "kill: one rank is killed": "dead",
+    "stop: one rank is stopped, but not ended": "stopped",
+    "slow: one rank sleeps a quarter of a second in each step": "slow",
+    "size: one rank reduces a shorter tensor": "size",
+    "skip: one rank leaves out a step": "skip",
+    "NaN: one gradient is not a number": "nan",
+}
+STEPS, SLOW_S, LONG_S = 4, 0.25, 600.0
+STEP_S, CALL_S = 0.02, 0.001  # of a simulated step and call
 
 
-def five_steps(fault: str, at_fault: int = 1) -> list[Step]:
-    """All-reduce a gradient five times on the ranks, with the fault of that name on rank `at_fault` in the third step.
+@dataclass(frozen=True)
+class Job:
+    """A job of `STEPS` steps in which rank `rank` has the fault `cause` in step `step`, counted from 0.
 
-    Returns (seconds waited in the all-reduce, own gradient finite, sum finite) for each completed step.
+    `cause` is one of `CAUSES`; or "raise" (the rank raises an error), "skip" (it leaves out the whole step) or "nan"
+    (its gradient is not a number); or "", a job without a fault. The fault "save" is of rank 0, which alone saves;
+    "slow" lasts from its step to the end. `sizes` are the numbers of weights and of biases of the network.
     """
-    done: list[Step] = []
+
+    cause: str
+    rank: int
+    step: int = 2
+    sizes: tuple[int, int] = (1000, 10)
+
+    @classmethod
+    def drawn(cls, cause: str, world_size: int, draw: random.Random) -> "Job":
+        """Return a job with that cause whose rank, step and sizes are drawn."""
+        rank = 0 if cause == "save" else draw.randrange(world_size)
+        step = 1 if cause in ("slow", "save") else draw.randrange(1, STEPS)
+        return cls(cause, rank, step, (draw.randrange(200, 5000), draw.randrange(4, 100)))
+
+
+class Ranks(Protocol):
+    """What a job needs of the rank on which it runs: a real one, or a simulated one."""
+
+    rank: int
+
+    def all_reduce(self, tensor: torch.Tensor, group: Any = None) -> None:
+        """Sum over the ranks."""
+
+    def broadcast(self, tensor: torch.Tensor) -> None:
+        """Copy from rank 0."""
+
+    def barrier(self) -> None:
+        """Wait for all ranks."""
+
+    def sleep(self, seconds: float) -> None:
+        """Compute nothing."""
+
+    def end(self, number: int) -> None:
+        """End or stop this process by a signal."""
+
+    def second_group(self) -> Any:
+        """Return a second group of all ranks."""
+
+
+def train_job(job: Job, ranks: Ranks | None = None) -> list[bool]:
+    """Run the job on this rank of a real group, or on `ranks`.
+
+    Returns, for each step that the rank completed, whether its own gradient was finite before the sum over the ranks.
+    """
+    here = cast(Ranks, _Real()) if ranks is None else ranks
+    second, is_finite = here.second_group(), []
     for step in range(STEPS):
-        good = torch.full((1000,), 1.0 + dist.get_rank())
-        grad = FAULTS[fault](good) if step == AT_STEP and dist.get_rank() == at_fault else good
-        if grad is None:
+        mine = job.cause if here.rank == job.rank and step == job.step else ""
+        if mine == "skip":
             continue
-        own_finite = bool(grad.isfinite().all())
-        began = time.perf_counter()
-        dist.all_reduce(grad)
-        done.append((time.perf_counter() - began, own_finite, bool(grad.isfinite().all())))
-    return done
+        slow = job.cause == "slow" and here.rank == job.rank and step >= job.step
+        X = load_batch(here, LONG_S if mine == "data" else SLOW_S if slow else 0.0)
+        weights, bias = torch.zeros(job.sizes[0]) * X, torch.zeros(job.sizes[1])
+        if mine == "raise":
+            raise RuntimeError("a bug on one rank only")
+        if mine in ("dead", "stopped"):
+            here.end(signal.SIGKILL if mine == "dead" else signal.SIGSTOP)
+        if mine == "nan":
+            weights = weights * math.nan
+        is_finite.append(bool(weights.isfinite().all()))
+        reduce_gradients(here, weights, bias, mine, second)
+        if mine == "extra":
+            here.all_reduce(torch.zeros(1))  # "only to print the loss"
+        here.broadcast(torch.zeros(3))  # the next learning rate
+        if here.rank == 0:
+            save_checkpoint(here, LONG_S if mine == "save" else 0.0)
+        here.barrier()  # until rank 0 has saved
+    return is_finite
 
 
-def diagnose(results: Sequence[Sequence[Step]]) -> str:
-    """Explain in words the results of `five_steps` on all ranks: no rank failed, but one may have had a fault."""
-    for step in range(min(map(len, results))):
-        own = [finite for _, finite, _ in (done[step] for done in results)]
-        if not all(own):
-            rank = own.index(False)
-            return (
-                f"rank {rank} contributed a gradient that is not finite to step {step + 1}; after the all-reduce every "
-                "rank had it. No rank failed: check gradients before you send them."
-            )
-    waited = [[done[step][0] for done in results] for step in range(STEPS)]
-    step = max(range(STEPS), key=lambda s: max(waited[s]) - min(waited[s]))
-    most, rank = max(waited[step]), waited[step].index(min(waited[step]))
-    if most > SLOW_S / 2:
-        return (
-            f"rank {rank} was last in step {step + 1}, and the others waited {most:.2f} s for it. No rank failed: one "
-            "slow rank slows all ranks down."
-        )
-    return "all ranks completed all steps, and none waited long."
+def first_not_finite(results: Sequence[Sequence[bool]]) -> tuple[int, int] | None:
+    """Return (rank, step) of the first gradient that was not finite, from what `train_job` returned on each rank.
+
+    None if all were finite. No flight record shows it: a record has shapes and types, and no values.
+    """
+    bad = [(step, rank) for rank, is_finite in enumerate(results) for step, ok in enumerate(is_finite) if not ok]
+    return min(bad)[::-1] if bad else None
+
+
+def load_batch(here: Ranks, seconds: float) -> torch.Tensor:
+    """Stand for a data loader that takes `seconds`."""
+    here.sleep(seconds)
+    return torch.ones(())
+
+
+def save_checkpoint(here: Ranks, seconds: float) -> None:
+    """Stand for a file system that takes `seconds`."""
+    here.sleep(seconds)
+
+
+def reduce_gradients(here: Ranks, weights: torch.Tensor, bias: torch.Tensor, mine: str, second: Any) -> None:
+    """Sum two gradients over the ranks; `mine` is the fault of this rank now."""
+    if mine == "size":
+        weights = weights[: len(weights) // 2]
+    if mine == "dtype":
+        weights = weights.double()
+    if mine == "order":
+        here.all_reduce(bias)
+        here.all_reduce(weights)
+        return
+    if mine != "missing":
+        here.all_reduce(weights, group=second if mine == "group" else None)
+    here.all_reduce(bias)
+
+
+class _Real:
+    """A rank of the group that torch.distributed has."""
+
+    def __init__(self) -> None:
+        self.rank = dist.get_rank()
+        # torch's own functions: the recorder then names the job's lines
+        self.all_reduce, self.barrier, self.sleep = dist.all_reduce, dist.barrier, time.sleep
+        self.broadcast = functools.partial(dist.broadcast, src=0)
+
+    def end(self, number: int) -> None:
+        os.kill(os.getpid(), number)
+
+    def second_group(self) -> Any:
+        return dist.new_group(list(range(dist.get_world_size())))
+
+
+class _Blocked(Exception):
+    """A simulated rank goes no further: `state` and `frames` are those of its report."""
+
+    def __init__(self, state: str, frames: tuple[tuple[str, int, str], ...] = ()) -> None:
+        super().__init__(state)
+        self.state, self.frames = state, frames
+
+
+class _Simulated:
+    """A rank that notes what it calls and waits for nobody, until it ends or is at rest for longer than a time-out."""
+
+    def __init__(self, rank: int, world_size: int) -> None:
+        self.rank, self.world_size = rank, world_size
+        self.called: list[Collective] = []
+        self.now_s, self.counts = 0.0, {"0": 0, "1": 0}
+
+    def _call(self, name: str, tensor: torch.Tensor | None, group: Any = None) -> None:
+        frame = sys._getframe(2)
+        number = self.counts[group or "0"] = self.counts[group or "0"] + 1
+        sizes = () if tensor is None else (tuple(tensor.shape),)
+        dtype = "" if tensor is None else str(tensor.dtype).removeprefix("torch.")
+        place = (frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+        self.called.append(Collective(name, sizes, dtype, group or "0", number, *place, self.now_s))
+        self.now_s += STEP_S if name == "barrier" else CALL_S
+
+    def all_reduce(self, tensor: torch.Tensor, group: Any = None) -> None:
+        self._call("all_reduce", tensor, group)
+
+    def broadcast(self, tensor: torch.Tensor) -> None:
+        self._call("broadcast", tensor)
+
+    def barrier(self) -> None:
+        self._call("barrier", None)
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+        if seconds >= LONG_S:
+            self._block("running")
+
+    def end(self, number: int) -> None:
+        self._block("died" if number == signal.SIGKILL else "silent")
+
+    def second_group(self) -> Any:
+        return "1"
+
+    def _block(self, state: str) -> NoReturn:
+        frames, frame = [], sys._getframe(2)
+        while frame is not None and frame.f_code.co_filename == __file__:
+            frames.append((frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
+            frame = frame.f_back  # type: ignore[assignment]
+        raise _Blocked(state, tuple(frames[::-1]))
+
+
+def simulated_records(job: Job, world_size: int) -> dict[int, FlightRecord]:
+    """Return the records that `world_size` ranks would give: each one up to the collective in which it waits for ever.
+
+    A collective ends when all ranks of its group have called the same one, with the same sizes and type.
+    """
+    ranks = [_Simulated(rank, world_size) for rank in range(world_size)]
+    ends: dict[int, _Blocked] = {rank: _Blocked("done") for rank in range(world_size)}
+    for here in ranks:
+        try:
+            train_job(job, here)
+        except _Blocked as blocked:
+            ends[here.rank] = blocked
+    at, time_s = _advance(ranks)
+    groups = {name: tuple(range(world_size)) for name in ("0", "1")}
+    return {r: _record(ranks[r], at, ends[r], groups, time_s) for r in range(world_size)}
+
+
+def _advance(ranks: list[_Simulated]) -> tuple[int, float]:
+    """Let the ranks call their collectives while they agree; return how many have ended, and the time of the last.
+
+    Each collective gets the time at which it is called if all before it have waited for the last rank.
+    """
+    free = [[c.at_s for c in here.called] for here in ranks]  # the times if nobody waits
+    at, time_s = 0, 0.0
+    while all(at < len(here.called) for here in ranks):
+        heads = [here.called[at] for here in ranks]
+        if not all(head.agrees(heads[0]) and head.group == heads[0].group for head in heads):
+            break
+        for r, here in enumerate(ranks):
+            alone_s = free[r][at] - (free[r][at - 1] if at else 0.0)
+            here.called[at] = replace(heads[r], at_s=time_s + alone_s)
+        time_s = max(here.called[at].at_s for here in ranks)
+        at += 1
+    return at, time_s
+
+
+def _record(
+    here: _Simulated, ended: int, end: _Blocked, groups: Mapping[str, tuple[int, ...]], time_s: float
+) -> FlightRecord:
+    """Return the record of one rank that has ended `ended` of its collectives, and may wait in the next one."""
+    if ended < len(here.called):  # it waits there; what it would do afterwards does not happen
+        head = here.called[ended]
+        called = (*here.called[:ended], replace(head, at_s=time_s + CALL_S))
+        return FlightRecord(here.rank, called, groups, "error", ((head.file, head.line, head.function),))
+    if end.state in ("died", "silent"):
+        why = "its process has ended" if end.state == "died" else "it did not answer"
+        return FlightRecord(here.rank, (), groups, end.state, (), why)
+    return FlightRecord(here.rank, tuple(here.called), groups, end.state, end.frames)

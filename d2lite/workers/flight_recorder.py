@@ -1,7 +1,7 @@
 """The flight recorder of PyTorch: the last collectives of each rank, with the source lines that called them.
 
-A process keeps its last collectives, those of gloo included, 2000 if `TORCH_FR_BUFFER_SIZE` does not set another number
-(torch 2.15). PyTorch gives them to its own process as a pickle. Each rank reads its own, and sends plain lists and
+A process keeps its last 2000 collectives, those of gloo included (torch 2.15); `TORCH_FR_BUFFER_SIZE` sets a different
+number. PyTorch gives them to its own process as a pickle. Each rank reads its own, and sends plain lists and
 dicts; nothing that comes from elsewhere is unpickled.
 """
 
@@ -11,18 +11,28 @@ import os
 import pickle
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-__all__ = ["Collective", "FlightRecord", "flight_record", "read_recorder", "send_before_abort"]
+__all__ = [
+    "Collective",
+    "FlightRecord",
+    "file_label",
+    "flight_record",
+    "read_recorder",
+    "send_before_abort",
+    "waits_in",
+]
 
 DEPTH = 12  # callers of a collective that are kept
 ABORT_S = 2  # bounds what a process does between SIGABRT and its end
 SIZES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")  # the new name comes first, as in PyTorch
 OFF = "the recorder is off: start Python with TORCH_FR_BUFFER_SIZE above 0"
+C10D = "distributed_c10d.py"  # the file of torch.distributed that holds the collectives
 _TORCH, _OURS = os.path.dirname(torch.__file__), os.path.dirname(os.path.dirname(__file__))
 _STDLIB = os.path.dirname(os.__file__)
 _DTYPES = {
@@ -71,8 +81,8 @@ class FlightRecord:
     """What is known of one rank: its last collectives, in order, and where it is now.
 
     `groups` is {name of a group: its ranks}. `state` is that of the pool's report: "running", "done", "error", "died"
-    or "silent". `frames` is the rank's stack, outermost first, of (file, line, function). `missing` says why a rank
-    gave no collectives.
+    or "silent", and `exitcode` is that of a process that has ended, None where it is not known. `frames` is the rank's
+    stack, outermost first, of (file, line, function). `missing` says why a rank gave no collectives.
     """
 
     rank: int
@@ -81,6 +91,12 @@ class FlightRecord:
     state: str = "running"
     frames: tuple[_Frame, ...] = ()
     missing: str = ""
+    exitcode: int | None = None
+
+    @property
+    def waits_in(self) -> str:
+        """The function of torch.distributed that the rank is in; "" if it is in none."""
+        return waits_in(self.frames)
 
     def __str__(self) -> str:
         head = f"rank {self.rank} ({self.state})"
@@ -143,18 +159,32 @@ def _dump(read: Callable[[], bytes]) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _without_the_compiler() -> Iterator[None]:
-    """Keep PyTorch from importing its compiler, which takes two seconds, to look for lines of compiled code.
+    """Keep PyTorch from importing its compiler in this thread, to look for lines of compiled code.
 
-    It asks whether torch has `_inductor`, and the question imports it. Where it is not imported there is no such code.
+    The import takes two seconds, longer than the pool waits for a record. PyTorch asks whether torch has `_inductor`,
+    and torch's own `__getattr__` answers by importing it. In this thread the answer is no for as long as the compiler
+    is not imported: then no code is compiled. Other threads, which may begin to compile meanwhile, get torch's answer.
     """
-    loaded = "torch._inductor" in sys.modules
-    if not loaded:
-        vars(torch).setdefault("_inductor", None)
-    try:
-        yield
-    finally:
-        if not loaded and vars(torch).get("_inductor", 0) is None:
-            del vars(torch)["_inductor"]
+    here = threading.get_ident()
+    with _one_reader:
+        torch_getattr = vars(torch).get("__getattr__")
+        if torch_getattr is None:  # this PyTorch does not import on demand
+            yield
+            return
+
+        def getattr_of_torch(name: str) -> Any:
+            if name == "_inductor" and threading.get_ident() == here:
+                raise AttributeError(name)
+            return torch_getattr(name)
+
+        vars(torch)["__getattr__"] = getattr_of_torch
+        try:
+            yield
+        finally:
+            vars(torch)["__getattr__"] = torch_getattr
+
+
+_one_reader = threading.RLock()  # otherwise one of two threads could leave its function behind
 
 
 def _plain(entry: Mapping[str, Any]) -> dict[str, Any]:
@@ -190,7 +220,7 @@ def _groups() -> dict[str, list[int]]:
 def flight_record(rank: int, plain: Mapping[str, Any] | None, report: Mapping[str, Any]) -> FlightRecord:
     """Return the FlightRecord of what `read_recorder` gave on `rank`; None stands for no answer.
 
-    `report` is the pool's report of the rank, see `failures.cause`.
+    `report` is the pool's report of the rank, see `errors.describe_failure`.
     """
     state, frames = str(report.get("state", "running")), tuple(map(tuple, report.get("frames") or ()))
     words = {"died": "its process has ended", "silent": "it did not answer: it is stopped, or the machine overloaded"}
@@ -201,7 +231,21 @@ def flight_record(rank: int, plain: Mapping[str, Any] | None, report: Mapping[st
         for c in plain.get("collectives", ())
     ]
     groups = {name: tuple(ranks) for name, ranks in plain.get("groups", {}).items()}
-    return FlightRecord(rank, tuple(collectives), groups, state, frames, str(plain.get("missing", "")))
+    return FlightRecord(
+        rank, tuple(collectives), groups, state, frames, str(plain.get("missing", "")), report.get("exitcode")
+    )
+
+
+def waits_in(frames: Sequence[_Frame]) -> str:
+    """Return the outermost function of torch.distributed on a stack, such as "all_reduce"; "" if there is none."""
+    return next((name for file, _, name in frames if os.path.basename(file) == C10D), "")
+
+
+def file_label(file: str) -> str:
+    """Return "Cell In[3]" for a file name that IPython made up for a cell, else 'File "..."'."""
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    name = shell.compile.format_code_name(file) if shell is not None else None
+    return " ".join(name) if name else f'File "{file}"'
 
 
 def send_before_abort(send: Callable[[], None]) -> None:

@@ -7,26 +7,21 @@ from typing import Any
 
 import cloudpickle
 
+from d2lite._checks import function_kind, require_plain_function
 from d2lite._text import text_of
-from d2lite.workers.failures import WorkersError, short_message
+from d2lite.workers.errors import WorkersError, short_message
 
-__all__ = ["check_function", "load_answer", "pickled_job"]
+__all__ = ["load_answer", "pickled_job", "require_generator_function"]
 
 LARGE_BYTES = 100_000_000  # of a job: a larger one is warned about
 
 
-def check_function(fn: Any, generator: bool) -> None:
-    """Raise TypeError unless `fn` is a generator function, if `generator`, or else a function that returns a result."""
-    if not callable(fn):
-        raise TypeError(f"fn: expected a function, got {type(fn).__name__}. Pass the function itself, uncalled.")
-    name = getattr(fn, "__name__", type(fn).__name__)
-    inner = fn if inspect.isroutine(fn) or hasattr(fn, "func") else getattr(fn, "__call__", fn)  # noqa: B004
-    if inspect.iscoroutinefunction(inner) or inspect.isasyncgenfunction(inner):
-        raise TypeError(f"fn: expected a function, got the async function {name}. Call asyncio.run inside a function.")
-    yields = inspect.isgeneratorfunction(inner)
-    if yields and not generator:
-        raise TypeError(f"fn: expected a function that returns a result, got the generator {name}. Use stream.")
-    if generator and not (yields or inspect.isgeneratorfunction(inspect.unwrap(fn))):
+def require_generator_function(fn: Any) -> None:
+    """Raise TypeError unless `fn` is a generator function."""
+    name, kind = getattr(fn, "__name__", type(fn).__name__), function_kind(fn) if callable(fn) else ""
+    if not callable(fn) or kind.startswith("an async"):
+        require_plain_function("fn", fn, "a generator function", "Call asyncio.run inside a function.")
+    if not kind and not inspect.isgeneratorfunction(inspect.unwrap(fn)):
         raise TypeError(f"fn: expected a generator function, got {name}, which does not yield. Use run.")
 
 

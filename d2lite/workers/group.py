@@ -104,7 +104,7 @@ class PoolGroup:
             vars(module)["init_process_group"] = init_process_group
 
     def _check(self, given: dict[str, Any]) -> None:
-        """Raise ValueError if arguments of `init_process_group` ask for another group than the pool's."""
+        """Raise ValueError if arguments of `init_process_group` ask for a different group."""
         device = "cuda" if self.backend == "nccl" else "cpu"
         backends = str(given.get("backend") or self.backend).lower().split(",")
         agrees = {

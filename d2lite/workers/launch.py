@@ -11,7 +11,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from socket import socketpair
 
-from d2lite import _memory as memory
+from d2lite import _malloc
 from d2lite.devices import num_gpus
 from d2lite.workers.pipe import NotebookEnd
 from d2lite.workers.tempdir import make_tempdir, remove_tempdir
@@ -19,7 +19,7 @@ from d2lite.workers.tempdir import make_tempdir, remove_tempdir
 __all__ = ["Agent", "import_path"]
 
 AGENT = Path(__file__).with_name("agent.py")
-BUFFER_SIZE = "256"  # collectives that a rank's flight recorder keeps, unless the environment says another number
+BUFFER_SIZE = "256"  # collectives that a rank's flight recorder keeps, unless the environment sets a different number
 START = "fork" if sys.platform == "linux" else "spawn"
 END_S = 5.0  # bounds the wait for the end of a killed process, which takes milliseconds
 EXITCODE_S = 2.0  # bounds the wait for the exit code of an agent whose pipe is closed
@@ -33,7 +33,7 @@ class Agent:
     """
 
     def __init__(self, world_size: int) -> None:
-        memory.give_back()  # the ranks need it
+        _malloc.give_back()  # the ranks need it
         self.owner, self.killed = os.getpid(), False
         self.tempdir = make_tempdir()  # the folder, and the descriptor of its lock
         self.folder = self.tempdir[0]
@@ -139,7 +139,7 @@ def _environment() -> dict[str, str]:
     return {
         "TORCH_FR_BUFFER_SIZE": BUFFER_SIZE,
         **os.environ,
-        **memory.tunables(),
+        **_malloc.tunables(),
         "PYTHONPATH": os.pathsep.join(p for p in import_path() if p),
         "OMP_NUM_THREADS": "1",
         "GLOO_SOCKET_IFNAME": loopback,
@@ -148,5 +148,5 @@ def _environment() -> dict[str, str]:
 
 
 def import_path() -> list[str]:
-    """Return the entries of the notebook's `sys.path` that Python searches; it skips what is no text (a Path)."""
+    """Return the entries of the notebook's `sys.path` that Python searches; it skips what is not a text (a Path)."""
     return [p for p in sys.path if isinstance(p, str) and "\0" not in p]

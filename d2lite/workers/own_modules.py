@@ -17,8 +17,8 @@ State = tuple[int, int]  # time of the last change in ns, size in bytes
 class OwnModules:
     """The imported modules that are neither installed nor part of Python or of this package, and their files' states.
 
-    If one of the files has changed, all of these modules are imported again when they are used next: another one may
-    have taken something from it with `from module import name`. What they kept in their variables is lost.
+    If one of the files has changed, all of these modules are imported again when they are used next: a different one
+    may have taken something from it with `from module import name`. What they kept in their variables is lost.
     """
 
     def __init__(self) -> None:

@@ -15,12 +15,12 @@ import weakref
 from collections.abc import Callable, Generator
 from typing import Any, NoReturn
 
-from d2lite._checks import positive_int, positive_number
+from d2lite._checks import positive_int, positive_number, require_plain_function
 from d2lite.devices import MAX_REPLICAS, num_cores, num_gpus
 from d2lite.events import Stopped, emit
-from d2lite.workers.failures import WorkersError, describe_failure
+from d2lite.workers.errors import WorkersError, describe_failure
 from d2lite.workers.flight_recorder import FlightRecord
-from d2lite.workers.functions import check_function, load_answer, pickled_job
+from d2lite.workers.functions import load_answer, pickled_job, require_generator_function
 from d2lite.workers.interrupts import interrupts_held
 from d2lite.workers.output import Cell
 from d2lite.workers.pipe import pack
@@ -48,10 +48,10 @@ class Workers:
     again after a failure, an interrupt or `stop`. The backend is NCCL if each rank has a GPU of its own, else gloo with
     one thread per rank. Each call begins in the group, with torchrun's variables, even if the last one left the group.
 
-    A rank that does not answer for `timeout_s` is given up. One that uses its core in the meantime is at work, inside
-    one long call of C code: it has ten times as long. What the ranks start (forks, programs) ends with them. On a
-    shared server another user's program can connect to the ports that gloo opens on loopback, and disturb a group that
-    forms: gloo does not check who connects. The ranks then start again, once.
+    A rank that does not answer for `timeout_s` is given up. A rank that uses its core in the meantime is at work inside
+    one long call of C code, and has ten times as long. What the ranks start (forks, programs) ends with them. On a
+    shared server the program of a different user can connect to the ports that gloo opens on loopback, and disturb a
+    group that forms: gloo does not check who connects. The ranks then start again, once.
 
     Args:
         world_size: Number of ranks, from 1 to 64; a warning is given if it exceeds the number of CPU cores.
@@ -109,9 +109,10 @@ class Workers:
             A list with the result of each rank, in rank order.
 
         Raises:
-            WorkersError: If a rank fails, dies or does not answer; the message holds the rank at fault, its traceback,
-                and what the other ranks were doing. Also if a result exists in a rank only: the ranks stay then.
-            TypeError: If fn is no function, an async one or a generator function, or something cannot be pickled.
+            WorkersError: If a rank fails, dies or does not answer; the message names the rank at fault, or says that it
+                is not sure, with a traceback and what the other ranks were doing. Also if a result exists in a rank
+                only: the ranks stay then.
+            TypeError: If fn is not a function, is async or yields, or if something cannot be pickled.
             RuntimeError: If another call on these workers has not ended yet.
             Stopped: If another thread calls `stop()` during the call.
 
@@ -127,7 +128,9 @@ class Workers:
             [1, 1]
         """
         results: list[Any] = []
-        check_function(fn, generator=False)
+        require_plain_function(
+            "fn", fn, hint="Use stream for a function that yields, and asyncio.run for an async one."
+        )
         with contextlib.closing(self._messages(fn, args)) as messages:
             for kind, _, value in messages:
                 if kind == "event":
@@ -149,7 +152,7 @@ class Workers:
             (rank, item) for each item that a rank yields: in order for each rank, in any order between ranks.
 
         Raises:
-            TypeError: If fn is no generator function, immediately.
+            TypeError: If fn is not a generator function, immediately.
             WorkersError, TypeError, RuntimeError, Stopped: As `run` does, when the loop begins or during it.
 
         Example:
@@ -161,7 +164,7 @@ class Workers:
             ...     sorted(workers.stream(count))
             [(0, 0), (0, 1), (0, 2), (1, 10), (1, 11), (1, 12)]
         """
-        check_function(fn, generator=True)
+        require_generator_function(fn)
         return self._items(fn, args)
 
     def _items(self, fn: Callable[..., Any], args: tuple[Any, ...]) -> Generator[tuple[int, Any], None, None]:
@@ -294,5 +297,5 @@ class Workers:
             reports, self._records = last_reports(self._ranks)
             if call.stopped:  # in the meantime
                 raise Stopped
-        at_fault, message = describe_failure(reports, self.timeout_s)
+        at_fault, message = describe_failure(reports, self.timeout_s, self._records)
         raise WorkersError(message, at_fault, reports, self._records)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from d2lite.workers.failures import Report
+from d2lite.workers.errors import Report
 from d2lite.workers.flight_recorder import FlightRecord, flight_record
 from d2lite.workers.launch import Agent, import_path
 from d2lite.workers.pipe import pack
@@ -223,7 +223,7 @@ def _records(ranks: Sequence[RankProcess]) -> dict[int, FlightRecord]:
 
 
 def start_ranks(world_size: int, backend: str, timeout_s: float) -> list[RankProcess]:
-    """Start an agent and its ranks, and tell each what its group is; raise OSError if there is no room for them."""
+    """Start an agent and its ranks, and send each its settings; raise OSError if there is no room for them."""
     agent = Agent(world_size)
     ranks = [RankProcess(rank, agent) for rank in range(world_size)]
     settings = {"world_size": world_size, "backend": backend, "timeout_s": timeout_s, "folder": str(agent.folder)}

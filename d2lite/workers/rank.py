@@ -19,9 +19,10 @@ from typing import Any
 
 import cloudpickle
 
+from d2lite import _malloc
 from d2lite._text import text_of
 from d2lite.events import listening
-from d2lite.workers.failures import Frame, Report
+from d2lite.workers.errors import Frame, Report
 from d2lite.workers.flight_recorder import read_recorder, send_before_abort
 from d2lite.workers.group import PoolGroup
 from d2lite.workers.output import Output
@@ -39,8 +40,9 @@ def main(pipe: int) -> None:
     """Join the group that the notebook describes through `pipe`; then run its jobs until it sends None."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # only the notebook handles an interrupt of the notebook
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    _malloc.keep()  # before a step is timed
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # an abort in C++ leaves no core file in the learner's folder
-    # torch.compile tells of a missing triton, which matters on GPUs alone; builds for CPUs lack it
+    # torch.compile warns of a missing triton, which matters on GPUs alone; builds for CPUs lack it
     logging.getLogger("torch.utils.flop_counter").setLevel(logging.ERROR)
     link = _Link(pipe)
     settings = link.pipe.receive()
@@ -64,7 +66,7 @@ def main(pipe: int) -> None:
         output.begin()
         modules.forget_changed()
         answer = _run(job[1], link, group)
-        if os.getpid() != me:  # the function forked, and this is the child: it is no rank
+        if os.getpid() != me:  # the function forked, and this is the child, which is not a rank
             os._exit(0)
         output.end()
         modules.note(link.began_ns)

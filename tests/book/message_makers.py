@@ -127,6 +127,14 @@ def recorder_off(monkeypatch):
     return read_recorder()["missing"]
 
 
+@makes("not sure which rank is at fault")
+def one_rank_waits():
+    from d2lite.workers.errors import describe_failure
+
+    waited = {"state": "error", "type": "RuntimeError", "message": "Timed out", "frames": [], "causes": []}
+    return describe_failure({0: waited, 1: {"state": "done"}}, 60)[1]
+
+
 @makes("environment variable RANK expected, but not set")
 def no_rank(monkeypatch):
     for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):

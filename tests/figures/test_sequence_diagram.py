@@ -45,7 +45,7 @@ def test_a_rank_that_did_not_call_has_an_empty_box_and_a_lost_rank_a_reason():
 def test_hovering_shows_what_was_called_and_where():
     figure = sequence_figure(simulated_records(Job("size", 1, 1), 2))
     bar = next(bar for bar in figure.data if bar.name == "does not match")
-    assert "all_reduce no. 5 of [500] float32" in bar.hovertext[1] and "faulty_job.py line" in bar.hovertext[1]
+    assert "all_reduce no. 5 of [500] float32" in bar.hovertext[1] and "faults.py line" in bar.hovertext[1]
 
 
 def test_text_from_outside_is_no_markup():

@@ -27,7 +27,7 @@ def test_a_case_is_revealed_after_the_accusation_only():
     assert repr(game).startswith("Whodunit: 0 of 0 right. The records:\nrank 0")
     right = game._job.rank
     assert not game.accuse((right + 1) % 3, "size")
-    assert "The cause is right, but it was another rank" in game._verdict.value
+    assert "The cause is right, but it was a different rank" in game._verdict.value
     assert "It was rank " + str(right) in game._verdict.value and "the first that does not match" in game._table.value
     assert game._score.value == "0 of 1 right" and "Revealed" in repr(game)
 

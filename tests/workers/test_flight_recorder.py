@@ -18,6 +18,8 @@ from d2lite.workers.flight_recorder import OFF, flight_record, read_recorder
 from d2lite.workers.time_limit import quiet_pool
 from tests.by_value import by_value
 
+TIMEOUT_S = 5  # of the pool
+
 CALL = {"name": "all_reduce", "sizes": [[3, 4]], "dtype": "float32", "group": "0", "number": 7, "file": "a.py"}
 CALL |= {"line": 5, "function": "step", "at_s": 1.5, "path": [["a.py", 5], ["b.py", 9]]}
 
@@ -156,6 +158,35 @@ def test_the_compiler_is_not_imported_for_a_look_at_the_recorder():
 
 
 @pytest.mark.slow
+def test_the_main_thread_compiles_while_another_thread_looks_at_the_recorder():
+    code = """
+import pickle, threading
+import torch
+import torch._C._distributed_c10d as c10d
+from d2lite.workers.flight_recorder import read_recorder
+torch_getattr, inside, compiled, answers = torch.__getattr__, threading.Event(), threading.Event(), []
+
+def dump():
+    answers.append(hasattr(torch, "_inductor"))  # as PyTorch asks
+    inside.set()
+    compiled.wait(60)
+    return pickle.dumps({"entries": [], "pg_config": {"0": {}}})
+
+c10d._dump_fr_trace = dump
+reader = threading.Thread(target=lambda: answers.append(read_recorder()))
+reader.start()
+inside.wait(60)
+print(torch.compile(lambda x: x + 1, backend="eager")(torch.ones(1)).item(), torch._inductor.config.__name__)
+from torch import _inductor
+compiled.set()
+reader.join()
+print(answers[0], "missing" in answers[1], torch.__getattr__ is torch_getattr, _inductor is torch._inductor)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=200, check=True)
+    assert done.stdout.splitlines() == ["2.0 torch._inductor.config", "False False True True"]
+
+
+@pytest.mark.slow
 def test_a_send_before_an_abort_that_never_ends_does_not_keep_the_process():
     code = (
         "import os, time\nfrom d2lite.workers import flight_recorder as f\n"
@@ -163,12 +194,6 @@ def test_a_send_before_an_abort_that_never_ends_does_not_keep_the_process():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50, check=False)
     assert done.stdout.strip() == "sending" and done.returncode == -signal.SIGALRM
-
-
-@pytest.fixture(scope="module")
-def pool():
-    with quiet_pool(2, timeout_s=5) as workers:
-        yield workers
 
 
 @by_value
@@ -180,19 +205,19 @@ def three():
 
 
 @pytest.mark.slow
-def test_the_pool_gives_the_last_call_of_each_rank(pool):
+def test_the_pool_gives_the_last_call_of_each_rank(gloo_pool):
     assert Workers(1).flight_records() == {}  # it has not begun
-    pool.run(len, "")
-    assert [record.collectives for record in pool.flight_records().values()] == [(), ()]
-    pool.run(three)
-    records = pool.flight_records()
+    gloo_pool.run(len, "")
+    assert [record.collectives for record in gloo_pool.flight_records().values()] == [(), ()]
+    gloo_pool.run(three)
+    records = gloo_pool.flight_records()
     assert [[c.sizes for c in record.collectives] for record in records.values()] == [[((1,),), ((2,),), ((3,),)]] * 2
     assert all(record.state == "done" and record.groups == {"0": (0, 1)} for record in records.values())
     assert all(isinstance(record, FlightRecord) for record in records.values())
 
 
 @pytest.mark.slow
-def test_a_call_that_hangs_is_looked_at_from_another_thread(pool):
+def test_a_call_that_hangs_is_looked_at_from_another_thread(gloo_pool):
     @by_value
     def wait_on_rank_0():
         import time
@@ -204,12 +229,12 @@ def test_a_call_that_hangs_is_looked_at_from_another_thread(pool):
         dist.barrier()
         return "done"
 
-    pool.run(len, "")
+    gloo_pool.run(len, "")
     outcome = []
-    thread = threading.Thread(target=lambda: outcome.append(pool.run(wait_on_rank_0)))
+    thread = threading.Thread(target=lambda: outcome.append(gloo_pool.run(wait_on_rank_0)))
     thread.start()
     for _ in range(100):
-        records = pool.flight_records()
+        records = gloo_pool.flight_records()
         if records and records[0].collectives:
             break
         time.sleep(0.05)
@@ -219,7 +244,7 @@ def test_a_call_that_hangs_is_looked_at_from_another_thread(pool):
 
 
 @pytest.mark.slow
-def test_a_rank_that_gloo_aborts_has_sent_its_record(pool):
+def test_a_rank_that_gloo_aborts_has_sent_its_record(gloo_pool):
     @by_value
     def unequal():
         import torch.distributed as dist
@@ -227,14 +252,14 @@ def test_a_rank_that_gloo_aborts_has_sent_its_record(pool):
         dist.all_reduce(torch.ones(1000 - 500 * dist.get_rank()))
 
     with pytest.raises(WorkersError, match="aborted inside") as caught:
-        pool.run(unequal)
+        gloo_pool.run(unequal)
     records = caught.value.records
     assert records[1].state == "died" and [c.sizes for c in records[1].collectives] == [((500,),)]
-    assert pool.flight_records() == records  # after a failure: those that were kept
+    assert gloo_pool.flight_records() == records  # after a failure: those that were kept
 
 
 @pytest.mark.slow
-def test_a_killed_rank_has_no_record_and_the_others_do(pool):
+def test_a_killed_rank_has_no_record_and_the_others_do(gloo_pool):
     @by_value
     def killed():
         import os
@@ -246,8 +271,8 @@ def test_a_killed_rank_has_no_record_and_the_others_do(pool):
             os.kill(os.getpid(), signal.SIGKILL)
         dist.barrier()
 
-    pool.run(len, "")
+    gloo_pool.run(len, "")
     with pytest.raises(WorkersError, match="SIGKILL") as caught:
-        pool.run(killed)
+        gloo_pool.run(killed)
     assert caught.value.records[1].missing == "its process has ended"
     assert caught.value.records[0].collectives[-1].name == "barrier"

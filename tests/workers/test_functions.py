@@ -9,9 +9,10 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from d2lite._checks import require_plain_function
 from d2lite.devices import num_gpus
 from d2lite.workers import functions
-from d2lite.workers.functions import check_function, pickled_job
+from d2lite.workers.functions import pickled_job, require_generator_function
 from d2lite.workers.pool import Workers, WorkersError
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="Workers needs Linux or macOS")
@@ -52,18 +53,18 @@ GENERATORS = [count, functools.partial(count), Counter(), torch.no_grad()(count)
 
 @pytest.mark.parametrize("fn", [*FUNCTIONS, decorated], ids=lambda fn: re.sub(r" at 0x\w+", "", repr(fn)))
 def test_run_takes_what_returns(fn):
-    check_function(fn, generator=False)
+    require_plain_function("fn", fn)
 
 
 @pytest.mark.parametrize("fn", GENERATORS, ids=lambda fn: re.sub(r" at 0x\w+", "", repr(fn)))
 def test_run_refuses_a_generator_function(fn):
-    with pytest.raises(TypeError, match="fn: expected a function that returns a result, got the generator.*Use stream"):
-        check_function(fn, generator=False)
+    with pytest.raises(TypeError, match="fn: expected a function that runs when it is called, got a gener.*Use stream"):
+        Workers(1).run(fn)
 
 
 @pytest.mark.parametrize("fn", [*GENERATORS, decorated], ids=lambda fn: re.sub(r" at 0x\w+", "", repr(fn)))
 def test_stream_takes_a_generator_function(fn):
-    check_function(fn, generator=True)
+    require_generator_function(fn)
 
 
 @pytest.mark.parametrize("fn", FUNCTIONS, ids=lambda fn: re.sub(r" at 0x\w+", "", repr(fn)))
@@ -77,13 +78,15 @@ def test_stream_refuses_what_does_not_yield_when_it_is_called(fn):
 )
 @pytest.mark.parametrize("call", ["run", "stream"])
 def test_async_functions_are_refused(fn, call):
-    with pytest.raises(TypeError, match="fn: expected a function, got the async function .*asyncio.run"):
+    with pytest.raises(
+        TypeError, match="fn: expected a .*function that runs when .*, got an async .*function: .*asyncio.run"
+    ):
         getattr(Workers(1), call)(fn)
 
 
 def test_what_is_no_function_is_refused():
-    for call in (Workers(1).run, Workers(1).stream):
-        with pytest.raises(TypeError, match="fn: expected a function, got int. Pass the function itself"):
+    for call, kind in ((Workers(1).run, "function"), (Workers(1).stream, "generator function")):
+        with pytest.raises(TypeError, match=f"fn: expected a {kind}, got int. Pass the function itself"):
             call(3)
 
 

@@ -8,19 +8,15 @@ import torch
 import torch.distributed as dist
 
 from d2lite.devices import num_gpus
-from d2lite.workers.pool import Workers, WorkersError
+from d2lite.workers.pool import WorkersError
 from tests.by_value import by_value
+
+TIMEOUT_S = 20  # of the pool
 
 pytestmark = [
     pytest.mark.skipif(os.name == "nt", reason="Workers needs Linux or macOS"),
     pytest.mark.skipif(bool(num_gpus()), reason="the ranks of these tests compute on CPUs"),
 ]
-
-
-@pytest.fixture(scope="module")
-def pool():
-    with Workers(2, timeout_s=20) as pool:
-        yield pool
 
 
 @by_value

@@ -7,16 +7,11 @@ import time
 import pytest
 
 from d2lite.workers.output import Cell, Output
-from d2lite.workers.pool import Workers
 from tests.by_value import by_value
 
+TIMEOUT_S = 20  # of the pool
+
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="Workers needs Linux or macOS")
-
-
-@pytest.fixture(scope="module")
-def pool():
-    with Workers(2, timeout_s=20) as pool:
-        yield pool
 
 
 @pytest.fixture
@@ -191,7 +186,7 @@ def test_output_of_a_child_and_a_bar_move_while_the_rank_computes(pool, monkeypa
 
 
 def test_the_last_words_of_a_rank_that_dies_are_kept(pool):
-    from d2lite.workers.failures import WorkersError
+    from d2lite.workers.errors import WorkersError
 
     def die():
         os.system("echo last words >&2")

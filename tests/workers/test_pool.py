@@ -23,9 +23,11 @@ from d2lite.widgets.panel import Panel
 from d2lite.workers import launch, process
 from d2lite.workers import pool as module
 from d2lite.workers import rank as in_a_rank
-from d2lite.workers.failures import describe_failure
+from d2lite.workers.errors import describe_failure
 from d2lite.workers.pool import Workers, WorkersError
 from tests.by_value import by_value
+
+TIMEOUT_S = 2  # of the pool
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="Workers needs Linux or macOS")
 
@@ -35,12 +37,6 @@ def ours():
     me = psutil.Process()
     children = [p.pid for p in me.children(recursive=True) if of_a_pool(p.cmdline())]
     return children, me.num_fds(), sorted(Path(tempfile.gettempdir()).glob("d2lite-workers-*"))
-
-
-@pytest.fixture(scope="module")
-def pool():
-    with Workers(2, timeout_s=2) as pool:
-        yield pool
 
 
 @by_value
@@ -129,9 +125,15 @@ def mismatch():
     dist.all_reduce(torch.ones(1 + 9999 * dist.get_rank()))
 
 
-def skip():
+def skip_alone():
     if dist.get_rank() == 0:
         dist.all_reduce(torch.ones(1))
+
+
+def skip_later():
+    for step in range(3):
+        if dist.get_rank() == 0 or step < 2:
+            dist.all_reduce(torch.ones(1))
 
 
 def sleep():
@@ -153,16 +155,16 @@ def sleep():
         (exit_rank, 1, r"rank 1 died \(exit code 3\)"),
         (stop, 1, "rank 1 was silent for 2 s: it is stopped"),
         (mismatch, None, r"aborted inside PyTorch's C\+\+ code, mostly because sizes or dtypes differ"),
-        (skip, 1, "rank 1 had returned while others waited 2 s for it: it left out a collective"),
-        (sleep, 1, r"rank 1 did not reach the collective[^$]*line \d+: time.sleep\(600\)"),
+        (skip_alone, None, r"not sure[^$]*rank 1 ended without all_reduce no[^$]*It may also be rank 0[^$]*after 2 s"),
+        (skip_later, 1, r"^rank 1 ended without all_reduce no[^$]*, in which others wait: it left out a collective"),
+        (sleep, 1, r"^rank 1 did not reach all_reduce[^$]*line \d+: time.sleep\(600\)"),
     ],
     ids=lambda p: getattr(p, "__name__", None),
 )
 def test_a_fault_is_reported_with_the_rank_at_fault_and_the_next_call_works(pool, fault, at_fault, message):
     with pytest.raises(WorkersError, match=message) as caught:
         pool.run(by_value(fault))
-    if at_fault is not None:
-        assert caught.value.rank == at_fault
+    assert caught.value.rank == at_fault
     assert "closed by peer" not in str(caught.value) and sorted(caught.value.reports) == [0, 1]
     assert [r for r, _ in pool.run(add_ranks, 0)] == [0, 1]
 

@@ -6,19 +6,19 @@ import linecache
 import os
 import re
 import signal
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from d2lite._text import printable
-from d2lite.workers.flight_recorder import FlightRecord
+from d2lite.workers.diagnosis import Diagnosis, diagnose_hang
+from d2lite.workers.flight_recorder import FlightRecord, file_label, waits_in
 from d2lite.workers.tempdir import make_tempdir, remove_tempdir
 
-__all__ = ["WorkersError", "cause", "describe_failure", "ended_by", "short_message"]
+__all__ = ["Frame", "Report", "WorkersError", "describe_failure", "ended_by", "short_message"]
 
 Frame = tuple[str, int, str]  # file, line, function
-Report = dict[str, Any]  # the state of one rank, see `cause`
+Report = dict[str, Any]  # the state of one rank, see `describe_failure`
 
 # messages of gloo and NCCL on a rank whose peer has gone: a consequence, never the cause
 BYSTANDER = re.compile(
@@ -26,56 +26,106 @@ BYSTANDER = re.compile(
     r"|remote process exited|was likely disconnected|ncclRemoteError",
     re.IGNORECASE,
 )
+OF_TORCH = {"RuntimeError", "DistError", "DistBackendError", "DistStoreError", "DistNetworkError"}  # types of errors
 TIMEOUT = re.compile(r"timed? ?out|timeout", re.IGNORECASE)
 OURS = (os.path.dirname(os.path.dirname(__file__)), os.path.dirname(os.__file__), "torch" + os.sep + "distributed")
-C10D = "distributed_c10d.py"  # the file of torch.distributed that holds the collectives
 POINT_TO_POINT = {"send", "recv", "isend", "irecv", "batch_isend_irecv"}
+NOT_SURE = "not sure which rank is at fault"
 MOST_CHARS, LINE_CHARS, BODY_LINES, OTHER_LINES = 4000, 400, 28, 8  # of a message, together 40 lines at most
 
 
 class WorkersError(RuntimeError):
     """A function failed on the ranks: `rank` is the rank at fault, and `reports` holds the state of each rank.
 
-    `records` holds the FlightRecord of each rank, as it was when the call failed.
+    `rank` is None if it is not sure which rank is at fault; the message says so then. `records` holds the FlightRecord
+    of each rank, as it was when the call failed.
     """
 
     def __init__(
-        self, message: str, rank: int, reports: dict[int, Report], records: Mapping[int, FlightRecord] | None = None
+        self,
+        message: str,
+        rank: int | None,
+        reports: dict[int, Report],
+        records: Mapping[int, FlightRecord] | None = None,
     ) -> None:
         super().__init__(message)
         self.rank, self.reports, self.records = rank, reports, dict(records or {})
 
 
-def cause(reports: Mapping[int, Report]) -> int:
-    """Return the rank at fault among {rank: report}.
+def describe_failure(
+    reports: Mapping[int, Report], timeout_s: float, records: Mapping[int, FlightRecord] | None = None
+) -> tuple[int | None, str]:
+    """Return (rank at fault, message): what it did, its traceback, and what the other ranks were doing.
 
     A report is a dict with "state": "error" (type, message, frames, and the same of its causes), "died" (exitcode,
-    output), "done", "silent", or "running" (frames). An error that reports a lost connection is a consequence. A
-    time-out points at a rank that is silent, has returned early or is elsewhere.
+    output), "done", "silent", or "running" (frames). A rank that raised an error of its own is at fault, or whose
+    process has ended or does not answer. An abort in C++, a lost connection and a time-out are often consequences: then
+    `diagnose_hang` decides from the `records`. The rank is None, and the message says so, if it is not sure.
+
+    A message has at most 40 lines and 4,000 characters. What is longer is in a file, which the last line names.
+    """
+    shown, found = _shown(reports), None
+    if not _is_cause(reports[shown]):
+        found = diagnose_hang(records) if records else None
+        if found is not None and (found.rank is None or found.cause == "slow"):
+            found = None
+        if found is not None and found.rank is not None:
+            shown = found.rank
+    head, at_fault = _head(shown, reports, timeout_s, found)
+    body: list[str] = []
+    if reports[shown].get("frames") and reports[shown]["state"] == "error":
+        body = ["", *error_lines(reports[shown])]
+    silent = shown if body or found is None else None  # the rank of which all is said
+    others = [f"rank {r} {_doing(x, timeout_s)}" for r, x in sorted(reports.items()) if r != silent]
+    return at_fault, short_message(head, body, ["", *others] if others else [])
+
+
+def _shown(reports: Mapping[int, Report]) -> int:
+    """Return the rank that the reports alone point at: the first with an error of its own, else one that has ended.
+
+    A time-out points at a rank that has returned early or is elsewhere.
     """
 
     def in_state(state: str) -> list[int]:
         return [r for r, x in reports.items() if x["state"] == state]
 
     errors = in_state("error")
-    timed_out = [r for r in errors if TIMEOUT.search(reports[r]["message"])]
-    own = [r for r in errors if r not in timed_out and not BYSTANDER.search(reports[r]["message"])]
+    timed_out = [r for r in errors if _timed_out(reports[r])]
+    own = [r for r in errors if _is_cause(reports[r])]
+    died = sorted(in_state("died"), key=lambda r: not _is_cause(reports[r]))
     late = [*in_state("done"), *in_state("running")] if timed_out else []
-    return [*own, *in_state("died"), *in_state("silent"), *late, *errors, *sorted(reports)][0]
+    return [*own, *died, *in_state("silent"), *late, *errors, *sorted(reports)][0]
 
 
-def describe_failure(reports: Mapping[int, Report], timeout_s: float) -> tuple[int, str]:
-    """Return (rank at fault, message): what it did, its traceback, and what the other ranks were doing.
+def _is_cause(report: Report) -> bool:
+    """Return whether a report shows a fault of its rank, and no consequence of what a different rank did."""
+    if report["state"] == "error":
+        return not (_timed_out(report) or _lost_connection(report))
+    if report["state"] == "died":
+        return bool(report["exitcode"] != -signal.SIGABRT)
+    return bool(report["state"] == "silent")
 
-    A message has at most 40 lines and 4,000 characters. What is longer is in a file, which the last line names.
-    """
-    rank = cause(reports)
-    body: list[str] = []
-    head = _different_collectives(rank, reports) or _headline(rank, reports[rank], timeout_s)
-    if reports[rank].get("frames") and reports[rank]["state"] == "error":
-        body = ["", *error_lines(reports[rank])]
-    others = [f"rank {r} {_doing(x)}" for r, x in sorted(reports.items()) if r != rank]
-    return rank, short_message(head, body, ["", *others] if others else [])
+
+def _timed_out(report: Report) -> bool:
+    return report["type"] in OF_TORCH and TIMEOUT.search(report["message"]) is not None
+
+
+def _lost_connection(report: Report) -> bool:
+    return report["type"] in OF_TORCH and BYSTANDER.search(report["message"]) is not None
+
+
+def _head(
+    rank: int, reports: Mapping[int, Report], timeout_s: float, found: Diagnosis | None
+) -> tuple[str, int | None]:
+    """Return the first line of a message about `rank`, and the rank at fault: None if it is not sure."""
+    if found is not None:
+        return (found.words, rank) if found.rank_is_sure else (f"{NOT_SURE}: {found.words}", None)
+    line = _headline(rank, reports[rank], timeout_s)
+    elsewhere = [r for r, x in reports.items() if x["state"] in ("running", "done")]
+    is_late = reports[rank]["state"] == "running" and elsewhere == [rank] and not _collective(reports[rank])
+    if _is_cause(reports[rank]) or is_late:
+        return line, rank
+    return f"{NOT_SURE}: {_different_collectives(rank, reports) or line}", None
 
 
 def short_message(head: str, body: Sequence[str] = (), others: Sequence[str] = ()) -> str:
@@ -134,14 +184,9 @@ def _headline(rank: int, report: Report, timeout_s: float) -> str:
     if report["state"] == "error":
         return f"rank {rank} failed: {_error(report)}"
     if report["state"] == "died":
-        last = next((line for line in reversed(report["output"].splitlines()) if line.strip()), "")
-        output = f" Its last output: {printable(last)}" if last else ""
         if report["exitcode"] == -signal.SIGABRT:
-            return (
-                f"rank {rank} was aborted inside PyTorch's C++ code, mostly because sizes or dtypes differ between "
-                f"ranks, or the order of collectives.{output}"
-            )
-        return f"rank {rank} died ({ended_by(report['exitcode'])}).{output}"
+            return f"rank {rank} {_aborted(report)}"
+        return f"rank {rank} died ({ended_by(report['exitcode'])}).{_last_output(report)}"
     if report.get("works"):
         return (
             f"rank {rank} did not answer, although it used its core: one call of C code takes long, or never ends, and "
@@ -152,6 +197,18 @@ def _headline(rank: int, report: Report, timeout_s: float) -> str:
     if report["state"] == "done":
         return f"rank {rank} had returned while others waited {timeout_s:g} s for it: it left out a collective."
     return f"rank {rank} did not reach the collective in which others waited {timeout_s:g} s for it: it {_at(report)}."
+
+
+def _aborted(report: Report) -> str:
+    return (
+        "was aborted inside PyTorch's C++ code, mostly because sizes or dtypes differ between ranks, or the order of "
+        f"collectives.{_last_output(report)}"
+    )
+
+
+def _last_output(report: Report) -> str:
+    last = next((line for line in reversed(report["output"].splitlines()) if line.strip()), "")
+    return f" Its last output: {printable(last)}" if last else ""
 
 
 def _different_collectives(rank: int, reports: Mapping[int, Report]) -> str:
@@ -169,19 +226,20 @@ def _different_collectives(rank: int, reports: Mapping[int, Report]) -> str:
 
 def _collective(report: Report) -> str:
     """Return the name of the collective in which a rank waits, or waited until it timed out; "" if there is none."""
-    lost = report["state"] == "error" and (TIMEOUT.search(report["message"]) or BYSTANDER.search(report["message"]))
-    frames = report.get("frames") or [] if lost or report["state"] == "running" else []
-    return next((name for file, _, name in frames if os.path.basename(file) == C10D), "")
+    lost = report["state"] == "error" and not _is_cause(report)
+    return waits_in(report.get("frames") or []) if lost or report["state"] == "running" else ""
 
 
-def _doing(report: Report) -> str:
+def _doing(report: Report, timeout_s: float) -> str:
     if report["state"] == "error":
-        if BYSTANDER.search(report["message"]):
-            return "lost its connection to that rank, as a consequence."
-        if TIMEOUT.search(report["message"]):
-            return f"timed out: it {_at(report)}."
+        if _lost_connection(report):
+            return "lost its connection to a different rank, as a consequence."
+        if _timed_out(report):
+            return f"timed out after {timeout_s:g} s: it {_at(report)}."
         return f"failed, too: {_error(report)}"
     if report["state"] == "died":
+        if report["exitcode"] == -signal.SIGABRT:
+            return _aborted(report)
         return f"died, too ({ended_by(report['exitcode'])})."
     return {"done": "had returned.", "silent": "did not answer."}.get(report["state"]) or f"{_at(report)}."
 
@@ -198,7 +256,7 @@ def _at(report: Report) -> str:
     if not mine:
         return "had not begun this call yet"
     file, number, name = mine[-1]
-    return f"was in {name}, {place(file)} line {number}: {linecache.getline(file, number).strip()}"
+    return f"was in {name}, {file_label(file)} line {number}: {linecache.getline(file, number).strip()}"
 
 
 def error_lines(report: Report) -> list[str]:
@@ -220,12 +278,5 @@ def traceback_lines(frames: Iterable[Frame]) -> list[str]:
     out = ["Traceback (most recent call last):"]
     for file, number, name in frames:
         if not file.startswith(OURS[0]):
-            out += [f"  {place(file)}, line {number}, in {name}", f"    {linecache.getline(file, number).strip()}"]
+            out += [f"  {file_label(file)}, line {number}, in {name}", f"    {linecache.getline(file, number).strip()}"]
     return out
-
-
-def place(file: str) -> str:
-    """Return "Cell In[3]" for a file name that IPython made up for a cell, else 'File "..."'."""
-    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
-    name = shell.compile.format_code_name(file) if shell is not None else None
-    return " ".join(name) if name else f'File "{file}"'

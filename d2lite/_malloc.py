@@ -1,4 +1,6 @@
-"""Keep freed memory in the process: otherwise one replica can be a third slower, and the measured speed-up too large.
+"""glibc's malloc: keep freed memory in the process. Otherwise one replica can be a third slower than it need be.
+
+The measured speed-up of two replicas is then too large.
 
 glibc returns the memory of large tensors to the system when they are freed, and the system clears the same pages when
 the next step allocates them again. For some minibatch sizes that takes a third of the step, for others no time
@@ -20,9 +22,10 @@ _NO_CACHES = ("glibc.malloc.tcache_count=0", "glibc.malloc.mxfast=0")
 def keep() -> bool:
     """Make this process keep the memory of freed tensors of up to 32 MiB; return whether it does.
 
-    `import d2lite` calls it. It works on Linux with glibc, unless D2LITE_KEEP_MEMORY=0 is set. For threads other than
-    the main one it works only if MALLOC_ARENA_MAX=1 was set when the process started (`make lab` and Binder set it):
-    glibc does not keep the free memory of a thread's own heap.
+    It is called where a run begins: when `parallel_apply` starts its threads, in `Run.begin`, and when a rank starts.
+    `import d2lite` leaves the process alone. It works on Linux with glibc, unless D2LITE_KEEP_MEMORY=0 is set. For
+    threads other than the main one it works only if MALLOC_ARENA_MAX=1 was set when the process started (`make lab` and
+    Binder set it): glibc does not keep the free memory of a thread's own heap.
     """
     if _left_alone():
         return False

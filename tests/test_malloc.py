@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from d2lite import _memory as memory
+from d2lite import _malloc
 from d2lite.workers.pool import Workers
 
 STEPS = """
@@ -26,15 +26,16 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) // 8)
 """
 FREE = """
 import psutil, torch
-from d2lite import _memory as memory
+from d2lite import _malloc
+_malloc.keep()
 tensors = [torch.ones(2**20) for _ in range(25)]  # 100 MiB
 del tensors
 print(psutil.Process().memory_info().rss)
-memory.give_back()
+_malloc.give_back()
 print(psutil.Process().memory_info().rss)
 """
 
-pytestmark = pytest.mark.skipif(not memory.keep(), reason="needs glibc, without D2LITE_KEEP_MEMORY=0")
+pytestmark = pytest.mark.skipif(not _malloc.keep(), reason="needs glibc, without D2LITE_KEEP_MEMORY=0")
 
 
 def printed(code, **settings):
@@ -56,6 +57,24 @@ def test_kept_memory_can_be_given_back():
 
 
 @pytest.mark.slow
+def test_an_import_leaves_the_process_alone_and_a_run_keeps_its_memory():
+    code = """
+import psutil, torch
+import d2lite
+def freed():
+    tensors = [torch.ones(2**20) for _ in range(25)]  # 100 MiB
+    full = psutil.Process().memory_info().rss
+    del tensors
+    return full - psutil.Process().memory_info().rss
+print(freed())
+d2lite.parallel_apply(lambda: None, [()], ["cpu"])
+print(freed())
+"""
+    after_import, after_run = printed(code)
+    assert after_import > 90e6 and after_run < 10e6
+
+
+@pytest.mark.slow
 def test_the_setting_can_be_switched_off():
     code = FREE.replace("range(25)", "range(1)").replace("2**20", "7 * 2**20")
     kept, _ = printed(code)
@@ -65,23 +84,23 @@ def test_the_setting_can_be_switched_off():
 
 def test_the_result_is_false_when_nothing_is_kept(monkeypatch):
     monkeypatch.setenv("D2LITE_KEEP_MEMORY", "0")
-    assert memory.keep() is False
+    assert _malloc.keep() is False
 
 
 def test_another_c_library_is_left_alone(monkeypatch):
     monkeypatch.setattr(ctypes, "CDLL", lambda name: object())
-    assert memory.keep() is False
-    memory.give_back()
+    assert _malloc.keep() is False
+    _malloc.give_back()
 
 
 @pytest.mark.slow
 def test_ranks_start_without_the_small_caches_and_with_the_users_own_tunables(monkeypatch):
     monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
-    ours = memory.tunables()["GLIBC_TUNABLES"]
+    ours = _malloc.tunables()["GLIBC_TUNABLES"]
     assert ours == "glibc.malloc.tcache_count=0:glibc.malloc.mxfast=0"
     monkeypatch.setenv("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1")
-    assert memory.tunables() == {"GLIBC_TUNABLES": f"glibc.malloc.hugetlb=1:{ours}"}
+    assert _malloc.tunables() == {"GLIBC_TUNABLES": f"glibc.malloc.hugetlb=1:{ours}"}
     with Workers(1) as workers:
         assert workers.run(os.getenv, "GLIBC_TUNABLES") == [f"glibc.malloc.hugetlb=1:{ours}"]
     monkeypatch.setenv("D2LITE_KEEP_MEMORY", "0")
-    assert memory.tunables() == {}
+    assert _malloc.tunables() == {}
