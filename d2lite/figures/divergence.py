@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from d2lite.figures.figure import Figure
+from d2lite.figures.figure_layout import below, layout
 from d2lite.figures.palette import GREY, PALETTE, style
-from d2lite.figures.runs import below, layout
 from d2lite.profiling import Comparison, History
 
 __all__ = ["divergence_figure", "drift_figure", "tensor_picture"]

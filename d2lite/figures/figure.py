@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 import plotly.io as pio
 
 from d2lite.figures.alternative_text import alternative_text
-from d2lite.figures.still import still
+from d2lite.figures.svg import figure_svg
 
 __all__ = ["TEXT_RULE", "Figure", "picture"]
 
@@ -49,4 +49,4 @@ class Figure(go.Figure):
 
         display(self.words(), raw=True)
         bundle = pio.renderers["plotly_mimetype"].to_mimebundle(self.to_dict())
-        display(bundle | {"text/html": picture(still(self), ""), "text/plain": ""}, raw=True)
+        display(bundle | {"text/html": picture(figure_svg(self), ""), "text/plain": ""}, raw=True)

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 
 from d2lite.figures.figure import Figure
-from d2lite.figures.labels import plain
+from d2lite.figures.figure_layout import below, layout
+from d2lite.figures.labels import escape_label
 from d2lite.figures.palette import GREY, PALETTE, TRANSPARENT
-from d2lite.figures.runs import below, layout
 from d2lite.workers import Collective, FlightRecord, first_mismatch
 
 __all__ = ["RED", "sequence_figure"]
@@ -39,14 +39,14 @@ def sequence_figure(records: Mapping[int, FlightRecord], title: str = "", most: 
     columns = _columns(records, wrong, most)
     lanes = {rank: _lane(record) for rank, record in sorted(records.items())}
     height = 190 + 52 * len(lanes)
-    figure = Figure(layout=layout(title=plain(title or "the last collectives of each rank"), xlabel=""))
+    figure = Figure(layout=layout(title=escape_label(title or "the last collectives of each rank"), xlabel=""))
     for name, bars in _bars(records, columns, lanes, wrong).items():
         is_wrong = name in ("does not match", "not called")
         colour: str | list[str] = RED if is_wrong else _COLOURS.get(name, PALETTE[4])
         colour = [TRANSPARENT] * len(bars) if name == "not called" else colour
         figure.add_bar(
             orientation="h",
-            name=plain(name),
+            name=escape_label(name),
             base=[column - _WIDTH / 2 for column, *_ in bars],
             x=[_WIDTH] * len(bars),
             y=[lane for _, lane, _, _ in bars],
@@ -63,11 +63,11 @@ def sequence_figure(records: Mapping[int, FlightRecord], title: str = "", most: 
     for rank, record in records.items():
         if record.missing:
             figure.add_annotation(
-                x=(len(columns) - 1) / 2, y=lanes[rank], text=plain(f"no record: {record.missing}"),
+                x=(len(columns) - 1) / 2, y=lanes[rank], text=escape_label(f"no record: {record.missing}"),
                 showarrow=False, font={"color": RED, "size": 13},
             )  # fmt: skip
     several = len({group for group, _ in columns}) > 1
-    names = [f"no. {number}" + (f"<br>group {plain(group)}" if several else "") for group, number in columns]
+    names = [f"no. {number}" + (f"<br>group {escape_label(group)}" if several else "") for group, number in columns]
     figure.update_xaxes(
         tickvals=list(range(len(columns))), ticktext=names, range=[-0.6, len(columns) - 0.4], showgrid=False,
         zeroline=False, tickangle=0,
@@ -103,7 +103,9 @@ def _bars(
             column = (call.group, call.number)
             if column in places:
                 name = "does not match" if column == wrong else call.name
-                text = "<br>".join(plain(part) for part in (call.name, _sizes(call), f"line {call.line}") if part)
+                text = "<br>".join(
+                    escape_label(part) for part in (call.name, _sizes(call), f"line {call.line}") if part
+                )
                 bars.setdefault(name, []).append((places[column], lanes[rank], text, _about(rank, call)))
         called = {(call.group, call.number) for call in record.collectives}
         if wrong in places and wrong is not None and wrong not in called and not record.missing:
@@ -127,4 +129,4 @@ def _sizes(call: Collective) -> str:
 def _about(rank: int, call: Collective) -> str:
     """Plotly's hover text of one collective."""
     place = f"{call.file.rpartition('/')[2]} line {call.line}, in {call.function}"
-    return "<br>".join(plain(part) for part in (f"rank {rank}: {call}", f"group {call.group}", place))
+    return "<br>".join(escape_label(part) for part in (f"rank {rank}: {call}", f"group {call.group}", place))

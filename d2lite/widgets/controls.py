@@ -16,7 +16,7 @@ from d2lite.devices import MAX_REPLICAS, num_cores, num_gpus
 __all__ = ["make", "values"]
 
 _LARGEST = 2**53 - 1  # whole number that a page can show: its numbers are float64
-BATCH_SIZES = (32, 64, 128, 256, 512, 1024, 2048)
+_USUAL_BATCH_SIZES = (32, 64, 128, 256, 512, 1024, 2048)
 _SEEDS = (0, 2**31 - 1)
 _STEP = 0.02  # of a log slider, in powers of ten: 5%
 _EMPTY = inspect.Parameter.empty
@@ -121,9 +121,9 @@ def _lr(name: str, start: Any, bounds: _Bounds | None) -> widgets.Widget:
 
 def _batch_size(name: str, start: Any, bounds: _Bounds | None) -> widgets.Widget:
     start = 256 if start is _EMPTY or start is None else positive_int(name, start)
-    low, high = (positive_int(name, bound) for bound in bounds or (BATCH_SIZES[0], BATCH_SIZES[-1]))
+    low, high = (positive_int(name, bound) for bound in bounds or (_USUAL_BATCH_SIZES[0], _USUAL_BATCH_SIZES[-1]))
     ends = {start} if bounds is None else {low, high}
-    sizes = sorted({size for size in BATCH_SIZES if low <= size <= high} | ends)
+    sizes = sorted({size for size in _USUAL_BATCH_SIZES if low <= size <= high} | ends)
     return widgets.Dropdown(options=sizes, value=start if start in sizes else sizes[0])
 
 

@@ -10,7 +10,7 @@ from d2lite._checks import instance_of
 from d2lite.figures.divergence import divergence_figure, tensor_picture
 from d2lite.profiling import Comparison, Write
 from d2lite.widgets.explorer import Explorer
-from d2lite.widgets.live import live_figure, redraw
+from d2lite.widgets.live_figure import live_figure, redraw
 from d2lite.widgets.style import CLASS, control_style, row, sheet
 
 __all__ = ["DivergenceFinder"]

@@ -16,7 +16,7 @@ from d2lite.widgets.animator import PUSH_EVERY_S
 from d2lite.widgets.background import Training
 from d2lite.widgets.explain import explain
 from d2lite.widgets.explorer import Explorer
-from d2lite.widgets.live import close_all, live_figure, redraw
+from d2lite.widgets.live_figure import close_all, live_figure, redraw
 from d2lite.widgets.style import CLASS, fixed, row, sheet
 
 __all__ = ["Experiment"]

@@ -9,11 +9,11 @@ from typing import Any
 from ipywidgets import HTML, Box, Widget
 from plotly.basedatatypes import BaseFigure
 
+from d2lite._notebook import notebook_shell
 from d2lite.figures.figure import picture
-from d2lite.figures.still import still
-from d2lite.widgets.live import refresh
-from d2lite.widgets.shell import kernel
-from d2lite.widgets.still import Still
+from d2lite.figures.svg import figure_svg
+from d2lite.widgets.live_figure import refresh
+from d2lite.widgets.static_picture import StaticPicture
 
 __all__ = ["Explorer"]
 
@@ -35,30 +35,30 @@ class Explorer:
         self._lock = threading.RLock()  # one thread may enter twice: a redraw may set a control
         for control in controls:
             control.observe(self._update, "value")
-        self._still = Still(self._draw_still, lambda: repr(self))
+        self._static_picture = StaticPicture(self._draw_static, lambda: repr(self))
         self._update()
 
     def _update(self, change: object = None) -> None:
         with self._lock:  # callbacks may arrive on several threads; the last one draws the last values
             self._redraw()
-            self._still.update()
+            self._static_picture.update()
 
     def _redraw(self) -> None:
         raise NotImplementedError
 
     def _ipython_display_(self) -> None:
-        if kernel() is None:
+        if notebook_shell() is None:
             print(repr(self))
             return
         from IPython.display import display
 
         refresh(self.view)
         display(self.view._repr_mimebundle_() | {"text/plain": repr(self)}, raw=True)
-        self._still.show()
+        self._static_picture.show()
 
-    def _draw_still(self) -> str:
+    def _draw_static(self) -> str:
         """The figures as pictures and the summary, for a page without a kernel (HTML)."""
-        drawn = [picture(still(figure), figure.alternative_text) for figure in self._figures()]
+        drawn = [picture(figure_svg(figure), figure.alternative_text) for figure in self._figures()]
         return "".join([*drawn, f"<p>{self.summary.value}</p>" if self.summary.value else ""])
 
     def _figures(self) -> list[Any]:

@@ -7,7 +7,7 @@ import ipywidgets as widgets
 from plotly.basedatatypes import BaseFigure
 
 from d2lite.widgets.explorer import Explorer
-from d2lite.widgets.live import live_figure, redraw
+from d2lite.widgets.live_figure import live_figure, redraw
 from d2lite.widgets.style import CLASS, sheet
 
 __all__ = ["FigureExplorer"]

@@ -16,7 +16,7 @@ from d2lite.models import lenet_params
 from d2lite.profiling import History, step_history
 from d2lite.training import replicate, train_batch
 from d2lite.widgets.explorer import Explorer
-from d2lite.widgets.live import live_figure, redraw
+from d2lite.widgets.live_figure import live_figure, redraw
 from d2lite.widgets.style import CLASS, control_style, fixed, row, sheet
 
 __all__ = ["Museum"]
@@ -154,8 +154,8 @@ class Museum(Explorer):
             words += f"{html.escape(exhibit.fix)}.</details>"
         return words
 
-    def _draw_still(self) -> str:
-        return self.code.value + super()._draw_still()
+    def _draw_static(self) -> str:
+        return self.code.value + super()._draw_static()
 
     def __repr__(self) -> str:
         lines = html.unescape(self.code.value.removeprefix("<pre>").removesuffix("</pre>"))

@@ -1,7 +1,7 @@
 """Panel: controls wired to a training function, the curves of its runs in one figure, and a table of them.
 
 Training runs in a thread of its own (background.py); a second thread reads its state five times per second and sets
-widgets (panel_view.py), so that neither the loop nor the kernel waits for the page. Callbacks only start and stop.
+widgets (panel_layout.py), so that neither the loop nor the kernel waits for the page. Callbacks only start and stop.
 """
 
 import inspect
@@ -19,9 +19,9 @@ from d2lite.widgets.animator import PUSH_EVERY_S
 from d2lite.widgets.background import Training
 from d2lite.widgets.explain import explain
 from d2lite.widgets.generators import check_function
-from d2lite.widgets.live import refresh
-from d2lite.widgets.panel_view import View, still_of
-from d2lite.widgets.still import Still
+from d2lite.widgets.live_figure import refresh
+from d2lite.widgets.panel_layout import PanelLayout, panel_picture
+from d2lite.widgets.static_picture import StaticPicture
 
 __all__ = ["Panel"]
 
@@ -80,7 +80,7 @@ class Panel:
         self._dataset = ""
         self._closed = False
         self._lock = threading.Lock()
-        self._view = View(list(self.controls.values()))
+        self._view = PanelLayout(list(self.controls.values()))
         self.train, self.stop, self.clear, self.save, self.interrupt = (
             self._view.train, self._view.stop, self._view.clear, self._view.save, self._view.interrupt
         )  # fmt: skip
@@ -91,7 +91,7 @@ class Panel:
         self.save.on_click(self._on_save)
         if "num_gpus" in self.controls:
             self.controls["num_gpus"].observe(self._show_devices, "value")
-        self._still = Still(lambda: still_of(self.runs), lambda: repr(self))
+        self._static_picture = StaticPicture(lambda: panel_picture(self.runs), lambda: repr(self))
         self._view.show_status("Ready: choose the settings and press Train.", 0.0)
         self._show_devices()
 
@@ -183,7 +183,7 @@ class Panel:
                 return
             self.runs, self._error = [], None
             self._view.draw([])
-            self._still.update()
+            self._static_picture.update()
             self._view.show_messages()
             self._view.show_status("Cleared. Press Train.", 0.0)
 
@@ -209,7 +209,7 @@ class Panel:
             training.join()
             self._error = training.error
             self._try_to_show(training, before)
-            self._still.update()
+            self._static_picture.update()
         finally:
             if not self._closed:
                 self._view.show_running(False)
@@ -248,7 +248,7 @@ class Panel:
         from IPython.display import display
 
         display(self._repr_mimebundle_(), raw=True)
-        self._still.show()
+        self._static_picture.show()
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         refresh(self._view.widget)

@@ -11,12 +11,12 @@ from d2lite.costs.scaling import GPUS, Setup, outcomes, summary
 from d2lite.costs.workloads import NETWORKS, named_workload
 from d2lite.figures.scaling import efficiency_figure, step_figure
 from d2lite.widgets.explorer import Explorer
-from d2lite.widgets.live import live_figure, redraw
+from d2lite.widgets.live_figure import live_figure, redraw
 from d2lite.widgets.style import CLASS, control_style, row, sheet
 
-__all__ = ["BATCH_SIZES", "ScalingExplorer"]
+__all__ = ["ScalingExplorer"]
 
-BATCH_SIZES = tuple(2**i for i in range(21))  # 1 .. 1,048,576
+_SELECTABLE_BATCH_SIZES = tuple(2**i for i in range(21))  # 1 .. 1,048,576
 EACH, ALL = "of each GPU", "of all together"
 
 
@@ -63,7 +63,7 @@ def _controls(setup: Setup, k: int, price: float) -> dict[str, Any]:
         presets = presets if chosen in presets else (*presets, chosen)
         return dict(options=[(preset.name or "own", preset) for preset in presets], value=chosen)
 
-    sizes, gpus = sorted({*BATCH_SIZES, setup.batch_size}), sorted({*GPUS, k})
+    sizes, gpus = sorted({*_SELECTABLE_BATCH_SIZES, setup.batch_size}), sorted({*GPUS, k})
     number = dict(min=0.0, max=1e6, continuous_update=False)
     overhead_ms = round(1e3 * setup.overhead_s, 3)
     return {

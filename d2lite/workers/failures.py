@@ -6,11 +6,11 @@ import linecache
 import os
 import re
 import signal
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from d2lite._notebook import ipython_shell
 from d2lite._text import printable
 from d2lite.workers.flight_recorder import FlightRecord
 from d2lite.workers.tempdir import make_tempdir, remove_tempdir
@@ -226,6 +226,6 @@ def traceback_lines(frames: Iterable[Frame]) -> list[str]:
 
 def place(file: str) -> str:
     """Return "Cell In[3]" for a file name that IPython made up for a cell, else 'File "..."'."""
-    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    shell = ipython_shell()
     name = shell.compile.format_code_name(file) if shell is not None else None
     return " ".join(name) if name else f'File "{file}"'

@@ -13,7 +13,7 @@ from nbclient import NotebookClient
 
 from d2lite.events import Diverged, Stopped, listening
 from d2lite.widgets import animator as module
-from d2lite.widgets import live
+from d2lite.widgets import live_figure
 from d2lite.widgets.animator import Animator
 
 PLOTLY = "application/vnd.plotly.v1+json"
@@ -94,8 +94,7 @@ def clock(monkeypatch):
 @pytest.fixture
 def shell(monkeypatch):
     shell = Shell()
-    monkeypatch.setattr(live, "kernel", lambda: shell)
-    monkeypatch.setattr(module, "kernel", lambda: shell)
+    monkeypatch.setattr(module, "notebook_shell", lambda: shell)
     monkeypatch.setattr("IPython.display.display", shell.display)
     return shell
 
@@ -165,7 +164,7 @@ def test_what_is_not_finite_is_kept_and_raised(bad, capsys):
 def test_a_thousand_points_are_pushed_five_times_a_second(shell, clock):
     animator = Animator("epoch", "acc")
     pushes = []
-    push = live.Live.push
+    push = live_figure.Live.push
     animator._live.push = lambda *args: (pushes.append(clock.now), push(animator._live, *args))
     for i in range(1000):
         animator.add(i, i / 1000)

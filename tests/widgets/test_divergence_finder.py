@@ -10,7 +10,7 @@ from d2lite import train_batch  # noqa: E402
 from d2lite.figures.divergence import FLOOR, divergence_figure, drift_figure, tensor_picture  # noqa: E402
 from d2lite.profiling import History, compare_replicas, find_divergence  # noqa: E402
 from d2lite.widgets.divergence_finder import DivergenceFinder  # noqa: E402
-from d2lite.widgets.live import close_all  # noqa: E402
+from d2lite.widgets.live_figure import close_all  # noqa: E402
 from tests.profiling.test_divergence import at_step, run  # noqa: E402
 
 

@@ -28,7 +28,7 @@ def test_it_is_drawn_at_once_and_follows_its_controls():
 def test_its_picture_is_that_of_now():
     shown = explorer()
     shown.controls["slope"].value = 5
-    html = shown._draw_still()
+    html = shown._draw_static()
     assert html.startswith("<img alt=") and "to 5 at 1" in html and "<p>" not in html
 
 

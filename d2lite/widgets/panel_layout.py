@@ -9,22 +9,22 @@ from typing import Any
 
 from ipywidgets import widgets
 
-from d2lite.figures import runs as figures
+from d2lite.figures import figure_layout, training_curves
 from d2lite.figures.alternative_text import alternative_text
 from d2lite.figures.figure import picture
-from d2lite.figures.still import still
+from d2lite.figures.svg import figure_svg
 from d2lite.figures.table import runs_table
 from d2lite.training.run import Run, legends
-from d2lite.widgets.live import close_all, live_figure, redraw
+from d2lite.widgets.live_figure import close_all, live_figure, redraw
 from d2lite.widgets.style import CLASS, fixed, growing, row, sheet
 
-__all__ = ["View", "still_of"]
+__all__ = ["PanelLayout", "panel_picture"]
 
 _BARS = 8  # runs in the figure of seconds; the table holds all
 _LAYOUT = widgets.Layout
 
 
-class View:
+class PanelLayout:
     """The widgets of a panel: `widget` holds all, `train`, `stop`, `clear`, `save` and `interrupt` are its buttons."""
 
     def __init__(self, inputs: Sequence[widgets.Widget]) -> None:
@@ -36,8 +36,8 @@ class View:
         self.interrupt.layout.visibility = "hidden"  # it has its place all the same, so that nothing moves
         self.devices, self.status, self.table, self.messages = (widgets.HTML() for _ in range(4))
         self.progress = widgets.FloatProgress(max=1.0, layout=_LAYOUT(width="100%", height="10px", margin="4px 0"))
-        self.curves, curves = live_figure(figures.curves([]))
-        self.bars, bars = live_figure(figures.seconds_per_epoch([]))
+        self.curves, curves = live_figure(training_curves.curves([]))
+        self.bars, bars = live_figure(training_curves.seconds_per_epoch([]))
         # what is shown now, so that only changes are sent
         self._look: list[tuple[str, dict[str, Any], str]] | None = None
         self._axes: tuple[str, dict[str, Any], dict[str, Any]] | None = None
@@ -92,7 +92,7 @@ class View:
         self.table.value = runs_table(runs)
 
     def _draw_curves(self, runs: Sequence[Run], names: Sequence[str]) -> None:
-        traces, axes = figures.curve_traces(runs, names), figures.axes(runs)
+        traces, axes = training_curves.curve_traces(runs, names), training_curves.axes(runs)
         look = [(t["name"], t["line"], t["mode"]) for t in traces]
         with self.curves.drawing, self.curves.batch_update():
             if axes != self._axes:
@@ -100,7 +100,7 @@ class View:
                 self.curves.update_layout(title_text=title, xaxis=xaxis, yaxis=yaxis)
             if look == self._look:
                 for shown, trace in zip(self.curves.data, traces, strict=True):
-                    if len(shown.x) != len(trace["x"]) or len(trace["x"]) == figures.MAX_POINTS:
+                    if len(shown.x) != len(trace["x"]) or len(trace["x"]) == figure_layout.MAX_POINTS:
                         shown.x, shown.y = trace["x"], trace["y"]
         if look != self._look:
             with self.curves.drawing:
@@ -113,17 +113,17 @@ class View:
         values = [(name, tuple(run.seconds)) for run, name in zip(runs, names, strict=True)]
         if values != self._bar_values:
             self._bar_values, first = values, max(0, len(runs) - _BARS)
-            redraw(self.bars, figures.seconds_per_epoch(runs[first:], names[first:], first))
+            redraw(self.bars, training_curves.seconds_per_epoch(runs[first:], names[first:], first))
 
     def close(self) -> None:
         """Take all widgets off the page."""
         close_all(self.widget)
 
 
-def still_of(runs: Sequence[Run]) -> str:
+def panel_picture(runs: Sequence[Run]) -> str:
     """Return the curves of the runs as a picture, and their table beneath it (HTML)."""
-    figure = figures.curves(runs)
-    return picture(still(figure), alternative_text(figure)) + runs_table(runs)
+    figure = training_curves.curves(runs)
+    return picture(figure_svg(figure), alternative_text(figure)) + runs_table(runs)
 
 
 def _button(text: str, icon: str, tooltip: str, **options: Any) -> widgets.Button:
@@ -131,5 +131,5 @@ def _button(text: str, icon: str, tooltip: str, **options: Any) -> widgets.Butto
 
 
 def _figure(figure: widgets.Box, flex: str) -> widgets.Box:
-    height = f"{figures.layout()['height'] + 4}px"
+    height = f"{figure_layout.layout()['height'] + 4}px"
     return widgets.Box([figure], layout=_LAYOUT(flex=flex, min_width="0", height=height, display="block"))

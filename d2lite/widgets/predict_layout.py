@@ -16,7 +16,7 @@ from ipywidgets import widgets
 from d2lite.figures.prediction import Prediction, prediction_html
 from d2lite.widgets.style import CLASS, sheet
 
-__all__ = ["View"]
+__all__ = ["PredictLayout"]
 
 _LAYOUT = widgets.Layout
 _ROW_PX = 26  # of one choice
@@ -64,7 +64,7 @@ export default { render({ el }) {
 } };"""
 
 
-class View:
+class PredictLayout:
     """The widgets of a question: `widget` holds all, `inputs` takes the answer, `button` commits or opens again.
 
     Args:

@@ -14,7 +14,7 @@ from plotly.basedatatypes import BaseFigure
 from d2lite.figures.palette import DASHES, GREY, INK, TRANSPARENT
 from d2lite.figures.ticks import ticks
 
-__all__ = ["still"]
+__all__ = ["figure_svg"]
 
 _WIDTH = 760
 _ROW, _TEXT = 18, 6.6  # pixels: height of a legend's row, width of a character
@@ -23,7 +23,7 @@ _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]") 
 _Scale = Callable[[Any], float]  # a value -> pixels; NaN without a place
 
 
-def still(figure: BaseFigure, width: int = _WIDTH) -> str:
+def figure_svg(figure: BaseFigure, width: int = _WIDTH) -> str:
     """Return the SVG text of a figure, as wide as the figure says, else `width` pixels."""
     layout = figure.layout
     width = int(layout.width or width)

@@ -14,10 +14,9 @@ from ipywidgets import Layout, VBox, Widget
 from plotly.basedatatypes import BaseFigure
 
 from d2lite.figures.figure import Figure
-from d2lite.figures.still import still
-from d2lite.widgets.shell import kernel
+from d2lite.figures.svg import figure_svg
 
-__all__ = ["Live", "close_all", "figure_widget", "kernel", "live_figure", "redraw", "refresh"]
+__all__ = ["Live", "close_all", "figure_widget", "live_figure", "redraw", "refresh"]
 
 _PLOTLY = "application/vnd.plotly.v1+json"
 Bundle = dict[str, Any]  # MIME type -> data
@@ -27,7 +26,7 @@ Static = tuple[Figure, str, int]  # a figure that is complete, a line of text, t
 def _static_bundle(figure: Figure, text: str, width: int) -> Bundle:
     """Return the MIME bundle of a static figure: plotly's JSON, a picture (SVG), and the plain text that is given."""
     plotly = figure.to_dict() | {"config": {"responsive": True}}
-    return {_PLOTLY: plotly, "image/svg+xml": still(figure, width), "text/plain": text}
+    return {_PLOTLY: plotly, "image/svg+xml": figure_svg(figure, width), "text/plain": text}
 
 
 class _Fit(AnyWidget):

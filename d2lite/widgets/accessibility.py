@@ -2,10 +2,10 @@
 
 from anywidget import AnyWidget
 
-__all__ = ["Hands"]
+__all__ = ["Accessibility"]
 
 
-class Hands(AnyWidget):
+class Accessibility(AnyWidget):
     """Invisible; it watches the widget with the class d2lite that it stands in.
 
     A slider gets the name and the value that are written next to it (a logarithmic one would announce the logarithm),

@@ -1,49 +1,24 @@
-"""Runs -> plotly figures, pure: every number in a figure comes from the runs it is given.
+"""Training runs -> their curves, and the seconds per epoch of each run, as plotly figures.
 
-Backgrounds are transparent, so that a figure stands on a light page and on a dark one; each run differs from its
-neighbours in colour, dash and marker.
+Every number comes from the runs that are given. Each run differs from its neighbours in colour, dash and marker.
 """
 
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from d2lite.figures.figure import Figure
-from d2lite.figures.labels import plain
-from d2lite.figures.palette import DASHES, GREY, PALE_GREY, TRANSPARENT, style
-from d2lite.figures.ticks import ticks
+from d2lite.figures.figure_layout import layout, line, thin
+from d2lite.figures.labels import escape_label
+from d2lite.figures.palette import DASHES, style
+from d2lite.figures.ticks import tick_step
 from d2lite.training.run import Run, legends
 
-__all__ = [
-    "MAX_POINTS",
-    "axes",
-    "below",
-    "curve_traces",
-    "curves",
-    "curves_of",
-    "is_accuracy",
-    "layout",
-    "line",
-    "seconds_per_epoch",
-    "thin",
-    "tick_step",
-]
+__all__ = ["axes", "curve_traces", "curves", "is_accuracy", "seconds_per_epoch"]
 
-MAX_POINTS = 2000  # points of one trace; more cannot be seen, and each point must be sent to the page
 _WIDTHS = (5.0, 3.5, 2.0)  # equal curves lie on each other: the lower ones show at the sides
 _NO_RUN = 10  # epochs that an axis without a run has room for
-_HEIGHT = 370  # pixels, fixed: a figure that grows moves the page
-
-
-def thin(x: ArrayLike, y: ArrayLike, most: int = MAX_POINTS) -> tuple[np.ndarray, np.ndarray]:
-    """Return x and y as float arrays of at most `most` points, evenly picked, the first and the last among them."""
-    xs, ys = np.asarray(x, float), np.asarray(y, float)
-    if len(xs) > most:
-        keep = np.linspace(0, len(xs) - 1, most).round().astype(int)
-        xs, ys = xs[keep], ys[keep]
-    return xs, ys
 
 
 def is_accuracy(name: str) -> bool:
@@ -51,7 +26,7 @@ def is_accuracy(name: str) -> bool:
     return "acc" in name.lower()
 
 
-def curves_of(run: Run) -> dict[str, tuple[list[float], list[float]]]:
+def _curves_of(run: Run) -> dict[str, tuple[list[float], list[float]]]:
     """Return {name: (x, y)} of a run: what an Animator was given, else the run's test accuracy after each epoch."""
     if run.curves:
         # y may grow while it is read: no longer than x
@@ -67,64 +42,17 @@ def curve_traces(runs: Sequence[Run], names: Sequence[str] | None = None, first:
     traces = []
     for i, (run, legend) in enumerate(zip(runs, names or legends(runs), strict=True), first):
         colour, dash, marker = style(i)
-        about = "<br>".join(plain(part) for part in (run.devices, run.dataset) if part)
-        own = curves_of(run)
+        about = "<br>".join(escape_label(part) for part in (run.devices, run.dataset) if part)
+        own = _curves_of(run)
         for j, (name, (x, y)) in enumerate(own.items()):
             n = min(len(x), len(y))
             several = len(own) > 1
             text = f"{legend} · {name}" if several else legend
             dash = list(DASHES)[j % len(DASHES)] if several else dash
-            hover = f"%{{x:.4g}}: %{{y:.4f}}<br>{about}<extra>{plain(text)}</extra>"
+            hover = f"%{{x:.4g}}: %{{y:.4f}}<br>{about}<extra>{escape_label(text)}</extra>"
             trace = line(text, *thin(x[:n], y[:n]), colour, dash, marker, _WIDTHS[i % len(_WIDTHS)])
             traces.append(trace | {"hovertemplate": hover})
     return traces
-
-
-def line(
-    name: str, x: np.ndarray, y: np.ndarray, colour: str, dash: str, marker: str, width: float = 2.5
-) -> dict[str, Any]:
-    """Return one plotly trace; its points are marked while they can be told apart."""
-    return {
-        "type": "scatter",
-        "name": plain(name),
-        "x": x,
-        "y": y,
-        "mode": "lines+markers" if len(x) <= 60 else "lines",
-        "line": {"color": colour, "dash": dash, "width": width},
-        "marker": {"color": colour, "symbol": marker, "size": 4 + 1.4 * width},
-        "cliponaxis": False,
-        "showlegend": True,
-    }
-
-
-def layout(
-    xlabel: str | None = None, ylabel: str | None = None, title: str | None = None, height: int = _HEIGHT
-) -> dict[str, Any]:
-    """Return the plotly layout (dict) of all figures: transparent, grey, the legend beneath the curves."""
-    axis = {"gridcolor": PALE_GREY, "zeroline": False, "linecolor": GREY, "automargin": True}
-    return {
-        "template": "none",
-        "height": height,
-        "autosize": True,
-        "paper_bgcolor": TRANSPARENT,
-        "plot_bgcolor": TRANSPARENT,
-        "font": {"color": GREY, "size": 13},
-        "title": {"text": plain(title or ""), "x": 0, "xref": "container", "font": {"size": 14}, "y": 0.97}
-        | {"pad": {"l": 8}},
-        "margin": {"l": 60, "r": 16, "t": 36, "b": 120},
-        "legend": {"orientation": "h", "x": 0, "xanchor": "left", "yref": "container"} | below(height, 120),
-        "xaxis": axis | {"title": {"text": plain(xlabel or ""), "standoff": 6, "font": {"size": 13}}},
-        "yaxis": axis | {"title": {"text": plain(ylabel or ""), "standoff": 6, "font": {"size": 13}}},
-        "hovermode": "closest",
-    }
-
-
-def below(height: int, bottom: int) -> dict[str, Any]:
-    """Return where a legend is: right beneath the title of the x axis, in a bottom margin of so many pixels.
-
-    What is higher than the margin scrolls, so that it never covers the curves.
-    """
-    return {"y": (bottom - 42) / height, "yanchor": "top", "maxheight": bottom - 44}
 
 
 def axes(runs: Sequence[Run]) -> tuple[str, dict[str, Any], dict[str, Any]]:
@@ -133,15 +61,15 @@ def axes(runs: Sequence[Run]) -> tuple[str, dict[str, Any], dict[str, Any]]:
     Accuracies have a fixed axis from 0% to 100%, and epochs one that is as long as the runs will be: nothing jumps.
     """
     data = sorted({run.dataset for run in runs if run.dataset})
-    found = list(dict.fromkeys(name for run in runs for name in curves_of(run))) or ["test accuracy"]
+    found = list(dict.fromkeys(name for run in runs for name in _curves_of(run))) or ["test accuracy"]
     title = " and ".join(data) or ("data not named" if runs else "no run yet")
     if len(found) == 1:
         title = f"{found[0]}, {title}"
     quantity = {name: curve.get("quantity", name) for run in runs for name, curve in run.curves.items()}
     quantities = dict.fromkeys(quantity.get(name, name) for name in found)  # the legend names the ranks
-    seen = [v for run in runs for x, _ in curves_of(run).values() for v in x]
+    seen = [v for run in runs for x, _ in _curves_of(run).values() for v in x]
     xaxis: dict[str, Any] = {"title": {"text": "epoch"}, "range": None, "autorange": True, "tick0": 0}
-    yaxis: dict[str, Any] = {"title": {"text": plain(" · ".join(quantities))}, "range": None, "autorange": True}
+    yaxis: dict[str, Any] = {"title": {"text": escape_label(" · ".join(quantities))}, "range": None, "autorange": True}
     yaxis |= {"tickformat": ""}
     if all(is_accuracy(name) for name in found):
         yaxis |= {"range": [0, 1], "autorange": False, "tickformat": ".0%"}
@@ -152,18 +80,7 @@ def axes(runs: Sequence[Run]) -> tuple[str, dict[str, Any], dict[str, Any]]:
         pad = max(0.02 * (high - low), 0 if high > low else 0.5)
         xaxis |= {"range": [low - pad, high + pad], "autorange": False, "tickformat": ",d"}
         xaxis["dtick"] = 1 if high <= 20 else tick_step(low, high)
-    return plain(title), xaxis, yaxis
-
-
-def tick_step(low: float, high: float) -> float:
-    """Return the step between the ticks of an axis from `low` to `high`: whole, where the axis is one or longer.
-
-    No epoch is called 1.5. The step is always given: a figure that has once had one keeps it on the page, and hundreds
-    of ticks take the page a minute (tried with plotly 7.1).
-    """
-    found = ticks(low, high, most=9)
-    step = round(found[1] - found[0], 12) if len(found) > 1 else 1.0
-    return max(1.0, step) if high - low >= 1 else step
+    return escape_label(title), xaxis, yaxis
 
 
 def curves(runs: Sequence[Run]) -> Figure:
@@ -187,9 +104,9 @@ def seconds_per_epoch(runs: Sequence[Run], names: Sequence[str] | None = None, f
     figure.add_bar(
         orientation="h",
         x=np.array([run.seconds_per_epoch for _, run, _ in timed]),
-        y=["<br>".join(plain(line) for line in _wrap(name)) for _, _, name in timed],
+        y=["<br>".join(escape_label(line) for line in _wrap(name)) for _, _, name in timed],
         text=[f"{run.seconds_per_epoch:.3g} s" for _, run, _ in timed],
-        customdata=[plain(f"{run.devices}; {run.dataset}") for _, run, _ in timed],
+        customdata=[escape_label(f"{run.devices}; {run.dataset}") for _, run, _ in timed],
         hovertemplate="%{x:.4g} s per epoch<br>%{customdata}<extra></extra>",
         marker={"color": [style(i)[0] for i, _, _ in timed]},
         textposition="outside",
