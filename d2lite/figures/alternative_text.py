@@ -48,9 +48,19 @@ def _trace(trace: Any, layout: Any) -> Iterator[str]:
         told = (": ".join(filter(None, pair)) for pair in zip(labels, rows, strict=False))
         yield "Cells, row by row: " + "; ".join(told)
     elif trace.x is not None and trace.y is not None and getattr(trace, "opacity", None) != 0:
-        points = [(x, y) for x, y in zip(trace.x, trace.y, strict=False) if _is_number(x) and _is_number(y)]
+        points = _points(trace.x, trace.y)
         if points:
             yield f"{name or 'curve'}: {_curve(points)}"
+
+
+def _points(xs: Any, ys: Any) -> list[tuple[Any, Any]]:
+    """The points of a curve that have two finite numbers; of arrays, which may be long, without a loop in Python."""
+    if all(isinstance(values, np.ndarray) and values.dtype.kind in "fiu" for values in (xs, ys)):
+        n = min(len(xs), len(ys))
+        x, y = xs[:n], ys[:n]
+        finite = np.isfinite(x) & np.isfinite(y)
+        return list(zip(x[finite].tolist(), y[finite].tolist(), strict=True))
+    return [(x, y) for x, y in zip(xs, ys, strict=False) if _is_number(x) and _is_number(y)]
 
 
 def _curve(points: list[tuple[Any, Any]]) -> str:

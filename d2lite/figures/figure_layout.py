@@ -47,10 +47,12 @@ def below(height: int, bottom: int) -> dict[str, Any]:
     return {"y": (bottom - 42) / height, "yanchor": "top", "maxheight": bottom - 44}
 
 
-def line(
-    name: str, x: np.ndarray, y: np.ndarray, colour: str, dash: str, marker: str, width: float = 2.5
-) -> dict[str, Any]:
-    """Return one plotly trace; its points are marked while they can be told apart."""
+def line(name: str, x: np.ndarray, y: np.ndarray, style: tuple[str, str, str], width: float = 2.5) -> dict[str, Any]:
+    """Return one plotly trace; its points are marked while they can be told apart.
+
+    `style` is (colour, dash, marker), as `palette.style` returns it; `width` is that of the line in pixels.
+    """
+    colour, dash, marker = style
     return {
         "type": "scatter",
         "name": escape_label(name),

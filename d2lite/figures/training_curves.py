@@ -50,7 +50,7 @@ def curve_traces(runs: Sequence[Run], names: Sequence[str] | None = None, first:
             text = f"{legend} · {name}" if several else legend
             dash = list(DASHES)[j % len(DASHES)] if several else dash
             hover = f"%{{x:.4g}}: %{{y:.4f}}<br>{about}<extra>{escape_label(text)}</extra>"
-            trace = line(text, *thin(x[:n], y[:n]), colour, dash, marker, _WIDTHS[i % len(_WIDTHS)])
+            trace = line(text, *thin(x[:n], y[:n]), (colour, dash, marker), _WIDTHS[i % len(_WIDTHS)])
             traces.append(trace | {"hovertemplate": hover})
     return traces
 

@@ -228,7 +228,7 @@ class Animator:
         traces = []
         for i, (name, (x, y)) in enumerate(zip(self.names(len(curves)), curves, strict=True)):
             y = [b if isinstance(b, float) else math.nan for b in y]  # added after the reading: still on the GPU
-            traces.append(line(name, *thin(x, y), *style(i)))
+            traces.append(line(name, *thin(x, y), style(i)))
         return traces
 
     def _layout(self, is_last: bool = False) -> dict[str, Any]:

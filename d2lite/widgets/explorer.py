@@ -3,8 +3,7 @@
 import html
 import re
 import threading
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterable
 
 from ipywidgets import HTML, Box, Widget
 from plotly.basedatatypes import BaseFigure
@@ -12,7 +11,7 @@ from plotly.basedatatypes import BaseFigure
 from d2lite._notebook import notebook_shell
 from d2lite.figures.figure import picture
 from d2lite.figures.svg import figure_svg
-from d2lite.widgets.live_figure import refresh
+from d2lite.widgets.plotly_widget import PlotlyWidget
 from d2lite.widgets.static_picture import StaticPicture
 
 __all__ = ["Explorer"]
@@ -28,7 +27,18 @@ class Explorer:
     """
 
     view: Box
+    plot: PlotlyWidget
     summary: HTML
+
+    @property
+    def figure(self) -> BaseFigure:
+        """The first figure, as it is shown now."""
+        return self.plots[0].figure
+
+    @property
+    def plots(self) -> list[PlotlyWidget]:
+        """The widgets of the figures, in their order."""
+        return [self.plot]
 
     def _follow(self, controls: Iterable[Widget]) -> None:
         """Call `_redraw` now, and whenever the value of a control changes."""
@@ -52,27 +62,15 @@ class Explorer:
             return
         from IPython.display import display
 
-        refresh(self.view)
         display(self.view._repr_mimebundle_() | {"text/plain": repr(self)}, raw=True)
         self._static_picture.show()
 
     def _draw_static(self) -> str:
         """The figures as pictures and the summary, for a page without a kernel (HTML)."""
-        drawn = [picture(figure_svg(figure), figure.alternative_text) for figure in self._figures()]
+        drawn = [picture(figure_svg(plot.figure), plot.alternative_text) for plot in self.plots]
         return "".join([*drawn, f"<p>{self.summary.value}</p>" if self.summary.value else ""])
 
-    def _figures(self) -> list[Any]:
-        """The figures inside the view, in their order."""
-        return list(_figures_in(self.view))
-
     def __repr__(self) -> str:
-        words = [figure.alternative_text for figure in self._figures()]
+        words = [plot.alternative_text for plot in self.plots]
         summary = html.unescape(_TAGS.sub("", self.summary.value))
         return "\n".join([type(self).__name__, *words, *([summary] if summary else [])])
-
-
-def _figures_in(widget: Widget) -> Iterator[Any]:
-    for child in getattr(widget, "children", ()):
-        if isinstance(child, BaseFigure):
-            yield child
-        yield from _figures_in(child)

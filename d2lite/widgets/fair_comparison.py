@@ -48,6 +48,7 @@ class FairComparison(Experiment):
         a: Arm | None = None,
         b: Arm | None = None,
         num_seeds: int = 4,
+        *,
         num_examples: int = 3000,
         num_epochs: int = 4,
         seconds: float = 0.5,

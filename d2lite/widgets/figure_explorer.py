@@ -7,7 +7,7 @@ import ipywidgets as widgets
 from plotly.basedatatypes import BaseFigure
 
 from d2lite.widgets.explorer import Explorer
-from d2lite.widgets.live_figure import live_figure, redraw
+from d2lite.widgets.plotly_widget import PlotlyWidget
 from d2lite.widgets.style import CLASS, sheet
 
 __all__ = ["FigureExplorer"]
@@ -32,9 +32,9 @@ class FigureExplorer(Explorer):
                 raise TypeError(f"{name}: expected a control of ipywidgets with a value, got {control!r}.")
         self.controls: Mapping[str, Any] = controls
         self._draw = draw
-        self.figure, box = live_figure(self._drawn())
+        self.plot = PlotlyWidget(self._drawn())
         self.summary = widgets.HTML()
-        rows = [sheet(), *controls.values(), box, self.summary]
+        rows = [sheet(), *controls.values(), self.plot, self.summary]
         self.view = widgets.VBox(rows, layout=widgets.Layout(width="100%", overflow="hidden"))
         self.view.add_class(CLASS)
         self._follow(controls.values())
@@ -46,4 +46,4 @@ class FigureExplorer(Explorer):
         return figure
 
     def _redraw(self) -> None:
-        redraw(self.figure, self._drawn())
+        self.plot.show(self._drawn())

@@ -13,7 +13,7 @@ from d2lite.costs.partitioning import WAYS, Layer, all_ways, layers_of
 from d2lite.figures.partitioning import traffic_bars
 from d2lite.models import lenet_layers, mlp_layers, resnet18, simple_cnn_layers
 from d2lite.widgets.explorer import Explorer
-from d2lite.widgets.live_figure import live_figure, redraw
+from d2lite.widgets.plotly_widget import PlotlyWidget
 from d2lite.widgets.style import CLASS, control_style, sheet
 
 __all__ = ["NETS", "PartitionExplorer", "sizes_of", "traffic_summary"]
@@ -83,8 +83,8 @@ class PartitionExplorer(Explorer):
             options=_SELECTABLE_BATCH_SIZES, value=batch_size, **control_style("batch size", 420, 90)
         )
         self.summary = widgets.HTML(layout=widgets.Layout(min_height="84px", max_width="820px"))
-        self.figure, box = live_figure(self._draw())
-        self.view = widgets.VBox([sheet(), self.model, self.k, self.batch_size, box, self.summary])
+        self.plot = PlotlyWidget(self._draw())
+        self.view = widgets.VBox([sheet(), self.model, self.k, self.batch_size, self.plot, self.summary])
         self.view.add_class(CLASS)
         self._follow([self.model, self.k, self.batch_size])
 
@@ -93,5 +93,5 @@ class PartitionExplorer(Explorer):
         return traffic_bars(self.traffics, "Bytes sent in one iteration")
 
     def _redraw(self) -> None:
-        redraw(self.figure, self._draw())
+        self.plot.show(self._draw())
         self.summary.value = traffic_summary(self.model.value, self.k.value, self.batch_size.value)

@@ -61,7 +61,7 @@ def test_a_picture_holds_the_curves_and_their_names():
 
 @pytest.mark.parametrize("y", [[], [0.5], [0.5, math.nan, 0.7], [1.0, 1.0], [math.inf, 1.0]])
 def test_a_picture_of_few_or_missing_points(y):
-    trace = line("a", np.arange(len(y)), np.array(y), "#000000", "solid", "circle")
+    trace = line("a", np.arange(len(y)), np.array(y), ("#000000", "solid", "circle"))
     picture = figure_svg(figures.Figure([trace], figures.layout()))
     assert "nan" not in picture and "inf" not in picture and ET.fromstring(picture) is not None
 

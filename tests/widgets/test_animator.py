@@ -172,7 +172,7 @@ def test_a_thousand_points_are_pushed_five_times_a_second(shell, clock):
     assert 9 <= len(pushes) <= 11  # of two seconds
     assert min(np.diff(pushes)) >= module.PUSH_EVERY_S - 1e-9
     clock.turn(0.2)
-    assert list(widget_of(animator).data[0].y)[-1] == 0.999  # the last state, although no further point came
+    assert list(widget_of(animator).figure.data[0].y)[-1] == 0.999  # the last state, although no further point came
     assert not clock.timers
     shell.cell_ends()
 
@@ -195,7 +195,7 @@ def test_the_widget_follows_and_a_static_figure_takes_its_place(shell, clock):
         animator.add(i, (1 / 2**i, 0.5 + i / 10))
         clock.turn(1)
     widget = widget_of(animator)
-    assert [list(t.y) for t in widget.data] == [[0.5, 0.25, 0.125], [0.7, 0.8]]
+    assert [list(t.y) for t in widget.figure.data] == [[0.5, 0.25, 0.125], [0.7, 0.8]]
     assert kinds(shell) == ["picture", "widget"]
     animator.add(4, (0.1, 0.9))
     shell.cell_ends()
@@ -233,7 +233,7 @@ def test_a_trace_has_at_most_two_thousand_points(shell, clock):
     clock.turn(1)
     animator.add(5001, 0.0)
     clock.turn(1)
-    x = widget_of(animator).data[0].x
+    x = widget_of(animator).figure.data[0].x
     assert len(x) == 2000 and (x[0], x[-1]) == (0, 5001) and isinstance(x, np.ndarray)
     shell.cell_ends()
 

@@ -24,8 +24,8 @@ def explorer():
 
 def drawn(explorer):
     """What both figures show: {GPUs: efficiency}, the mark, and {part: milliseconds of each bar}."""
-    line, mark = explorer.efficiency.data
-    bars = {bar.name: list(bar.x) for bar in explorer.step.data}
+    line, mark = explorer.efficiency.figure.data
+    bars = {bar.name: list(bar.x) for bar in explorer.step.figure.data}
     return dict(zip(line.x, line.y, strict=True)), (mark.x[0], mark.y[0]), bars
 
 
