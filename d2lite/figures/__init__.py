@@ -1,6 +1,6 @@
-"""Pictures, pure: every number in them comes from the runs, traces and predictions that they are given.
+"""Pictures: pure functions, which take every number from the runs, traces and predictions that they are given.
 
-Each is loaded when it is used first: texts and tables need no plotting package.
+Each module is loaded when it is first used, so that texts and tables need no plotting package.
 """
 
 import importlib

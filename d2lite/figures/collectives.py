@@ -1,4 +1,4 @@
-"""A Trace -> a picture of each of its steps, pure: what each device holds of each chunk, what is sent, how much so far.
+"""A Trace as a picture of each of its steps: which part of each chunk a device holds, what is sent, how much so far.
 
 Text on the page is grey, legible on a light page and on a dark one; text on a cell is black or white.
 """

@@ -84,7 +84,7 @@ def divergence_figure(comparison: Comparison, step: int | None = None) -> Figure
 
 
 def tensor_picture(tensor: torch.Tensor, words: str, most: float | None = None) -> str:
-    """Return a small picture of a tensor as SVG text: blue below 0, orange above, pale near 0.
+    """Return a small picture of a tensor as SVG text: values below 0 are blue, above 0 orange, near 0 pale.
 
     It has 24 by 24 cells at most; each is the element of its part that is farthest from 0. `words` are its title and
     alternative text, and `most` is the value of the strongest colour, by default the largest of the tensor.

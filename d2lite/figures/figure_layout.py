@@ -40,9 +40,9 @@ def layout(
 
 
 def below(height: int, bottom: int) -> dict[str, Any]:
-    """Return where a legend is: right beneath the title of the x axis, in a bottom margin of so many pixels.
+    """Return the place of a legend: right beneath the title of the x axis, in a bottom margin of `bottom` pixels.
 
-    What is higher than the margin scrolls, so that it never covers the curves.
+    A legend that is higher than the margin scrolls, so that it never covers the curves.
     """
     return {"y": (bottom - 42) / height, "yanchor": "top", "maxheight": bottom - 44}
 

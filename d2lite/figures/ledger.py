@@ -27,8 +27,8 @@ def predictions_of(entries: Mapping[str, Mapping[str, Any]]) -> list[Prediction]
 def bias(predictions: Sequence[Prediction]) -> list[str]:
     """Return one sentence for each kind of numbers of which three or more predictions have been measured.
 
-    What decides is the median of predicted / measured: one measurement that was disturbed moves it little. The numbers
-    in the sentence are those of this middle case.
+    The median of predicted / measured decides: one measurement that was disturbed hardly moves it. The sentence has the
+    numbers of this middle case.
 
     Example:
         >>> found = [Prediction(str(i), "?", kind="speed-up", answers=(1.9,), measured=1.5) for i in range(3)]
@@ -132,5 +132,5 @@ def _count(n: int) -> str:
 
 
 def _order(key: str) -> tuple[tuple[int, int, str], ...]:
-    """Numbers in a key are compared as numbers."""
+    """Return a sort key in which the numbers of a name are compared as numbers."""
     return tuple((0, int(part), "") if part.isdecimal() and len(part) < 10 else (1, 0, part) for part in key.split("."))

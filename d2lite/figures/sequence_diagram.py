@@ -1,4 +1,4 @@
-"""The ranks' flight records -> a plotly figure with one lane per rank and one column per collective: pure."""
+"""The ranks' flight records as a plotly figure with one lane per rank and one column per collective."""
 
 from collections.abc import Mapping, Sequence
 
@@ -25,7 +25,8 @@ def sequence_figure(records: Mapping[int, FlightRecord], title: str = "", most: 
     """Return a figure of the last `most` collectives of all ranks: one lane a rank, one column a collective.
 
     The first collective that does not match is red on all ranks that called it, and an empty red box on a rank that did
-    not. Hovering over a box shows sizes, type, group and the line that called it. Ranks without a record say why.
+    not. Hovering over a box shows sizes, type, group and the line that called it. A rank without a record has a
+    note with the reason.
 
     Raises:
         ValueError: Without records, or if no rank gave any.
@@ -95,7 +96,7 @@ def _columns(records: Mapping[int, FlightRecord], wrong: _Column | None, most: i
 def _bars(
     records: Mapping[int, FlightRecord], columns: Sequence[_Column], lanes: Mapping[int, str], wrong: _Column | None
 ) -> dict[str, list[_Bar]]:
-    """Return {name in the legend: bars}; what does not match comes first, so that it is told first."""
+    """Return {name in the legend: bars}; bars that do not match come first, also in the alternative text."""
     places = {column: i for i, column in enumerate(columns)}
     bars: dict[str, list[_Bar]] = {"does not match": [], "not called": []}
     for rank, record in sorted(records.items()):

@@ -1,6 +1,6 @@
-"""A plotly figure of this room -> an SVG picture: what a page without plotly shows, an exported one for instance.
+"""A plotly figure of this room as an SVG picture, for pages without plotly, such as exported ones.
 
-It draws what the room's figures consist of: curves, marks, horizontal bars, cells, boxes, arrows and notes.
+It draws the parts that the room's figures consist of: curves, marks, horizontal bars, cells, boxes, arrows and notes.
 """
 
 import html
@@ -116,7 +116,7 @@ def _range(axis: Any, values: Sequence[float]) -> tuple[float, float]:
 
 
 def _marks(axis: Any, traces: Sequence[Any], letter: str) -> list[tuple[Any, str]]:
-    """The places of an axis that have a label, and the labels."""
+    """Return the places of an axis that have a label, with their labels."""
     if axis.visible is False:
         return []
     if _is_category(axis, traces, letter):
@@ -163,7 +163,7 @@ def _axis(
 def _trace(
     trace: Any, across: _Scale, down: _Scale, ends: dict[Any, float], stacked: bool, thickest: float
 ) -> Iterator[str]:
-    """The bars, cells or curve of a trace; `ends` holds where the bars that are stacked have come to."""
+    """The bars, cells or curve of a trace; `ends` holds the ends of the bars that are stacked so far."""
     colour = _colour(trace)
     if trace.type == "bar":
         step = abs(down(trace.y[0]) - down(trace.y[-1])) / max(1, len(set(trace.y)) - 1) if len(trace.y) else 0

@@ -1,4 +1,4 @@
-"""Where the marks of an axis are."""
+"""The places of the ticks of an axis."""
 
 import math
 
@@ -18,8 +18,8 @@ def ticks(low: float, high: float, most: int = 6) -> list[float]:
 def tick_step(low: float, high: float) -> float:
     """Return the step between the ticks of an axis from `low` to `high`: whole, where the axis is one or longer.
 
-    No epoch is called 1.5. The step is always given: a figure that has once had one keeps it on the page, and hundreds
-    of ticks take the page a minute (tried with plotly 7.1).
+    Epochs are whole, so no tick is at 1.5. Every figure has a step: a page keeps the step of an earlier figure, and
+    hundreds of ticks would take it a minute (tried with plotly 7.1).
     """
     found = ticks(low, high, most=9)
     step = round(found[1] - found[0], 12) if len(found) > 1 else 1.0

@@ -1,4 +1,4 @@
-"""Events -> a plotly figure with one lane per rank for computing and one for sending: pure."""
+"""Events as a plotly figure with one lane per rank for computing and one for sending."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -92,7 +92,7 @@ def _lanes(step: str, events: Iterable[Event], who: str) -> list[str]:
 
 
 def _lane(step: str, event: Event, who: str) -> str:
-    """Plotly's text for an event's lane: computing and sending of one rank or device stand beneath each other."""
+    """Return the name of an event's lane; computing and sending of one rank or device are beneath each other."""
     lane = (
         f"{escape_label(who)} {event.rank} · {'sends' if is_collective(event) or event.kind == 'wait' else 'computes'}"
     )

@@ -1,9 +1,9 @@
-"""A training function in a thread of its own: start it, follow it, stop it. No widget is used here.
+"""A training function in a thread of its own: start it, follow it, stop it. This file uses no widget.
 
 The function emits events (d2lite/events.py); `Training` keeps what they report in a Run at all times, so that a run
 that is stopped, diverges or fails is kept as well.
 
-Stop is seen where the function emits an event. `interrupt` ends a function of pure Python that emits none.
+Stop takes effect where the function emits an event. `interrupt` ends a function of pure Python that emits none.
 """
 
 import atexit
@@ -67,8 +67,8 @@ class TrainingOutcome:
 class Training:
     """One call of `function(**arguments)` in the background; with `animated` it gets an `animator` as well.
 
-    `runs` are its runs, at any time: one, or more if the function begins several. `progress` is what it has reported,
-    `lines` are what it printed; `outcome` is None until `ended`, a threading.Event, is set.
+    `runs` are its runs so far: one, or more if the function begins several. `progress` is what it has reported, `lines`
+    are the lines that it printed. `outcome` is None until `ended`, a threading.Event, is set.
     """
 
     def __init__(

@@ -74,10 +74,10 @@ class Experiment(Explorer):
         return not self._idle.is_set()
 
     def wait(self, timeout: float = 300) -> list[Trial]:
-        """Wait for the end and return the trials; after Stop those that had ended.
+        """Wait for the end and return the trials; after Stop, return the trials that had ended.
 
         Raises what the training raised; TimeoutError after `timeout` seconds, when it is stopped as well. An interrupt
-        of the kernel stops it, too.
+        of the kernel stops the training, too.
         """
         end = time.monotonic() + timeout
         try:

@@ -1,4 +1,4 @@
-"""An exception in plain words, of a length that fits the page, whatever its message is."""
+"""Exceptions in plain words. Their length fits the page, however long the message of the exception is."""
 
 import os
 import traceback

@@ -1,4 +1,4 @@
-"""The pattern of the explorers: a change of a control -> compute -> draw the figures and the summary again."""
+"""The pattern of the explorers: a change of a control computes and draws the figures and the summary again."""
 
 import html
 import re

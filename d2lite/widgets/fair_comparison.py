@@ -30,16 +30,16 @@ class FairComparison(Experiment):
     None before both arms have two seeds in common.
 
     Args:
-        a: The first arm, which is compared with.
+        a: The first arm, with which the second is compared.
         b: The second arm.
         num_seeds: Trainings of each arm, 2 to 20.
         num_examples: How many training examples there are.
         num_epochs: The budget if the lock is "examples seen".
         seconds: The budget if the lock is "wall time": time of the steps and of loading, evaluation left out.
-        lock: What both arms have the same of.
+        lock: The budget that is the same for both arms.
 
     Raises:
-        TypeError: if an arm is none, or a number is none.
+        TypeError: if an arm is not an Arm, or a value is not a number.
         ValueError: if a number is out of range.
     """
 

@@ -1,4 +1,4 @@
-"""Any figure that follows controls: the values of the controls -> a function -> the figure."""
+"""Any figure that follows controls: a function computes the figure from the values of the controls."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -17,10 +17,10 @@ class FigureExplorer(Explorer):
     """Show `draw(**values)` under the controls, and draw it again whenever one of them changes.
 
     Args:
-        draw: takes the values of the controls by name, and returns a plotly figure, always with as many traces.
+        draw: takes the values of the controls by name, and returns a plotly figure.
         **controls: ipywidgets by name, in the order in which they are shown.
 
-    `controls` holds them: set their `value` by hand or in code. `figure` is what is shown.
+    `controls` holds the controls: set their `value` by hand or in code. `figure` is the figure that is shown.
 
     Raises:
         TypeError: if `draw` returns something other than a plotly figure, or a control is no widget with a value.

@@ -39,8 +39,8 @@ def close_all(widget: Widget) -> None:
 class Live:
     """A figure that is shown by the first `push`, in the cell that runs, follows the later ones, and settles.
 
-    It begins as a picture: a cell that ends immediately needs no widget, which is 5 MB for the page. The output above
-    it gets the figure's words when it settles; a widget has its own.
+    It begins as a picture, since a widget needs 5 MB of code on the page, and a cell that ends immediately needs none.
+    When it settles, the output above it gets the alternative text of the figure. A widget has its own.
     """
 
     def __init__(self, layout: dict[str, Any]) -> None:
@@ -51,7 +51,7 @@ class Live:
         Figure([{"type": "scatter", "line": {"width": 1}}], layout)  # plotly's modules are loaded here, not in the loop
 
     def push(self, traces: Sequence[dict[str, Any]], make_static: Callable[[], Static]) -> None:
-        """Show the traces; `make_static()` returns what pages without widgets show."""
+        """Show the traces; `make_static()` returns the figure that pages without widgets show."""
         if self.display_id is None:
             self.display_id = uuid.uuid4().hex
             self._display({"text/html": "", "text/plain": ""}, "words", update=False)
@@ -90,5 +90,5 @@ class Live:
 
 
 def _without_plotly(bundle: Bundle) -> Bundle:
-    """The bundle of a figure that will change: a page that reads plotly's JSON would show it and never update it."""
+    """Return the bundle of a figure that will change: a page would show plotly's JSON and never update it."""
     return {mime: data for mime, data in bundle.items() if mime != _PLOTLY}

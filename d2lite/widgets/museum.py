@@ -31,7 +31,7 @@ ASK = "choose one to see the curves"
 
 
 class Wrong(Protocol):
-    """What an exhibit has."""
+    """The attributes of an exhibit."""
 
     symptom: str
     fix: str

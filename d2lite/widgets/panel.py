@@ -372,7 +372,9 @@ def _status_line(training: Training) -> tuple[str, float | None]:
         return " · ".join(words), 1.0 if run.status == "finished" else None
     if training.stopping:
         doing = (
-            "Not stopped yet, why stands below: press Interrupt" if training.why_running else "Stopping after this step"
+            "Not stopped yet, see the reason below: press Interrupt"
+            if training.why_running
+            else "Stopping after this step"
         )
         return f"{doing} · {seconds}", None
     if progress.doing in ("starting", "run"):

@@ -1,7 +1,7 @@
 """A plotly figure as a widget: every page shows its present state, and loads plotly's code once, from the kernel.
 
-plotly's own FigureWidget sends 5 MB of code with each figure, and sends changes as messages that only the pages get
-which are open at that moment. Here the whole figure is one trait, so that a page that opens later has it, too.
+plotly's FigureWidget brings 5 MB of code with each figure, and only the pages that are open at that moment get its
+changes. Here the figure is one trait (JSON text), so that a page that opens later has the present state, too.
 """
 
 import threading
@@ -33,10 +33,10 @@ def _code() -> _Code:
 
 
 class PlotlyWidget(AnyWidget):
-    """A plotly figure that follows `show`, and the width of its box; it is as high as the figure says.
+    """A plotly figure on the page, as wide as its box and as high as the figure says; `show` replaces it.
 
-    `figure` is the figure that is shown, `alternative_text` what a screen reader says of it. `show` may be called from
-    any thread. What a reader has zoomed or hidden on a page stays so when the figure changes.
+    `figure` is the present figure, and `alternative_text` describes it to screen readers. Any thread may call `show`. A
+    zoom and curves that a reader has hidden stay when the figure changes.
     """
 
     _esm = """
@@ -47,7 +47,7 @@ class PlotlyWidget(AnyWidget):
     };
     const load = (model) => {
         const codes = (globalThis.d2litePlotly ??= {}), version = model.get("_code_version");
-        return codes[version] ??= (async () => {
+        codes[version] ??= (async () => {
             await new Promise((go) => setTimeout(go, 100));  // small widgets first: plotly takes the page for a while
             const holder = await found(model.widget_manager, model.get("_code_id"));
             const code = ["const module = { exports: {} };", holder.get("code"), "export default module.exports;"];
@@ -55,6 +55,8 @@ class PlotlyWidget(AnyWidget):
             const own = globalThis.Plotly;  // another plotly of the page: the code overwrites its name
             try { return (await import(url)).default; } finally { globalThis.Plotly = own; URL.revokeObjectURL(url); }
         })();
+        codes[version].catch(() => { delete codes[version]; });  // the next figure tries again
+        return codes[version];
     };
     export default { render({ model, el }) {
         const plot = el.appendChild(document.createElement("div"));

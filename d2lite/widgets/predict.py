@@ -128,7 +128,7 @@ class Predict:
 
         Args:
             value: A text as one of the choices, or a number in the question's unit. A lesson that was changed may find
-                what is none of the choices, or no finite number: that is shown, too.
+                a text that is none of the choices, or a number that is not finite: these are shown, too.
             on: The label of the devices, as a Run has it, or a list of devices.
             how: How the value was found: "measured", "counted", or "computed" by a model.
             quiet: In a notebook, show it in the widget alone, which is just above.
@@ -259,7 +259,7 @@ def _choices(choices: Sequence[str]) -> tuple[str, ...]:
 
 
 def _kept(key: str) -> dict[str, Any]:
-    """The entry of the ledger, or {} without one; a damaged ledger is set aside when something is written."""
+    """Return the entry of the ledger, or {} without one. A damaged ledger is set aside when an answer is written."""
     try:
         entry = read_ledger()["predictions"].get(key, {})
     except (ValueError, OSError):

@@ -152,7 +152,7 @@ class PredictLayout:
             self._locked_at = time.monotonic()
 
     def _on_message(self, _: object, content: dict[str, Any], __: object) -> None:
-        """Enter was pressed in the field: commit, once the text has come."""
+        """Commit after Enter was pressed in the field, as soon as the text has arrived."""
         if content.get("event") == "submit" and self._is_open:
             self._entered_at = time.monotonic()
             timer = threading.Timer(_ENTER_S, self._on_enter)

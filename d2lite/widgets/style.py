@@ -42,7 +42,7 @@ _CSS = f"""<style>
 
 
 def sheet() -> Box:
-    """Return an invisible widget with the style sheet and Accessibility, to be put next to what they are for."""
+    """Return an invisible widget with the style sheet and Accessibility, for the box into which it is put."""
     none = Layout(height="0", margin="0")
     return Box([HTML(_CSS, layout=none), Accessibility(layout=none)], layout=none)
 
@@ -72,6 +72,6 @@ def _scrolling(box: Box) -> Box:
 
 
 def control_style(description: str, width: int, name_width: int) -> dict[str, Any]:
-    """Return what a control takes for its name in front of it, and for both widths in pixels."""
+    """Return the arguments of a control for the name in front of it and for both widths in pixels."""
     layout, style = Layout(width=f"{width}px"), {"description_width": f"{name_width}px"}
     return {"description": description, "layout": layout, "style": style}

@@ -455,7 +455,7 @@ def test_stop_that_is_not_seen_says_so_after_two_seconds_and_offers_an_interrupt
     assert until(lambda: "Stopping" in text(panel.layout.status)) and shown.visibility == "hidden"
     until(lambda: shown.visibility == "visible")
     assert 1.5 < time.monotonic() - pressed and "Press Interrupt" in text(panel.layout.messages)
-    assert "Not stopped yet, why stands below: press Interrupt" in text(panel.layout.status)
+    assert "Not stopped yet, see the reason below: press Interrupt" in text(panel.layout.status)
     panel.interrupt.click()
     assert panel.wait(20).status == "stopped" and shown.visibility == "hidden"
     assert text(panel.layout.messages) == "" and not panel.train.disabled
