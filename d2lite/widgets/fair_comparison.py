@@ -18,7 +18,7 @@ from d2lite.widgets.style import control_style, row
 __all__ = ["LOCKS", "FairComparison"]
 
 LOCKS = ("examples seen", "wall time")
-_SELECTABLE_BATCH_SIZES = (32, 64, 128, 256, 512)
+_ARM_BATCH_SIZES = (32, 64, 128, 256, 512)
 _EARLIER_SEED = 1_000_003  # of the network that was trained before, where something of it is kept
 
 
@@ -164,7 +164,7 @@ def _arm_controls(arm: Arm) -> dict[str, widgets.Widget]:
 
     return {
         "batch_size": widgets.Dropdown(
-            options=sorted({*_SELECTABLE_BATCH_SIZES, arm.batch_size}), value=arm.batch_size, **wide("batch size")
+            options=sorted({*_ARM_BATCH_SIZES, arm.batch_size}), value=arm.batch_size, **wide("batch size")
         ),
         "lr": widgets.FloatLogSlider(
             value=arm.lr, base=10, min=-4, max=1.5, step=0.02, readout_format=".2g", **wide("lr")

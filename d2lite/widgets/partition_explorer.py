@@ -18,7 +18,7 @@ from d2lite.widgets.style import CLASS, control_style, sheet
 
 __all__ = ["NETS", "PartitionExplorer", "sizes_of", "traffic_summary"]
 
-_SELECTABLE_BATCH_SIZES = tuple(2**i for i in range(3, 13))  # 8 .. 4096
+_PARTITION_BATCH_SIZES = tuple(2**i for i in range(3, 13))  # 8 .. 4096
 
 # makers of networks for images [b, 1, 28, 28], their layers one after another
 NETS: dict[str, Callable[[], nn.Sequential]] = {
@@ -80,7 +80,7 @@ class PartitionExplorer(Explorer):
         self.model = widgets.Dropdown(options=list(NETS), value=model, **control_style("model", 420, 90))
         self.k = widgets.IntSlider(value=k, min=1, max=16, **control_style("devices", 420, 90))
         self.batch_size = widgets.SelectionSlider(
-            options=_SELECTABLE_BATCH_SIZES, value=batch_size, **control_style("batch size", 420, 90)
+            options=_PARTITION_BATCH_SIZES, value=batch_size, **control_style("batch size", 420, 90)
         )
         self.summary = widgets.HTML(layout=widgets.Layout(min_height="84px", max_width="820px"))
         self.plot = PlotlyWidget(self._draw())

@@ -16,7 +16,7 @@ from d2lite.widgets.style import CLASS, control_style, row, sheet
 
 __all__ = ["ScalingExplorer"]
 
-_SELECTABLE_BATCH_SIZES = tuple(2**i for i in range(21))  # 1 .. 1,048,576
+_SCALING_BATCH_SIZES = tuple(2**i for i in range(21))  # 1 .. 1,048,576
 EACH, ALL = "of each GPU", "of all together"
 
 
@@ -68,7 +68,7 @@ def _controls(setup: Setup, k: int, price: float) -> dict[str, Any]:
         presets = presets if chosen in presets else (*presets, chosen)
         return dict(options=[(preset.name or "own", preset) for preset in presets], value=chosen)
 
-    sizes, gpus = sorted({*_SELECTABLE_BATCH_SIZES, setup.batch_size}), sorted({*GPUS, k})
+    sizes, gpus = sorted({*_SCALING_BATCH_SIZES, setup.batch_size}), sorted({*GPUS, k})
     number = dict(min=0.0, max=1e6, continuous_update=False)
     overhead_ms = round(1e3 * setup.overhead_s, 3)
     return {
