@@ -11,9 +11,9 @@ from numpy.typing import ArrayLike
 from d2lite.figures.labels import escape_label
 from d2lite.figures.palette import GREY, PALE_GREY, TRANSPARENT
 
-__all__ = ["MAX_POINTS", "below", "layout", "line", "thin"]
+__all__ = ["below", "layout", "line", "thin"]
 
-MAX_POINTS = 2000  # points of one trace; more cannot be seen, and each point must be sent to the page
+_MAX_POINTS = 2000  # points of one trace; more cannot be seen, and each point must be sent to the page
 _HEIGHT = 370  # pixels, fixed: a figure that grows moves the page
 
 
@@ -66,7 +66,7 @@ def line(name: str, x: np.ndarray, y: np.ndarray, style: tuple[str, str, str], w
     }
 
 
-def thin(x: ArrayLike, y: ArrayLike, most: int = MAX_POINTS) -> tuple[np.ndarray, np.ndarray]:
+def thin(x: ArrayLike, y: ArrayLike, most: int = _MAX_POINTS) -> tuple[np.ndarray, np.ndarray]:
     """Return x and y as float arrays of at most `most` points, evenly picked, the first and the last among them."""
     xs, ys = np.asarray(x, float), np.asarray(y, float)
     if len(xs) > most:

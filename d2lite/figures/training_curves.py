@@ -15,7 +15,7 @@ from d2lite.figures.palette import DASHES, style
 from d2lite.figures.ticks import tick_step
 from d2lite.training.run import Run, legends
 
-__all__ = ["axes", "curve_traces", "curves", "is_accuracy", "seconds_per_epoch"]
+__all__ = ["axes", "curves", "is_accuracy", "seconds_per_epoch"]
 
 _WIDTHS = (5.0, 3.5, 2.0)  # equal curves lie on each other: the lower ones show at the sides
 _NO_RUN = 10  # epochs that an axis without a run has room for
@@ -34,13 +34,13 @@ def _curves_of(run: Run) -> dict[str, tuple[list[float], list[float]]]:
     return {"test accuracy": (list(range(1, len(run.accuracies) + 1)), list(run.accuracies))}
 
 
-def curve_traces(runs: Sequence[Run], names: Sequence[str] | None = None, first: int = 0) -> list[dict[str, Any]]:
-    """Return plotly traces (dicts), one per curve of each run; `first` is the place of runs[0] among all runs.
+def _curve_traces(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """Return plotly traces (dicts), one per curve of each run.
 
-    A run has one colour; if it has several curves, they differ in dash. `names` are the legends of the runs.
+    A run has one colour; if it has several curves, they differ in dash.
     """
     traces = []
-    for i, (run, legend) in enumerate(zip(runs, names or legends(runs), strict=True), first):
+    for i, (run, legend) in enumerate(zip(runs, legends(runs), strict=True)):
         colour, dash, marker = style(i)
         about = "<br>".join(escape_label(part) for part in (run.devices, run.dataset) if part)
         own = _curves_of(run)
@@ -86,14 +86,15 @@ def axes(runs: Sequence[Run]) -> tuple[str, dict[str, Any], dict[str, Any]]:
 def curves(runs: Sequence[Run]) -> Figure:
     """Return a figure with the curves of all `runs` on the same axes, legends beneath."""
     title, xaxis, yaxis = axes(runs)
-    figure = Figure(curve_traces(runs), layout())
+    figure = Figure(_curve_traces(runs), layout())
     return figure.update_layout(title_text=title, xaxis=xaxis, yaxis=yaxis)
 
 
 def seconds_per_epoch(runs: Sequence[Run], names: Sequence[str] | None = None, first: int = 0) -> Figure:
     """Return a figure with one bar per run: the median of its measured seconds per epoch.
 
-    A run without a complete epoch has no bar. `names` and `first` are as in `curve_traces`.
+    A run without a complete epoch has no bar. `names` are the legends of the runs, and `first` is the place of runs[0]
+    among all runs, which decides the colours.
     """
     timed = [
         (i, run, name)

@@ -15,7 +15,7 @@ from d2lite.training.small_net import KEPT, start_net
 from d2lite.widgets.experiment import Experiment
 from d2lite.widgets.style import control_style, row
 
-__all__ = ["LOCKS", "FairComparison"]
+__all__ = ["FairComparison"]
 
 LOCKS = ("examples seen", "wall time")
 _ARM_BATCH_SIZES = (32, 64, 128, 256, 512)

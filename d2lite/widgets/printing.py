@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Protocol, TextIO
 
-__all__ = ["Lines", "Sink", "printing_to"]
+__all__ = ["Lines", "printing_to"]
 
 
 class Sink(Protocol):
