@@ -61,10 +61,9 @@ def test_imports_inside_a_room_go_down_only():
 
 
 @EACH
-def test_modules_are_small_and_say_what_they_offer(name):
+def test_modules_say_what_they_offer(name):
     source = MODULES[name].read_text()
     tree = ast.parse(source)
-    assert len(source.splitlines()) <= 300
     assert ast.get_docstring(tree)
     if name != "__main__":
         assert any(

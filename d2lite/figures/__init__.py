@@ -1,6 +1,6 @@
-"""Pictures, pure: every number in them comes from the runs, traces and predictions that they are given.
+"""Pictures: pure functions, which take every number from the runs, traces and predictions that they are given.
 
-Each is loaded when it is used first: texts and tables need no plotting package.
+Each module is loaded when it is first used, so that texts and tables need no plotting package.
 """
 
 import importlib
@@ -11,14 +11,22 @@ if TYPE_CHECKING:
     from d2lite.figures.comparison import bands_figure, heat_map_figure
     from d2lite.figures.divergence import divergence_figure, drift_figure, tensor_picture
     from d2lite.figures.figure import Figure
-    from d2lite.figures.ledger import bias, exercises_html, ledger_html, predictions_html, predictions_of, summary
+    from d2lite.figures.figure_layout import layout
+    from d2lite.figures.ledger import (
+        bias,
+        exercises_html,
+        ledger_html,
+        predictions_html,
+        predictions_of,
+        predictions_summary,
+    )
     from d2lite.figures.palette import GREY, PALETTE, style
     from d2lite.figures.partitioning import partition_figure, traffic_bars
-    from d2lite.figures.runs import curves, layout, seconds_per_epoch
     from d2lite.figures.scaling import efficiency_figure, predicted_and_measured, step_figure
     from d2lite.figures.sequence_diagram import sequence_figure
     from d2lite.figures.table import runs_table
     from d2lite.figures.timeline import timeline_figure
+    from d2lite.figures.training_curves import curves, seconds_per_epoch
 
 __all__ = [
     "Figure",
@@ -40,12 +48,12 @@ __all__ = [
     "predicted_and_measured",
     "predictions_html",
     "predictions_of",
+    "predictions_summary",
     "runs_table",
     "seconds_per_epoch",
     "sequence_figure",
     "step_figure",
     "style",
-    "summary",
     "tensor_picture",
     "timeline_figure",
     "traffic_bars",
@@ -54,16 +62,17 @@ __all__ = [
 _ROOM = {
     "collectives": ("collective_figure", "least_n_bytes"),
     "figure": ("Figure",),
+    "figure_layout": ("layout",),
     "comparison": ("bands_figure", "heat_map_figure"),
     "divergence": ("divergence_figure", "drift_figure", "tensor_picture"),
-    "ledger": ("bias", "exercises_html", "ledger_html", "predictions_html", "predictions_of", "summary"),
+    "ledger": ("bias", "exercises_html", "ledger_html", "predictions_html", "predictions_of", "predictions_summary"),
     "palette": ("GREY", "PALETTE", "style"),
     "partitioning": ("partition_figure", "traffic_bars"),
-    "runs": ("curves", "layout", "seconds_per_epoch"),
     "scaling": ("efficiency_figure", "predicted_and_measured", "step_figure"),
     "sequence_diagram": ("sequence_figure",),
     "table": ("runs_table",),
     "timeline": ("timeline_figure",),
+    "training_curves": ("curves", "seconds_per_epoch"),
 }
 _WHERE = {name: module for module, names in _ROOM.items() for name in names}
 

@@ -1,4 +1,4 @@
-"""A plotly figure -> words, made from its data: for readers who do not see it."""
+"""The alternative text of a plotly figure, made from its data, for readers who do not see the figure."""
 
 import html
 import re
@@ -17,9 +17,9 @@ _TAGS = re.compile(r"<[^<>]*>")
 def alternative_text(figure: BaseFigure) -> str:
     """Return what a figure shows, in words: its titles, and of each curve, bar and cell the numbers.
 
-    A curve is told by its first and its last point and its extremes, a bar by its label and its length. Who draws a
-    figure can say it better: a trace with `meta={"words": [...]}` is told by these words, and a note (annotation) with
-    a `name` by that name, "" for none.
+    A curve is described by its first and its last point and its extremes, a bar by its label and its length. The code
+    that draws a figure can choose better words: a trace with `meta={"words": [...]}` is described by these words, and a
+    note (annotation) with a `name` is described by that name; "" leaves it out.
     """
     title = _words(figure.layout.title.text) or "Figure"
     axes = [_words(axis.title.text) for axis in (figure.layout.xaxis, figure.layout.yaxis)]
@@ -32,7 +32,7 @@ def alternative_text(figure: BaseFigure) -> str:
 
 
 def _trace(trace: Any, layout: Any) -> Iterator[str]:
-    """What is said of one trace; nothing if it is empty."""
+    """Yield the descriptions of one trace; an empty trace has none."""
     # a page gives a trace without a name one of its own, "trace 0", and sends it back
     name = "" if re.fullmatch(r"trace \d+", trace.name or "") else _words(trace.name)
     if isinstance(trace.meta, dict) and "words" in trace.meta:
@@ -48,9 +48,19 @@ def _trace(trace: Any, layout: Any) -> Iterator[str]:
         told = (": ".join(filter(None, pair)) for pair in zip(labels, rows, strict=False))
         yield "Cells, row by row: " + "; ".join(told)
     elif trace.x is not None and trace.y is not None and getattr(trace, "opacity", None) != 0:
-        points = [(x, y) for x, y in zip(trace.x, trace.y, strict=False) if _is_number(x) and _is_number(y)]
+        points = _points(trace.x, trace.y)
         if points:
             yield f"{name or 'curve'}: {_curve(points)}"
+
+
+def _points(xs: Any, ys: Any) -> list[tuple[Any, Any]]:
+    """Return the points of a curve that have two finite numbers. Long arrays are filtered by NumPy, in no loop."""
+    if all(isinstance(values, np.ndarray) and values.dtype.kind in "fiu" for values in (xs, ys)):
+        n = min(len(xs), len(ys))
+        x, y = xs[:n], ys[:n]
+        finite = np.isfinite(x) & np.isfinite(y)
+        return list(zip(x[finite].tolist(), y[finite].tolist(), strict=True))
+    return [(x, y) for x, y in zip(xs, ys, strict=False) if _is_number(x) and _is_number(y)]
 
 
 def _curve(points: list[tuple[Any, Any]]) -> str:
@@ -65,7 +75,7 @@ def _curve(points: list[tuple[Any, Any]]) -> str:
 
 
 def _ticks(layout: Any, trace: Any, letter: str) -> dict[Any, str]:
-    """{place: label} of the axis of a trace, if it has labels of its own."""
+    """Return {place: label} of the axis of a trace if the axis has labels of its own."""
     axis = layout[(trace[f"{letter}axis"] or letter).replace(letter, f"{letter}axis", 1)]
     return {} if axis.ticktext is None else dict(zip(axis.tickvals, map(_words, axis.ticktext), strict=False))
 
@@ -98,5 +108,5 @@ def _number(value: Any) -> str:
 
 
 def _words(text: Any) -> str:
-    """Plotly's text without its markup."""
+    """Return a text of plotly's without its markup."""
     return html.unescape(_TAGS.sub(" ", str(text or ""))).strip()

@@ -1,4 +1,4 @@
-"""A Trace -> a picture of each of its steps, pure: what each device holds of each chunk, what is sent, how much so far.
+"""A Trace as a picture of each of its steps: which part of each chunk a device holds, what is sent, how much so far.
 
 Text on the page is grey, legible on a light page and on a dark one; text on a cell is black or white.
 """
@@ -11,9 +11,9 @@ import plotly.graph_objects as go
 from d2lite._format import format_bytes
 from d2lite.costs.alpha_beta import lower_bound_n_bytes
 from d2lite.figures.figure import Figure
-from d2lite.figures.labels import plain
+from d2lite.figures.figure_layout import below, layout
+from d2lite.figures.labels import escape_label
 from d2lite.figures.palette import GREY, PALETTE, TRANSPARENT
-from d2lite.figures.runs import below, layout
 from d2lite.trace import Send, Trace
 
 __all__ = ["MOST", "collective_figure", "least_n_bytes"]
@@ -77,7 +77,7 @@ def collective_figure(trace: Trace, step: int) -> Figure:
 
 
 def _title(trace: Trace, step: int) -> str:
-    what = plain(f"{trace.algorithm} {trace.collective.replace('_', '-')}".strip() or "steps")
+    what = escape_label(f"{trace.algorithm} {trace.collective.replace('_', '-')}".strip() or "steps")
     devices = f"{trace.world_size} device" + ("s" if trace.world_size > 1 else "")
     return f"<b>{what} on {devices}, step {step} of {len(trace.steps)}</b>"
 

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from d2lite.figures.figure import Figure
-from d2lite.figures.labels import plain
+from d2lite.figures.figure_layout import layout
+from d2lite.figures.labels import escape_label
 from d2lite.figures.palette import INK, style
-from d2lite.figures.runs import layout
 from d2lite.training.comparison import Trial
 
 __all__ = ["bands_figure", "heat_map_figure"]
@@ -41,7 +41,7 @@ def bands_figure(trials: Mapping[str, Sequence[Trial]], budget: float, unit: str
                 line={"color": colour, "width": 0.5, "dash": "dot"},
                 fill=fill,
                 fillcolor=_pale(colour),
-                name=plain(f"{name}, {which} of the seeds"),
+                name=escape_label(f"{name}, {which} of the seeds"),
                 showlegend=False,
                 hoverinfo="skip",
             )
@@ -49,7 +49,7 @@ def bands_figure(trials: Mapping[str, Sequence[Trial]], budget: float, unit: str
             x=x,
             y=mean,
             mode="lines+markers",
-            name=plain(f"{name} ({len(some)} seed{'s' * (len(some) != 1)})"),
+            name=escape_label(f"{name} ({len(some)} seed{'s' * (len(some) != 1)})"),
             line={"color": colour, "dash": dash, "width": 3},
             marker={"color": colour, "symbol": symbol, "size": 8},
             hovertemplate="%{x:,.4g}: %{y:.3f}, mean of the seeds<extra></extra>",

@@ -9,9 +9,9 @@ import torch
 
 from d2lite.bugs import Comparison, History
 from d2lite.figures.figure import Figure
-from d2lite.figures.labels import plain
+from d2lite.figures.figure_layout import below, layout
+from d2lite.figures.labels import escape_label
 from d2lite.figures.palette import GREY, PALETTE, style
-from d2lite.figures.runs import below, layout
 
 __all__ = ["divergence_figure", "drift_figure", "tensor_picture"]
 
@@ -35,11 +35,11 @@ def drift_figure(histories: Mapping[str, History], title: str = "") -> Figure:
                 y=np.array(values, float),
                 xaxis=f"x{j + 1}" if j else "x",
                 yaxis=f"y{j + 1}" if j else "y",
-                name=plain(name),
+                name=escape_label(name),
                 mode="lines",
                 line={"color": colour, "dash": dash, "width": 2.5 if i else 5},
                 showlegend=j == 0,
-                hovertemplate=f"step %{{x}}: %{{y:.4g}}<br>measured<extra>{plain(name)}</extra>",
+                hovertemplate=f"step %{{x}}: %{{y:.4g}}<br>measured<extra>{escape_label(name)}</extra>",
             )
     own = figure.layout.xaxis.to_plotly_json(), figure.layout.yaxis.to_plotly_json()
     drifts = [drift for history in histories.values() for drift in history.drifts if math.isfinite(drift)]
@@ -85,7 +85,7 @@ def divergence_figure(comparison: Comparison, step: int | None = None) -> Figure
 
 
 def tensor_picture(tensor: torch.Tensor, words: str, most: float | None = None) -> str:
-    """Return a small picture of a tensor as SVG text: blue below 0, orange above, pale near 0.
+    """Return a small picture of a tensor as SVG text: values below 0 are blue, above 0 orange, near 0 pale.
 
     The picture has 24 by 24 cells at most. Each cell shows the element of its part of the tensor that is farthest from
     0. `words` are the title and the alternative text. `most` is the value of the strongest colour, by default the

@@ -1,4 +1,7 @@
-"""The figures of this room: plotly's, with a picture for pages without plotly and words for who does not see them."""
+"""The figures of this room: plotly figures that also carry a picture (SVG) and an alternative text.
+
+Pages without plotly show the picture. Screen readers read the text.
+"""
 
 import base64
 import html
@@ -7,7 +10,7 @@ import plotly.graph_objects as go
 import plotly.io as pio
 
 from d2lite.figures.alternative_text import alternative_text
-from d2lite.figures.still import still
+from d2lite.figures.svg import figure_svg
 
 __all__ = ["TEXT_RULE", "Figure", "picture"]
 
@@ -29,14 +32,14 @@ def picture(svg: str, words: str) -> str:
 
 
 class Figure(go.Figure):
-    """A plotly figure that a notebook keeps as plotly's JSON and as a picture (SVG); words go before it.
+    """A plotly figure that a notebook keeps as plotly's JSON and as a picture (SVG), after its alternative text.
 
     Plotly's code (5 MB) is never in the notebook: JupyterLab has it, and an exported page shows the picture. Where
-    plotly has chosen another way for the page, in Colab for instance, it is shown in plotly's way.
+    plotly has chosen another way for the page, in Colab for instance, the figure is shown in that way.
     """
 
     def words(self) -> dict[str, str]:
-        """Return the words as a MIME bundle, in an image of one pixel: JupyterLab's plotly figures cannot hold them."""
+        """Return the alternative text as the bundle of an image of one pixel: JupyterLab's figures can hold none."""
         words = alternative_text(self)
         dot = f'<img alt="{html.escape(words)}" width="1" height="1" style="display: block" src="{_DOT}">'
         return {"text/html": f"<style>{TEXT_RULE}</style>{dot}", "text/plain": words}
@@ -49,4 +52,4 @@ class Figure(go.Figure):
 
         display(self.words(), raw=True)
         bundle = pio.renderers["plotly_mimetype"].to_mimebundle(self.to_dict())
-        display(bundle | {"text/html": picture(still(self), ""), "text/plain": ""}, raw=True)
+        display(bundle | {"text/html": picture(figure_svg(self), ""), "text/plain": ""}, raw=True)

@@ -11,7 +11,7 @@ from typing import Any
 from d2lite._format import format_number
 from d2lite.figures.prediction import Prediction, as_answer, as_text
 
-__all__ = ["bias", "exercises_html", "ledger_html", "predictions_html", "predictions_of", "summary"]
+__all__ = ["bias", "exercises_html", "ledger_html", "predictions_html", "predictions_of", "predictions_summary"]
 
 _FEWEST = 3  # predictions of one kind, before anything is said about a bias
 _NO_BIAS = 0.05  # a median this close to what was measured is none
@@ -27,8 +27,8 @@ def predictions_of(entries: Mapping[str, Mapping[str, Any]]) -> list[Prediction]
 def bias(predictions: Sequence[Prediction]) -> list[str]:
     """Return one sentence for each kind of numbers of which three or more predictions have been measured.
 
-    What decides is the median of predicted / measured: one measurement that was disturbed moves it little. The numbers
-    in the sentence are those of this middle case.
+    The median of predicted / measured decides: one measurement that was disturbed hardly moves it. The sentence has the
+    numbers of this middle case.
 
     Example:
         >>> found = [Prediction(str(i), "?", kind="speed-up", answers=(1.9,), measured=1.5) for i in range(3)]
@@ -57,7 +57,7 @@ def bias(predictions: Sequence[Prediction]) -> list[str]:
     return sentences
 
 
-def summary(predictions: Sequence[Prediction]) -> str:
+def predictions_summary(predictions: Sequence[Prediction]) -> str:
     """Return how often the first answers were right, and how far off the numbers were, in words."""
     judged = [p.is_right for p in predictions if p.is_right is not None]
     if not judged:
@@ -77,7 +77,7 @@ def predictions_html(predictions: Sequence[Prediction]) -> str:
     """Return the predictions as an HTML table, with how often they were right and the bias above it."""
     if not predictions:
         return "<p>No prediction yet: the chapters ask for them.</p>"
-    words = " ".join([summary(predictions), *bias(predictions)])
+    words = " ".join([predictions_summary(predictions), *bias(predictions)])
     rows = []
     for p in predictions:
         given = " → ".join(p.shown(answer) for answer in p.answers) or "no answer"
@@ -132,5 +132,5 @@ def _count(n: int) -> str:
 
 
 def _order(key: str) -> tuple[tuple[int, int, str], ...]:
-    """Numbers in a key are compared as numbers."""
+    """Return a sort key in which the numbers of a name are compared as numbers."""
     return tuple((0, int(part), "") if part.isdecimal() and len(part) < 10 else (1, 0, part) for part in key.split("."))

@@ -1,6 +1,6 @@
 """The colours, dashes and markers of all figures: legible on a light page, on a dark one, and for the colour-blind."""
 
-__all__ = ["DASHES", "GREY", "INK", "MARKERS", "PALETTE", "PALE_GREY", "TRANSPARENT", "style"]
+__all__ = ["DASHES", "GREY", "INK", "PALETTE", "PALE_GREY", "TRANSPARENT", "style"]
 
 GREY = "#797979"  # 4.35:1 on white and on JupyterLab's dark #111111: no grey does better on both
 INK = "#444444"  # of text on white: 9.7:1

@@ -12,9 +12,9 @@ from d2lite._checks import positive_int
 from d2lite._format import format_bytes
 from d2lite.costs.partitioning import WAYS, Layer, Message, Traffic, bytes_sent, messages, stages
 from d2lite.figures.figure import Figure
-from d2lite.figures.labels import plain
+from d2lite.figures.figure_layout import layout
+from d2lite.figures.labels import escape_label
 from d2lite.figures.palette import GREY, PALETTE, TRANSPARENT
-from d2lite.figures.runs import layout
 
 __all__ = ["COLOURS", "MOST", "partition_figure", "traffic_bars"]
 
@@ -107,7 +107,7 @@ def _tensor_rows(layers: Sequence[Layer], units: list[list[Layer]], sent: list[M
 
 def _name(unit: list[Layer]) -> str:
     layer = next(layer for layer in unit if layer.n_macs)
-    return plain(f"{layer.kind} {layer.name}" if layer.name.isdigit() else layer.name)
+    return escape_label(f"{layer.kind} {layer.name}" if layer.name.isdigit() else layer.name)
 
 
 def _parameters(unit: list[Layer]) -> str:
@@ -129,7 +129,7 @@ def _arrow(notes: list[dict[str, Any]], y: int, sent: list[Message], k: int) -> 
     heads = dict(arrowcolor=colour, arrowwidth=2.5, arrowhead=2, arrowside="end" if len(sent) == 1 else "end+start")
     notes.append(dict(x=dst, y=y, ax=src, ay=y, axref="x", ayref="y", text="", showarrow=True) | heads)
     notes.append(_plate(f"{kind} {format_bytes(n_bytes)}", (src + dst) / 2, y, colour, ink))
-    what = "<br>".join(dict.fromkeys(plain(m.what) for m in sent)) + (
+    what = "<br>".join(dict.fromkeys(escape_label(m.what) for m in sent)) + (
         f"<br>{len(sent)} messages" if len(sent) > 1 else ""
     )
     return dict(

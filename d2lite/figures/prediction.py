@@ -1,7 +1,7 @@
 """A prediction: what was asked, answered and measured, and how far apart both are, as text and as HTML.
 
-It comes from a ledger, a file that anyone may have edited: what is not as expected is left out, and every text is
-escaped before it becomes HTML.
+A prediction comes from a ledger, a file that anyone may have edited. Unexpected values are left out, and every text
+is escaped before it becomes HTML.
 """
 
 import html

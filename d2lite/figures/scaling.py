@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from d2lite.costs.scaling import Outcome
 from d2lite.costs.step import Step
 from d2lite.figures.figure import Figure
+from d2lite.figures.figure_layout import below, layout
 from d2lite.figures.palette import GREY, PALETTE, style
-from d2lite.figures.runs import below, layout
 
 __all__ = ["PARTS", "efficiency_figure", "predicted_and_measured", "step_figure"]
 

@@ -1,11 +1,11 @@
-"""The ranks' flight records -> a plotly figure with one lane per rank and one column per collective: pure."""
+"""The ranks' flight records as a plotly figure with one lane per rank and one column per collective."""
 
 from collections.abc import Mapping, Sequence
 
 from d2lite.figures.figure import Figure
-from d2lite.figures.labels import plain
+from d2lite.figures.figure_layout import below, layout
+from d2lite.figures.labels import escape_label
 from d2lite.figures.palette import GREY, PALETTE, TRANSPARENT
-from d2lite.figures.runs import below, layout
 from d2lite.workers import Collective, FlightRecord, first_mismatch
 
 __all__ = ["RED", "sequence_figure"]
@@ -25,7 +25,8 @@ def sequence_figure(records: Mapping[int, FlightRecord], title: str = "", most: 
     """Return a figure of the last `most` collectives of all ranks: one lane a rank, one column a collective.
 
     The first collective that does not match is red on all ranks that called it, and an empty red box on a rank that did
-    not. Hovering over a box shows sizes, type, group and the line that called it. Ranks without a record say why.
+    not. Hovering over a box shows sizes, type, group and the line that called it. A rank without a record has a
+    note with the reason.
 
     Raises:
         ValueError: Without records, or if no rank gave any.
@@ -39,14 +40,14 @@ def sequence_figure(records: Mapping[int, FlightRecord], title: str = "", most: 
     columns = _columns(records, wrong, most)
     lanes = {rank: _lane(record) for rank, record in sorted(records.items())}
     height = 190 + 52 * len(lanes)
-    figure = Figure(layout=layout(title=plain(title or "the last collectives of each rank"), xlabel=""))
+    figure = Figure(layout=layout(title=escape_label(title or "the last collectives of each rank"), xlabel=""))
     for name, bars in _bars(records, columns, lanes, wrong).items():
         is_wrong = name in ("does not match", "not called")
         colour: str | list[str] = RED if is_wrong else _COLOURS.get(name, PALETTE[4])
         colour = [TRANSPARENT] * len(bars) if name == "not called" else colour
         figure.add_bar(
             orientation="h",
-            name=plain(name),
+            name=escape_label(name),
             base=[column - _WIDTH / 2 for column, *_ in bars],
             x=[_WIDTH] * len(bars),
             y=[lane for _, lane, _, _ in bars],
@@ -63,11 +64,11 @@ def sequence_figure(records: Mapping[int, FlightRecord], title: str = "", most: 
     for rank, record in records.items():
         if record.missing:
             figure.add_annotation(
-                x=(len(columns) - 1) / 2, y=lanes[rank], text=plain(f"no record: {record.missing}"),
+                x=(len(columns) - 1) / 2, y=lanes[rank], text=escape_label(f"no record: {record.missing}"),
                 showarrow=False, font={"color": RED, "size": 13},
             )  # fmt: skip
     several = len({group for group, _ in columns}) > 1
-    names = [f"no. {number}" + (f"<br>group {plain(group)}" if several else "") for group, number in columns]
+    names = [f"no. {number}" + (f"<br>group {escape_label(group)}" if several else "") for group, number in columns]
     figure.update_xaxes(
         tickvals=list(range(len(columns))), ticktext=names, range=[-0.6, len(columns) - 0.4], showgrid=False,
         zeroline=False, tickangle=0,
@@ -95,7 +96,7 @@ def _columns(records: Mapping[int, FlightRecord], wrong: _Column | None, most: i
 def _bars(
     records: Mapping[int, FlightRecord], columns: Sequence[_Column], lanes: Mapping[int, str], wrong: _Column | None
 ) -> dict[str, list[_Bar]]:
-    """Return {name in the legend: bars}; what does not match comes first, so that it is told first."""
+    """Return {name in the legend: bars}; bars that do not match come first, also in the alternative text."""
     places = {column: i for i, column in enumerate(columns)}
     bars: dict[str, list[_Bar]] = {"does not match": [], "not called": []}
     for rank, record in sorted(records.items()):
@@ -103,7 +104,9 @@ def _bars(
             column = (call.group, call.number)
             if column in places:
                 name = "does not match" if column == wrong else call.name
-                text = "<br>".join(plain(part) for part in (call.name, _sizes(call), f"line {call.line}") if part)
+                text = "<br>".join(
+                    escape_label(part) for part in (call.name, _sizes(call), f"line {call.line}") if part
+                )
                 bars.setdefault(name, []).append((places[column], lanes[rank], text, _about(rank, call)))
         called = {(call.group, call.number) for call in record.collectives}
         if wrong in places and wrong is not None and wrong not in called and not record.missing:
@@ -127,4 +130,4 @@ def _sizes(call: Collective) -> str:
 def _about(rank: int, call: Collective) -> str:
     """Plotly's hover text of one collective."""
     place = f"{call.file.rpartition('/')[2]} line {call.line}, in {call.function}"
-    return "<br>".join(plain(part) for part in (f"rank {rank}: {call}", f"group {call.group}", place))
+    return "<br>".join(escape_label(part) for part in (f"rank {rank}: {call}", f"group {call.group}", place))

@@ -1,4 +1,4 @@
-"""Runs as a table."""
+"""Training runs as an HTML table, and their speed-ups."""
 
 import html
 import math

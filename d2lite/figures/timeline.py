@@ -1,12 +1,12 @@
-"""Events -> a plotly figure with one lane per rank for computing and one for sending: pure."""
+"""Events as a plotly figure with one lane per rank for computing and one for sending."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from d2lite.figures.figure import Figure
-from d2lite.figures.labels import plain
+from d2lite.figures.figure_layout import below, layout
+from d2lite.figures.labels import escape_label
 from d2lite.figures.palette import GREY, PALETTE, TRANSPARENT
-from d2lite.figures.runs import below, layout
 from d2lite.profiling.critical_path import critical_path, idle_events, is_collective
 from d2lite.trace import Event
 
@@ -46,11 +46,11 @@ def timeline_figure(
         mine = [bar for bar in bars if bar[0].kind == kind]
         figure.add_bar(
             orientation="h",
-            name=plain(kind),
+            name=escape_label(kind),
             base=[1e3 * event.start_s for event, _, _ in mine],
             x=[1e3 * (event.end_s - event.start_s) for event, _, _ in mine],
             y=[lane for _, lane, _ in mine],
-            text=[plain(event.name) for event, _, _ in mine],
+            text=[escape_label(event.name) for event, _, _ in mine],
             customdata=[[1e3 * event.end_s, event.n_bytes / 1e6] for event, _, _ in mine],
             hovertemplate="%{text}: %{base:.2f} to %{customdata[0]:.2f} ms, %{customdata[1]:.2f} MB<extra></extra>",
             marker=_marker(kind, COLOURS.get(kind, PALETTE[i % len(PALETTE)]), [look for _, _, look in mine]),
@@ -92,6 +92,8 @@ def _lanes(step: str, events: Iterable[Event], who: str) -> list[str]:
 
 
 def _lane(step: str, event: Event, who: str) -> str:
-    """Plotly's text for an event's lane: computing and sending of one rank or device stand beneath each other."""
-    lane = f"{plain(who)} {event.rank} · {'sends' if is_collective(event) or event.kind == 'wait' else 'computes'}"
-    return f"{plain(step)}, {lane}" if step else lane
+    """Return the name of an event's lane; computing and sending of one rank or device are beneath each other."""
+    lane = (
+        f"{escape_label(who)} {event.rank} · {'sends' if is_collective(event) or event.kind == 'wait' else 'computes'}"
+    )
+    return f"{escape_label(step)}, {lane}" if step else lane

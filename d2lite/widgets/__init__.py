@@ -1,6 +1,6 @@
-"""What is clicked: panels, explorers, and curves that grow.
+"""Everything that is clicked: panels, explorers, questions, and curves that grow.
 
-Each is loaded when it is used first: a question in plain Python needs no plotting package.
+Each module is loaded when it is first used, so that a question in plain Python needs no plotting package.
 """
 
 import importlib

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
+from d2lite._notebook import notebook_shell
 from d2lite.events import Diverged, emit, has_listener
 from d2lite.figures.palette import style
 from d2lite.widgets.plot_input import as_number, is_list, limits_of, names_of, pixels_of, text_or_none
-from d2lite.widgets.shell import kernel
 
 __all__ = ["PUSH_EVERY_S", "Animator"]
 
@@ -96,7 +96,7 @@ class Animator:
         self._timer: threading.Timer | None = None
         self._pushed_at, self._at_cell_end = -math.inf, False
         self._diverged: Diverged | None = None
-        self._live = None if has_listener() or kernel() is None else self._new_live()
+        self._live = None if has_listener() or notebook_shell() is None else self._new_live()
 
     @property
     def Y(self) -> list[list[float]]:
@@ -178,7 +178,7 @@ class Animator:
 
     def _push_soon(self) -> None:
         """Show the first state immediately, in the cell that runs; for later ones start a timer if none runs."""
-        shell, first = kernel(), self._pushed_at == -math.inf
+        shell, first = notebook_shell(), self._pushed_at == -math.inf
         if shell is not None and not self._at_cell_end:  # the kernel may end before a timer fires
             self._at_cell_end = True
             shell.events.register("post_run_cell", self._cell_ends)
@@ -200,27 +200,27 @@ class Animator:
             self._push()
 
     def _cell_ends(self, *_: Any) -> None:
-        kernel().events.unregister("post_run_cell", self._cell_ends)
+        notebook_shell().events.unregister("post_run_cell", self._cell_ends)
         self._at_cell_end = False
         self.flush()
 
     def _push(self) -> None:
         with self._sending:
             self._pushed_at = time.monotonic()
-            if kernel() is None:
+            if notebook_shell() is None:
                 print(self, flush=True)
             else:
                 self._live = self._live or self._new_live()
                 self._live.push(self._traces(), self._static)
 
     def _new_live(self) -> Any:
-        from d2lite.widgets.live import Live  # plotly and widgets: only in a notebook
+        from d2lite.widgets.live_figure import Live  # plotly and widgets: only in a notebook
 
         return Live(self._layout())
 
     def _traces(self) -> list[dict[str, Any]]:
         """The curves as plotly traces, read and thinned."""
-        from d2lite.figures import runs as figures
+        from d2lite.figures.figure_layout import line, thin
 
         self._read()
         with self._lock:
@@ -228,22 +228,24 @@ class Animator:
         traces = []
         for i, (name, (x, y)) in enumerate(zip(self.names(len(curves)), curves, strict=True)):
             y = [b if isinstance(b, float) else math.nan for b in y]  # added after the reading: still on the GPU
-            traces.append(figures.line(name, *figures.thin(x, y), *style(i)))
+            traces.append(line(name, *thin(x, y), style(i)))
         return traces
 
     def _layout(self, is_last: bool = False) -> dict[str, Any]:
         """The plotly layout; the last state has ticks for the points that are there, as a growing one must not."""
-        from d2lite.figures import runs as figures
+        from d2lite.figures.figure_layout import below
+        from d2lite.figures.figure_layout import layout as figure_layout
+        from d2lite.figures.ticks import tick_step
 
-        layout = figures.layout(self.xlabel, self.ylabel, height=self.height + 60)
+        layout = figure_layout(self.xlabel, self.ylabel, height=self.height + 60)
         layout["margin"] |= {"b": 90, "t": 16}
-        layout["legend"] |= figures.below(self.height + 60, 90)
+        layout["legend"] |= below(self.height + 60, 90)
         layout["showlegend"] = bool(self.legend)
         for axis, limits, scale in (("xaxis", self.xlim, self.xscale), ("yaxis", self.ylim, self.yscale)):
             layout[axis] |= {"type": scale, "range": _range(limits, scale)}
         ends = self.xlim or ([v for x in self.X for v in x] if is_last else [])
         if ends and self.xscale == "linear" and "epoch" in (self.xlabel or "").lower():
-            layout["xaxis"] |= {"tick0": 0, "dtick": figures.tick_step(min(ends), max(ends))}
+            layout["xaxis"] |= {"tick0": 0, "dtick": tick_step(min(ends), max(ends))}
         return layout
 
     def _figure(self) -> Any:
@@ -256,7 +258,7 @@ class Animator:
         return self._figure(), repr(self), self.width
 
     def _ipython_display_(self) -> None:
-        if kernel() is None:
+        if notebook_shell() is None:
             print(self)
         else:
             self._figure()._ipython_display_()

@@ -1,9 +1,9 @@
-"""A training function in a thread of its own: start it, follow it, stop it. No widget is used here.
+"""A training function in a thread of its own: start it, follow it, stop it. This file uses no widget.
 
 The function emits events (d2lite/events.py); `Training` keeps what they report in a Run at all times, so that a run
 that is stopped, diverges or fails is kept as well.
 
-Stop is seen where the function emits an event. `interrupt` ends a function of pure Python that emits none.
+Stop takes effect where the function emits an event. `interrupt` ends a function of pure Python that emits none.
 """
 
 import atexit
@@ -18,15 +18,15 @@ from typing import Any
 
 from d2lite._text import text_of
 from d2lite.events import Diverged, Stopped, listening
-from d2lite.figures.runs import is_accuracy
+from d2lite.figures.training_curves import is_accuracy
 from d2lite.training.run import Run
 from d2lite.widgets.animator import Animator
-from d2lite.widgets.explain import cut, kind_of
+from d2lite.widgets.async_exception import Interruptible
+from d2lite.widgets.explain import exception_name, truncate
 from d2lite.widgets.generators import check_result
-from d2lite.widgets.interrupt import Interruptible
 from d2lite.widgets.printing import Lines, printing_to
 
-__all__ = ["GRACE_S", "Outcome", "Progress", "Training"]
+__all__ = ["GRACE_S", "Training"]
 
 GRACE_S = 2.0  # seconds after Stop, or after an interrupt, in which a function may end by itself
 
@@ -52,7 +52,7 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TrainingOutcome:
     """How a training run ended: its status, as in Run; the end in words; the seconds it took.
 
     `error` is the exception that ended it, None if it finished, was stopped or diverged.
@@ -67,8 +67,8 @@ class Outcome:
 class Training:
     """One call of `function(**arguments)` in the background; with `animated` it gets an `animator` as well.
 
-    `runs` are its runs, at any time: one, or more if the function begins several. `progress` is what it has reported,
-    `lines` are what it printed; `outcome` is None until `ended`, a threading.Event, is set.
+    `runs` are its runs so far: one, or more if the function begins several. `progress` is what it has reported, `lines`
+    are the lines that it printed. `outcome` is None until `ended`, a threading.Event, is set.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Training:
         self.function, self.arguments, self.animated = function, arguments, animated
         self.runs = [Run({name: _plain(value) for name, value in arguments.items()}, devices, "", 0)]
         self.progress, self.lines, self.ended = Progress(), Lines(), threading.Event()
-        self.outcome: Outcome | None = None
+        self.outcome: TrainingOutcome | None = None
         self._points: list[_Point] = []
         self._diverged: Diverged | None = None
         self._lock, self._stop, self._started = threading.Lock(), threading.Event(), 0.0
@@ -99,7 +99,7 @@ class Training:
         self._stop.set()
 
     def interrupt(self) -> None:
-        """Raise Stopped at the next line of Python that the function executes (see interrupt.py for the limits)."""
+        """Raise Stopped at the next line of Python that the function executes; async_exception.py has the limits."""
         self.stop()
         self._interruptible.interrupt()
 
@@ -197,10 +197,10 @@ class Training:
             except Diverged as diverged:
                 if isinstance(diverged.run, Run):
                     self._adopt(diverged.run)
-                status, words = diverged.status, cut(text_of(diverged))
+                status, words = diverged.status, truncate(text_of(diverged))
             self.read_points()
         except BaseException as other:  # whatever it is, the notebook shows it
-            error, status, words = other, f"failed: {kind_of(other)}", "failed"
+            error, status, words = other, f"failed: {exception_name(other)}", "failed"
         try:
             self.read_points()
         except Exception as other:  # a value that cannot be read, from a GPU that has failed
@@ -208,7 +208,7 @@ class Training:
         finally:
             for run in self.runs:
                 run.status = status if run is self.run or run.status == "running" else run.status
-            self.outcome = Outcome(status, words, self.seconds, error)
+            self.outcome = TrainingOutcome(status, words, self.seconds, error)
             _live.discard(self)
             self.ended.set()
 

@@ -14,10 +14,10 @@ from d2lite.collectives.planner import ALGORITHMS, COLLECTIVES
 from d2lite.figures.collectives import MOST, collective_figure, least_n_bytes
 from d2lite.trace import Trace
 from d2lite.widgets.explorer import Explorer
-from d2lite.widgets.live import live_figure, redraw
+from d2lite.widgets.plotly_widget import PlotlyWidget
 from d2lite.widgets.style import CLASS, control_style, row, sheet
 
-__all__ = ["CollectiveStepper", "summary", "trace_collective"]
+__all__ = ["CollectiveStepper", "trace_collective", "trace_summary"]
 
 _CALLS: dict[str, Callable[..., Any]] = dict(
     zip(COLLECTIVES, (all_reduce, broadcast, reduce, reduce_scatter, all_gather), strict=True)
@@ -45,7 +45,7 @@ def trace_collective(
     return trace
 
 
-def summary(trace: Trace) -> str:
+def trace_summary(trace: Trace) -> str:
     """Return in words (HTML) the steps of a collective, and the bytes of the busiest device against the least."""
     sent, least = max(trace.sent_n_bytes(), default=0), least_n_bytes(trace)
     if not trace.steps:
@@ -79,8 +79,8 @@ class CollectiveStepper(Explorer):
         self.step = widgets.IntSlider(value=0, min=0, max=most, **control_style("step", 360, 80))
         self.play = widgets.Play(value=0, min=0, max=most, interval=1000, show_repeat=False)
         self.summary = widgets.HTML()
-        self.figure, box = live_figure(collective_figure(self.trace, 0))
-        rows = [sheet(), row([self.algorithm, self.k]), row([self.step, self.play]), box, self.summary]
+        self.plot = PlotlyWidget(collective_figure(self.trace, 0))
+        rows = [sheet(), row([self.algorithm, self.k]), row([self.step, self.play]), self.plot, self.summary]
         self.view = widgets.VBox(rows, layout=widgets.Layout(width="100%"))
         self.view.add_class(CLASS)
         self._link = widgets.jslink((self.play, "value"), (self.step, "value"))  # the page plays without the kernel
@@ -93,5 +93,5 @@ class CollectiveStepper(Explorer):
             self.trace = trace_collective(self.collective, *chosen, self.tensor)
             self.step.max = self.play.max = len(self.trace.steps)
             self.step.value = self.play.value = 0
-        self.summary.value = summary(self.trace)
-        redraw(self.figure, collective_figure(self.trace, min(self.step.value, len(self.trace.steps))))
+        self.summary.value = trace_summary(self.trace)
+        self.plot.show(collective_figure(self.trace, min(self.step.value, len(self.trace.steps))))

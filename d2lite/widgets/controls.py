@@ -1,4 +1,4 @@
-"""The parameters of a training function -> widgets: one control per parameter, in the function's order."""
+"""One control (a widget) per parameter of a training function, in the order of the parameters."""
 
 import inspect
 import math
@@ -16,7 +16,7 @@ from d2lite.devices import MAX_REPLICAS, num_cores, num_gpus
 __all__ = ["make", "values"]
 
 _LARGEST = 2**53 - 1  # whole number that a page can show: its numbers are float64
-BATCH_SIZES = (32, 64, 128, 256, 512, 1024, 2048)
+_USUAL_BATCH_SIZES = (32, 64, 128, 256, 512, 1024, 2048)
 _SEEDS = (0, 2**31 - 1)
 _STEP = 0.02  # of a log slider, in powers of ten: 5%
 _EMPTY = inspect.Parameter.empty
@@ -32,7 +32,7 @@ def make(
     bounds of a slider, a list a selection, None no control. Parameters in `fixed` and "animator" have no control, nor
     have those whose default is None, unless given.
 
-    A function that takes **keywords has every name.
+    A function that takes **keywords accepts every name in `given` and `fixed`.
 
     Raises:
         TypeError: for a name that the function does not have, for a parameter of which neither kind nor value is
@@ -45,9 +45,9 @@ def make(
     for name in [*given, *fixed]:
         if name not in parameters or name == "animator":
             have = ", ".join(p for p in parameters if p != "animator") or "none"
-            raise TypeError(f"{name}: expected a parameter of {name_of} ({have}), got a name it does not have.")
+            raise TypeError(f"{name}: expected a parameter of {name_of} ({have}), got a name that it does not have.")
         if name in given and name in fixed:
-            raise TypeError(f"{name}: expected it once, got it both as a control and in fixed.")
+            raise TypeError(f"{name}: expected this parameter once, got it both as a control and in fixed.")
     controls = {}
     for name, parameter in parameters.items():
         if name in fixed or name == "animator":
@@ -60,7 +60,7 @@ def make(
 
 
 def values(controls: Mapping[str, widgets.Widget]) -> dict[str, Any]:
-    """Return {parameter: value} of the controls; the value of a log slider that was moved has two digits."""
+    """Return {parameter: value} of the controls. The value of a log slider that was moved has two digits."""
     return {name: _readable(c) if isinstance(c, widgets.FloatLogSlider) else c.value for name, c in controls.items()}
 
 
@@ -121,9 +121,9 @@ def _lr(name: str, start: Any, bounds: _Bounds | None) -> widgets.Widget:
 
 def _batch_size(name: str, start: Any, bounds: _Bounds | None) -> widgets.Widget:
     start = 256 if start is _EMPTY or start is None else positive_int(name, start)
-    low, high = (positive_int(name, bound) for bound in bounds or (BATCH_SIZES[0], BATCH_SIZES[-1]))
+    low, high = (positive_int(name, bound) for bound in bounds or (_USUAL_BATCH_SIZES[0], _USUAL_BATCH_SIZES[-1]))
     ends = {start} if bounds is None else {low, high}
-    sizes = sorted({size for size in BATCH_SIZES if low <= size <= high} | ends)
+    sizes = sorted({size for size in _USUAL_BATCH_SIZES if low <= size <= high} | ends)
     return widgets.Dropdown(options=sizes, value=start if start in sizes else sizes[0])
 
 
@@ -148,7 +148,7 @@ _KNOWN = {"num_gpus": _num_gpus, "lr": _lr, "batch_size": _batch_size, "num_epoc
 
 
 def _by_type(name: str, start: Any, bounds: _Bounds | None) -> widgets.Widget:
-    """Return the widget for a parameter of another name, by the type of its value or bounds."""
+    """Return the widget for a parameter whose name is not in `_KNOWN`, by the type of its value or bounds."""
     kind = bounds[0] if bounds and (start is _EMPTY or start is None) else start
     if bounds is not None and (isinstance(kind, (bool, str)) or not isinstance(kind, Real)):
         raise TypeError(f"{name}: expected a number if bounds are given, got {kind!r}.")
@@ -207,7 +207,7 @@ def _log_slider(name: str, start: float, limits: _Bounds, bounds: _Bounds | None
 
 
 def _readable(slider: widgets.FloatLogSlider) -> float:
-    """The number as given, or to two digits if the slider was moved to one of its steps.
+    """Return the number as given, or with two digits if the slider was moved to one of its steps.
 
     A page may send back the number as given with its last digit changed, since it keeps the logarithm.
     """

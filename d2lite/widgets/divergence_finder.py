@@ -11,7 +11,7 @@ from d2lite.bugs import Comparison, Write
 from d2lite.bugs.write_recorder import GRADIENT, WEIGHT
 from d2lite.figures.divergence import divergence_figure, tensor_picture
 from d2lite.widgets.explorer import Explorer
-from d2lite.widgets.live import live_figure, redraw
+from d2lite.widgets.plotly_widget import PlotlyWidget
 from d2lite.widgets.style import CLASS, control_style, row, sheet
 
 __all__ = ["DivergenceFinder"]
@@ -49,8 +49,8 @@ class DivergenceFinder(Explorer):
         if first is not None:
             self.tensor.value = _key(first.write)
         self.summary = widgets.HTML(layout=widgets.Layout(min_height="250px", max_width="820px"))
-        self.figure, box = live_figure(divergence_figure(comparison, self.step.value))
-        self.view = widgets.VBox([sheet(), row([self.step, self.tensor]), box, self.summary])
+        self.plot = PlotlyWidget(divergence_figure(comparison, self.step.value))
+        self.view = widgets.VBox([sheet(), row([self.step, self.tensor]), self.plot, self.summary])
         self.view.add_class(CLASS)
         self._follow([self.step, self.tensor])
 
@@ -67,7 +67,7 @@ class DivergenceFinder(Explorer):
         ]
 
     def _redraw(self) -> None:
-        redraw(self.figure, divergence_figure(self.comparison, self.step.value))
+        self.plot.show(divergence_figure(self.comparison, self.step.value))
         self.summary.value = f"{html.escape(str(self.comparison))}<br>{self._at_step()}"
 
     def _at_step(self) -> str:

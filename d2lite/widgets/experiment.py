@@ -16,7 +16,8 @@ from d2lite.widgets.animator import PUSH_EVERY_S
 from d2lite.widgets.background import Training
 from d2lite.widgets.explain import explain
 from d2lite.widgets.explorer import Explorer
-from d2lite.widgets.live import close_all, live_figure, redraw
+from d2lite.widgets.live_figure import close_all
+from d2lite.widgets.plotly_widget import PlotlyWidget
 from d2lite.widgets.style import CLASS, fixed, row, sheet
 
 __all__ = ["Experiment"]
@@ -44,9 +45,9 @@ class Experiment(Explorer):
         self._num_trials, self._shown, self._is_closed = 0, -1, False
         self._start_lock, self._idle = threading.Lock(), threading.Event()
         self._idle.set()
-        self.figure, box = live_figure(self._draw())
-        box.layout = widgets.Layout(width="100%", height=f"{self.figure.layout.height + 4}px", overflow="hidden")
-        parts = [sheet(), *rows, row([self.run, self.stop]), self.progress, fixed(self.status, 24), box]
+        self.plot = PlotlyWidget(self._draw())
+        self.plot.layout.height = f"{self.figure.layout.height + 4}px"
+        parts = [sheet(), *rows, row([self.run, self.stop]), self.progress, fixed(self.status, 24), self.plot]
         self.view = widgets.VBox(
             [*parts, fixed(self.summary, words)], layout=widgets.Layout(width="100%", overflow="hidden")
         )
@@ -73,10 +74,10 @@ class Experiment(Explorer):
         return not self._idle.is_set()
 
     def wait(self, timeout: float = 300) -> list[Trial]:
-        """Wait for the end and return the trials; after Stop those that had ended.
+        """Wait for the end and return the trials; after Stop, return the trials that had ended.
 
         Raises what the training raised; TimeoutError after `timeout` seconds, when it is stopped as well. An interrupt
-        of the kernel stops it, too.
+        of the kernel stops the training, too.
         """
         end = time.monotonic() + timeout
         try:
@@ -155,5 +156,5 @@ class Experiment(Explorer):
         self.progress.value = done / max(1, self._num_trials)
 
     def _redraw(self) -> None:
-        redraw(self.figure, self._draw())
+        self.plot.show(self._draw())
         self.summary.value = self._result()

@@ -1,4 +1,4 @@
-"""An exception in plain words, of a length that fits the page, whatever its message is."""
+"""Exceptions in plain words. Their length fits the page, however long the message of the exception is."""
 
 import os
 import traceback
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from d2lite._text import text_of
 
-__all__ = ["cut", "explain", "kind_of"]
+__all__ = ["truncate", "explain", "exception_name"]
 
 _LIBRARIES = (Path(os.__file__).parent, Path(__file__).parents[1])  # Python's own, and the kit
 _MOST_CAUSES = 5  # of an exception that are shown
@@ -18,19 +18,19 @@ def explain(error: BaseException) -> str:
     The learner's line is the innermost one in a cell or in a file that is no library's; without one, the innermost of
     all. At most 4096 characters and 40 lines. An exception whose `__str__` raises is shown without its message.
     """
-    text = f"{kind_of(error)}: {text_of(error)}"
+    text = f"{exception_name(error)}: {text_of(error)}"
     cause, seen = error.__cause__, {id(error)}
     while cause is not None and id(cause) not in seen and len(seen) <= _MOST_CAUSES:
-        text += f"\ncaused by {kind_of(cause)}: {text_of(cause)}"
+        text += f"\ncaused by {exception_name(cause)}: {text_of(cause)}"
         seen.add(id(cause))
         cause = cause.__cause__
     frames = traceback.extract_tb(error.__traceback__)
     mine = [frame for frame in frames if _is_learners(frame.filename)]
     if not frames:
-        return cut(text)
+        return truncate(text)
     frame = (mine or frames)[-1]
     place = f"in {frame.name}, line {frame.lineno}: {frame.line}"[:300]
-    return f"{cut(text, 4096 - 301, 39)}\n{place}"
+    return f"{truncate(text, 4096 - 301, 39)}\n{place}"
 
 
 def _is_learners(filename: str) -> bool:
@@ -43,7 +43,7 @@ def _is_learners(filename: str) -> bool:
     return not any(path.is_relative_to(folder) for folder in _LIBRARIES)
 
 
-def cut(text: str, most: int = 4096, lines: int = 40) -> str:
+def truncate(text: str, most: int = 4096, lines: int = 40) -> str:
     """Return `text` cut to `most` characters and `lines` lines, the last of which says how much is left out."""
     head, room = text[:most], most - 80
     if len(text) <= most and head.count("\n") < lines:
@@ -52,6 +52,6 @@ def cut(text: str, most: int = 4096, lines: int = 40) -> str:
     return f"{kept}\n... {len(text) - len(kept):,} characters more"
 
 
-def kind_of(error: BaseException) -> str:
+def exception_name(error: BaseException) -> str:
     """Return the name of the class of an exception, cut to 100 characters."""
     return str(type.__dict__["__name__"].__get__(type(error)))[:100]  # a metaclass may have a `__name__` of its own

@@ -1,19 +1,18 @@
-"""The pattern of the explorers: a change of a control -> compute -> draw the figures and the summary again."""
+"""The pattern of the explorers: a change of a control computes and draws the figures and the summary again."""
 
 import html
 import re
 import threading
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterable
 
 from ipywidgets import HTML, Box, Widget
 from plotly.basedatatypes import BaseFigure
 
+from d2lite._notebook import notebook_shell
 from d2lite.figures.figure import picture
-from d2lite.figures.still import still
-from d2lite.widgets.live import refresh
-from d2lite.widgets.shell import kernel
-from d2lite.widgets.still import Still
+from d2lite.figures.svg import figure_svg
+from d2lite.widgets.plotly_widget import PlotlyWidget
+from d2lite.widgets.static_picture import StaticPicture
 
 __all__ = ["Explorer"]
 
@@ -28,51 +27,50 @@ class Explorer:
     """
 
     view: Box
+    plot: PlotlyWidget
     summary: HTML
+
+    @property
+    def figure(self) -> BaseFigure:
+        """The first figure, as it is shown now."""
+        return self.plots[0].figure
+
+    @property
+    def plots(self) -> list[PlotlyWidget]:
+        """The widgets of the figures, in their order."""
+        return [self.plot]
 
     def _follow(self, controls: Iterable[Widget]) -> None:
         """Call `_redraw` now, and whenever the value of a control changes."""
         self._lock = threading.RLock()  # one thread may enter twice: a redraw may set a control
         for control in controls:
             control.observe(self._update, "value")
-        self._still = Still(self._draw_still, lambda: repr(self))
+        self._static_picture = StaticPicture(self._draw_static, lambda: repr(self))
         self._update()
 
     def _update(self, change: object = None) -> None:
         with self._lock:  # callbacks may arrive on several threads; the last one draws the last values
             self._redraw()
-            self._still.update()
+            self._static_picture.update()
 
     def _redraw(self) -> None:
         raise NotImplementedError
 
     def _ipython_display_(self) -> None:
-        if kernel() is None:
+        if notebook_shell() is None:
             print(repr(self))
             return
         from IPython.display import display
 
-        refresh(self.view)
         display(self.view._repr_mimebundle_() | {"text/plain": repr(self)}, raw=True)
-        self._still.show()
+        self._static_picture.show()
 
-    def _draw_still(self) -> str:
+    def _draw_static(self) -> str:
         """The figures as pictures and the summary, for a page without a kernel (HTML)."""
-        drawn = [picture(still(figure), figure.alternative_text) for figure in self._figures()]
+        drawn = [picture(figure_svg(plot.figure), plot.alternative_text) for plot in self.plots]
         return "".join([*drawn, f"<p>{self.summary.value}</p>" if self.summary.value else ""])
 
-    def _figures(self) -> list[Any]:
-        """The figures inside the view, in their order."""
-        return list(_figures_in(self.view))
-
     def __repr__(self) -> str:
-        words = [figure.alternative_text for figure in self._figures()]
+        words = [plot.alternative_text for plot in self.plots]
         summary = html.unescape(_TAGS.sub("", self.summary.value))
         return "\n".join([type(self).__name__, *words, *([summary] if summary else [])])
-
-
-def _figures_in(widget: Widget) -> Iterator[Any]:
-    for child in getattr(widget, "children", ()):
-        if isinstance(child, BaseFigure):
-            yield child
-        yield from _figures_in(child)

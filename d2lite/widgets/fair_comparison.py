@@ -15,10 +15,10 @@ from d2lite.training.warm_start import KEPT, start_net
 from d2lite.widgets.experiment import Experiment
 from d2lite.widgets.style import control_style, row
 
-__all__ = ["LOCKS", "FairComparison"]
+__all__ = ["FairComparison"]
 
 LOCKS = ("examples seen", "wall time")
-_BATCH_SIZES = (32, 64, 128, 256, 512)
+_ARM_BATCH_SIZES = (32, 64, 128, 256, 512)
 _EARLIER_SEED = 1_000_003  # of the network that was trained before, where something of it is kept
 
 
@@ -30,16 +30,16 @@ class FairComparison(Experiment):
     seed (an ArmComparison); it is None until both arms have two seeds in common.
 
     Args:
-        a: The first arm, which is compared with.
+        a: The first arm, with which the second is compared.
         b: The second arm.
         num_seeds: Trainings of each arm, 2 to 20.
         num_examples: How many training examples there are.
         num_epochs: The budget if the lock is "examples seen".
         seconds: The budget if the lock is "wall time": time of the steps and of loading, evaluation left out.
-        lock: What both arms have the same of.
+        lock: The budget that is the same for both arms.
 
     Raises:
-        TypeError: if an arm is none, or a number is none.
+        TypeError: if an arm is not an Arm, or a value is not a number.
         ValueError: if a number is out of range.
     """
 
@@ -48,6 +48,7 @@ class FairComparison(Experiment):
         a: Arm | None = None,
         b: Arm | None = None,
         num_seeds: int = 4,
+        *,
         num_examples: int = 3000,
         num_epochs: int = 4,
         seconds: float = 0.5,
@@ -171,7 +172,7 @@ def _arm_controls(arm: Arm) -> dict[str, widgets.Widget]:
 
     return {
         "batch_size": widgets.Dropdown(
-            options=sorted({*_BATCH_SIZES, arm.batch_size}), value=arm.batch_size, **wide("batch size")
+            options=sorted({*_ARM_BATCH_SIZES, arm.batch_size}), value=arm.batch_size, **wide("batch size")
         ),
         "lr": widgets.FloatLogSlider(
             value=arm.lr, base=10, min=-4, max=1.5, step=0.02, readout_format=".2g", **wide("lr")

@@ -10,9 +10,9 @@ import ipywidgets as widgets
 
 from d2lite._text import text_of
 from d2lite.events import Stopped
-from d2lite.widgets.explain import cut, kind_of
-from d2lite.widgets.live import close_all
-from d2lite.widgets.still import Still
+from d2lite.widgets.explain import exception_name, truncate
+from d2lite.widgets.live_figure import close_all
+from d2lite.widgets.static_picture import StaticPicture
 from d2lite.widgets.style import CLASS, fixed, sheet
 from d2lite.workers.diagnosis import diagnose_hang
 from d2lite.workers.faults import FAULTS, Job, first_not_finite, train_job
@@ -40,7 +40,9 @@ class FaultLab:
         self.stop = widgets.Button(description="Stop", icon="stop", disabled=True)
         self._message = widgets.HTML("Predict first: which process reports it, when, and what will the message say?")
         self._table = widgets.HTML()
-        self._still = Still(lambda: f"<p>{self._message.value}</p>{self._table.value}", lambda: repr(self))
+        self._static_picture = StaticPicture(
+            lambda: f"<p>{self._message.value}</p>{self._table.value}", lambda: repr(self)
+        )
         buttons, message = widgets.HBox([self.run, self.stop]), fixed(self._message, 170)  # long ones move nothing
         self._box = widgets.VBox([sheet(), self.fault, self.timeout_s, buttons, message, self._table])
         self._box.add_class(CLASS)
@@ -100,13 +102,13 @@ class FaultLab:
         except Stopped:
             pass
         except BaseException as error:  # whatever it is, it is shown
-            message = f"{kind_of(error)}: {text_of(error)}"
-        message = cut(message)
+            message = f"{exception_name(error)}: {text_of(error)}"
+        message = truncate(message)
         seconds = time.perf_counter() - began
         self.results.append((fault, timeout_s, seconds, message))
         self._message.value = f"<b>After {seconds:.2f} s:</b><pre>{html.escape(message)}</pre>"
         self._table.value = self._rows()
-        self._still.update()
+        self._static_picture.update()
         self.run.disabled, self.stop.disabled = False, True
 
     def _rows(self) -> str:
@@ -123,7 +125,7 @@ class FaultLab:
         from IPython.display import display
 
         display(self._repr_mimebundle_(), raw=True)
-        self._still.show()
+        self._static_picture.show()
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         return {**self._box._repr_mimebundle_(), "text/plain": repr(self)}

@@ -1,4 +1,4 @@
-"""Any figure that follows controls: the values of the controls -> a function -> the figure."""
+"""Any figure that follows controls: a function computes the figure from the values of the controls."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -7,7 +7,7 @@ import ipywidgets as widgets
 from plotly.basedatatypes import BaseFigure
 
 from d2lite.widgets.explorer import Explorer
-from d2lite.widgets.live import live_figure, redraw
+from d2lite.widgets.plotly_widget import PlotlyWidget
 from d2lite.widgets.style import CLASS, sheet
 
 __all__ = ["FigureExplorer"]
@@ -17,10 +17,10 @@ class FigureExplorer(Explorer):
     """Show `draw(**values)` under the controls, and draw it again whenever one of them changes.
 
     Args:
-        draw: takes the values of the controls by name, and returns a plotly figure, always with as many traces.
+        draw: takes the values of the controls by name, and returns a plotly figure.
         **controls: ipywidgets by name, in the order in which they are shown.
 
-    `controls` holds them: set their `value` by hand or in code. `figure` is what is shown.
+    `controls` holds the controls: set their `value` by hand or in code. `figure` is the figure that is shown.
 
     Raises:
         TypeError: if `draw` returns something other than a plotly figure, or a control is no widget with a value.
@@ -32,9 +32,9 @@ class FigureExplorer(Explorer):
                 raise TypeError(f"{name}: expected a control of ipywidgets with a value, got {control!r}.")
         self.controls: Mapping[str, Any] = controls
         self._draw = draw
-        self.figure, box = live_figure(self._drawn())
+        self.plot = PlotlyWidget(self._drawn())
         self.summary = widgets.HTML()
-        rows = [sheet(), *controls.values(), box, self.summary]
+        rows = [sheet(), *controls.values(), self.plot, self.summary]
         self.view = widgets.VBox(rows, layout=widgets.Layout(width="100%", overflow="hidden"))
         self.view.add_class(CLASS)
         self._follow(controls.values())
@@ -46,4 +46,4 @@ class FigureExplorer(Explorer):
         return figure
 
     def _redraw(self) -> None:
-        redraw(self.figure, self._drawn())
+        self.plot.show(self._drawn())

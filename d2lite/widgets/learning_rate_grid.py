@@ -29,7 +29,7 @@ class LearningRateGrid(Experiment):
         decay_share: The last part of the training, in which the learning rate falls to zero.
 
     Raises:
-        TypeError: if a number is none.
+        TypeError: if a value is not a number.
         ValueError: if a number is out of range, or a list is empty.
     """
 

@@ -16,7 +16,7 @@ from d2lite.figures.divergence import drift_figure
 from d2lite.models import lenet_params
 from d2lite.training import replicate, train_batch
 from d2lite.widgets.explorer import Explorer
-from d2lite.widgets.live import live_figure, redraw
+from d2lite.widgets.plotly_widget import PlotlyWidget
 from d2lite.widgets.style import CLASS, control_style, fixed, row, sheet
 
 __all__ = ["Museum"]
@@ -77,9 +77,9 @@ class Museum(Explorer):
         self._asked = names[1]  # the exhibit that `symptom` is about
         self.code = widgets.HTML()
         self.summary = widgets.HTML(layout=widgets.Layout(min_height="150px", max_width="820px"))
-        self.figure, box = live_figure(self._draw())
+        self.plot = PlotlyWidget(self._draw())
         controls = [self.exhibit, self.symptom, self.k, self.lr]
-        self.view = widgets.VBox([sheet(), row(controls), fixed(self.code, 170), box, self.summary])
+        self.view = widgets.VBox([sheet(), row(controls), fixed(self.code, 170), self.plot, self.summary])
         self.view.add_class(CLASS)
         self._follow(controls)
 
@@ -117,7 +117,7 @@ class Museum(Explorer):
             self.guesses[name] = self.symptom.value
         exhibit = self.exhibits.get(name)
         self.code.value = f"<pre>{html.escape(chr(10).join(exhibit.changes if exhibit else []))}</pre>"
-        redraw(self.figure, self._draw())
+        self.plot.show(self._draw())
         self.summary.value = self._words()
 
     def _words(self) -> str:
@@ -141,8 +141,8 @@ class Museum(Explorer):
             words += f"{html.escape(exhibit.fix)}.</details>"
         return words
 
-    def _draw_still(self) -> str:
-        return self.code.value + super()._draw_still()
+    def _draw_static(self) -> str:
+        return self.code.value + super()._draw_static()
 
     def __repr__(self) -> str:
         lines = html.unescape(self.code.value.removeprefix("<pre>").removesuffix("</pre>"))

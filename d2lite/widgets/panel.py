@@ -1,9 +1,12 @@
 """Panel: controls wired to a training function, the curves of its runs in one figure, and a table of them.
 
-Training runs in a thread of its own (background.py); a second thread reads its state five times per second and sets
-widgets (panel_view.py), so that neither the loop nor the kernel waits for the page. Callbacks only start and stop.
+Training runs in a thread of its own (background.py). A second thread reads its state five times per second and sets
+widgets, so that neither the loop nor the kernel waits for the page. Callbacks only start and stop.
+
+Sizes are fixed, so that nothing jumps. Only the table at the end grows with the runs.
 """
 
+import html
 import inspect
 import threading
 import time
@@ -12,18 +15,29 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ipywidgets import widgets
+
 from d2lite._checks import require_plain_function
 from d2lite.devices import describe, try_gpus
-from d2lite.training.run import Run, save
+from d2lite.figures import figure_layout, training_curves
+from d2lite.figures.alternative_text import alternative_text
+from d2lite.figures.figure import picture
+from d2lite.figures.svg import figure_svg
+from d2lite.figures.table import runs_table
+from d2lite.training.run import Run, legends, save
 from d2lite.widgets import controls
 from d2lite.widgets.animator import PUSH_EVERY_S
 from d2lite.widgets.background import Training
 from d2lite.widgets.explain import explain
-from d2lite.widgets.live import refresh
-from d2lite.widgets.panel_view import View, still_of
-from d2lite.widgets.still import Still
+from d2lite.widgets.live_figure import close_all
+from d2lite.widgets.plotly_widget import PlotlyWidget
+from d2lite.widgets.static_picture import StaticPicture
+from d2lite.widgets.style import CLASS, fixed, growing, row, sheet
 
-__all__ = ["Panel"]
+__all__ = ["Panel", "PanelLayout"]
+
+_MOST_BARS = 8  # runs in the figure of seconds; the table holds all
+_LAYOUT = widgets.Layout
 
 
 class Panel:
@@ -81,9 +95,9 @@ class Panel:
         self._dataset = ""
         self._closed = False
         self._lock = threading.Lock()
-        self._view = View(list(self.controls.values()))
+        self.layout = PanelLayout(list(self.controls.values()))
         self.train, self.stop, self.clear, self.save, self.interrupt = (
-            self._view.train, self._view.stop, self._view.clear, self._view.save, self._view.interrupt
+            self.layout.train, self.layout.stop, self.layout.clear, self.layout.save, self.layout.interrupt
         )  # fmt: skip
         self.train.on_click(self._on_train)
         self.stop.on_click(self._on_stop)
@@ -92,8 +106,8 @@ class Panel:
         self.save.on_click(self._on_save)
         if "num_gpus" in self.controls:
             self.controls["num_gpus"].observe(self._show_devices, "value")
-        self._still = Still(lambda: still_of(self.runs), lambda: repr(self))
-        self._view.show_status("Ready: choose the settings and press Train.", 0.0)
+        self._static_picture = StaticPicture(lambda: _picture(self.runs), lambda: repr(self))
+        self.layout.show_status("Ready: choose the settings and press Train.", 0.0)
         self._show_devices()
 
     @property
@@ -135,7 +149,7 @@ class Panel:
         """
         has_ended = self._end()
         self._closed = True
-        self._view.close()
+        self.layout.close()
         if not has_ended:
             why = "it is inside a call that cannot be interrupted, or it catches every exception"
             warnings.warn(f"close: the run has not ended: {why}. It ends with the kernel.", RuntimeWarning, 2)
@@ -151,7 +165,7 @@ class Panel:
             if self.running or self._closed:
                 return  # the second of two clicks
             self._idle.clear()
-            self._view.show_running(True)
+            self.layout.show_running(True)
             self._error = None
             arguments = {**self.fixed, **controls.values(self.controls)}
             try:
@@ -165,9 +179,9 @@ class Panel:
                 if self._training is not None:
                     self._training.stop()
                 self._error, self._watcher = error, None
-                self._view.show_messages(problem=explain(error))
-                self._view.show_status("Not started.", 0.0)
-                self._view.show_running(False)
+                self.layout.show_messages(problem=explain(error))
+                self.layout.show_status("Not started.", 0.0)
+                self.layout.show_running(False)
                 self._idle.set()
 
     def _on_stop(self, _: object = None) -> None:
@@ -183,21 +197,21 @@ class Panel:
             if self.running:
                 return
             self.runs, self._error = [], None
-            self._view.draw([])
-            self._still.update()
-            self._view.show_messages()
-            self._view.show_status("Cleared. Press Train.", 0.0)
+            self.layout.draw([])
+            self._static_picture.update()
+            self.layout.show_messages()
+            self.layout.show_status("Cleared. Press Train.", 0.0)
 
     def _on_save(self, _: object = None) -> None:
         if not self.runs:
-            self._view.show_status("Nothing to save yet: press Train first.")
+            self.layout.show_status("Nothing to save yet: press Train first.")
             return
         try:
-            self._view.show_status(f"Saved as {self.save_to()}")
+            self.layout.show_status(f"Saved as {self.save_to()}")
         except Exception as error:  # whatever it is: a click has nobody to raise it to
             why = str(error.strerror or "") if isinstance(error, OSError) else ""
-            self._view.show_status("Not saved; the runs are kept.")
-            self._view.show_messages(
+            self.layout.show_status("Not saved; the runs are kept.")
+            self.layout.show_messages(
                 problem=f"Not saved: {why or explain(error)}. The runs are kept. "
                 "Free some space or choose another place: panel.save_to('/another/folder/runs.json')"
             )
@@ -210,10 +224,10 @@ class Panel:
             training.join()
             self._error = training.error
             self._try_to_show(training, before)
-            self._still.update()
+            self._static_picture.update()
         finally:
             if not self._closed:
-                self._view.show_running(False)
+                self.layout.show_running(False)
             self._idle.set()
 
     def _try_to_show(self, training: Training, before: Sequence[Run]) -> None:
@@ -225,17 +239,17 @@ class Panel:
             if not self._closed:
                 self._show(training)
         except Exception as error:
-            self._view.show_messages(str(training.lines), f"This cannot be drawn: {explain(error)}")
-            self._view.show_status("Ended." if training.ended.is_set() else "Running.")
+            self.layout.show_messages(str(training.lines), f"This cannot be drawn: {explain(error)}")
+            self.layout.show_status("Ended." if training.ended.is_set() else "Running.")
 
     def _show(self, training: Training) -> None:
         self._dataset = training.run.dataset or self._dataset
         self._show_devices()
-        self._view.draw(self.runs)
+        self.layout.draw(self.runs)
         problem = explain(training.error) if training.error else training.why_running
-        self._view.show_messages(str(training.lines), problem)
-        self._view.show_interrupt(bool(training.why_running))
-        self._view.show_status(*_status_line(training))
+        self.layout.show_messages(str(training.lines), problem)
+        self.layout.show_interrupt(bool(training.why_running))
+        self.layout.show_status(*_status_line(training))
 
     def _show_devices(self, _: object = None) -> None:
         training = self._training
@@ -243,22 +257,98 @@ class Panel:
             devices = training.run.devices
         else:
             devices = _devices({**self.fixed, **controls.values(self.controls)})
-        self._view.show_devices(devices or "chosen by the function", self._dataset or "named by the run")
+        self.layout.show_devices(devices or "chosen by the function", self._dataset or "named by the run")
 
     def _ipython_display_(self) -> None:
         from IPython.display import display
 
         display(self._repr_mimebundle_(), raw=True)
-        self._still.show()
+        self._static_picture.show()
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
-        refresh(self._view.widget)
-        return {**self._view.widget._repr_mimebundle_(), "text/plain": repr(self)}
+        return {**self.layout.widget._repr_mimebundle_(), "text/plain": repr(self)}
 
     def __repr__(self) -> str:
         settings = ", ".join(f"{name}={value!r}" for name, value in controls.values(self.controls).items())
         runs = "".join(f"\n  {run!r}" for run in self.runs) or "\n  no run yet: panel.train.click(); panel.wait()"
         return f"Panel({getattr(self.function, '__name__', self.function)}, {settings}){runs}"
+
+
+class PanelLayout:
+    """The widgets of a panel: `widget` holds all, `train`, `stop`, `clear`, `save` and `interrupt` are its buttons."""
+
+    def __init__(self, inputs: Sequence[widgets.Widget]) -> None:
+        self.train = _button("Train", "play", "Start a run with these settings", button_style="primary")
+        self.stop = _button("Stop", "stop", "End the run after the current step", disabled=True)
+        self.clear = _button("Clear", "eraser", "Forget all runs")
+        self.save = _button("Save", "save", "Write all runs to a JSON file")
+        self.interrupt = _button("Interrupt", "bolt", "End a run that does not see Stop", button_style="warning")
+        self.interrupt.layout.visibility = "hidden"  # it has its place all the same, so that nothing moves
+        self.devices, self.status, self.table, self.messages = (widgets.HTML() for _ in range(4))
+        self.progress = widgets.FloatProgress(max=1.0, layout=_LAYOUT(width="100%", height="10px", margin="4px 0"))
+        self.curves = PlotlyWidget(training_curves.curves([]))
+        self.bars = PlotlyWidget(training_curves.seconds_per_epoch([]))
+        self._drawn: list[Any] | None = None  # what the figures show now: they are made anew only after a change
+        scrolled = _LAYOUT(flex="0 0 auto", overflow="visible")  # else the table's head scrolls away
+        parts = [
+            sheet(),
+            row(inputs),
+            row([self.train, self.stop, self.clear, self.save, self.interrupt]),
+            fixed(self.devices, 44),
+            self.progress,
+            fixed(self.status, 24),
+            row([_figure(self.curves, "2 1 420px"), _figure(self.bars, "1 1 280px")]),
+            growing(widgets.VBox([self.table, self.messages], layout=scrolled), 84, 240),
+        ]
+        self.widget = widgets.VBox(parts, layout=_LAYOUT(width="100%", overflow="hidden"))
+        self.widget.add_class(CLASS)
+        self.draw([])
+
+    def show_running(self, is_running: bool) -> None:
+        """Enable the buttons that make sense now."""
+        self.train.disabled = self.clear.disabled = is_running
+        self.stop.disabled = not is_running
+        if not is_running:
+            self.show_interrupt(False)
+
+    def show_interrupt(self, is_shown: bool) -> None:
+        """Show the button Interrupt, or an empty place of its size."""
+        self.interrupt.layout.visibility = "visible" if is_shown else "hidden"
+
+    def show_status(self, status: str, fraction: float | None = None) -> None:
+        """Show the status line, and the progress (0..1) if given."""
+        self.status.value = html.escape(status)
+        if fraction is not None:
+            self.progress.value = fraction
+
+    def show_devices(self, devices: str, dataset: str) -> None:
+        """Show which devices train, or would train, and on which data."""
+        self.devices.value = f"Devices: <b>{html.escape(devices)}</b><br>Data: <b>{html.escape(dataset)}</b>"
+
+    def show_messages(self, printed: str = "", problem: str = "") -> None:
+        """Show the last lines that were printed, and a problem in plain words beneath them."""
+        last = "\n".join(line[-1000:] for line in printed.splitlines()[-20:])[-4096:]
+        parts = [("printed", last), ("problem", problem)]
+        self.messages.value = "".join(f'<pre class="{kind}">{html.escape(text)}</pre>' for kind, text in parts if text)
+
+    def draw(self, runs: Sequence[Run]) -> None:
+        """Draw the runs: curves, bars and table."""
+        names = legends(runs)
+        now = [
+            (name, run.devices, run.dataset, len(run.accuracies), run.seconds[:])
+            + tuple((curve, len(points["y"])) for curve, points in run.curves.items())
+            for run, name in zip(runs, names, strict=True)
+        ]
+        if now != self._drawn:
+            first = max(0, len(runs) - _MOST_BARS)
+            self.curves.show(training_curves.curves(runs))
+            self.bars.show(training_curves.seconds_per_epoch(runs[first:], names[first:], first))
+            self._drawn = now
+        self.table.value = runs_table(runs)
+
+    def close(self) -> None:
+        """Take all widgets off the page."""
+        close_all(self.widget)
 
 
 def _devices(arguments: Mapping[str, Any]) -> str:
@@ -283,7 +373,9 @@ def _status_line(training: Training) -> tuple[str, float | None]:
         return " · ".join(words), 1.0 if run.status == "finished" else None
     if training.stopping:
         doing = (
-            "Not stopped yet, why stands below: press Interrupt" if training.why_running else "Stopping after this step"
+            "Not stopped yet, see the reason below: press Interrupt"
+            if training.why_running
+            else "Stopping after this step"
         )
         return f"{doing} · {seconds}", None
     if progress.doing in ("starting", "run"):
@@ -299,3 +391,18 @@ def _status_line(training: Training) -> tuple[str, float | None]:
     if epochs:
         fraction = (progress.epoch + fraction) / epochs
     return " · ".join([*words, seconds]), min(1.0, fraction)
+
+
+def _picture(runs: Sequence[Run]) -> str:
+    """Return the curves of the runs as a picture, and their table beneath it (HTML)."""
+    figure = training_curves.curves(runs)
+    return picture(figure_svg(figure), alternative_text(figure)) + runs_table(runs)
+
+
+def _button(text: str, icon: str, tooltip: str, **options: Any) -> widgets.Button:
+    return widgets.Button(description=text, icon=icon, tooltip=tooltip, layout=_LAYOUT(width="96px"), **options)
+
+
+def _figure(figure: PlotlyWidget, flex: str) -> widgets.Box:
+    height = f"{figure_layout.layout()['height'] + 4}px"
+    return widgets.Box([figure], layout=_LAYOUT(flex=flex, min_width="0", height=height, display="block"))

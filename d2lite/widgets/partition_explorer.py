@@ -13,12 +13,12 @@ from d2lite.costs.partitioning import WAYS, Layer, all_ways, layers_of
 from d2lite.figures.partitioning import traffic_bars
 from d2lite.models import lenet_layers, mlp_layers, resnet18, simple_cnn_layers
 from d2lite.widgets.explorer import Explorer
-from d2lite.widgets.live import live_figure, redraw
+from d2lite.widgets.plotly_widget import PlotlyWidget
 from d2lite.widgets.style import CLASS, control_style, sheet
 
-__all__ = ["BATCH_SIZES", "NETS", "PartitionExplorer", "summary", "sizes_of"]
+__all__ = ["NETS", "PartitionExplorer", "sizes_of", "traffic_summary"]
 
-BATCH_SIZES = tuple(2**i for i in range(3, 13))  # 8 .. 4096
+_PARTITION_BATCH_SIZES = tuple(2**i for i in range(3, 13))  # 8 .. 4096
 
 # makers of networks for images [b, 1, 28, 28], their layers one after another
 NETS: dict[str, Callable[[], nn.Sequential]] = {
@@ -42,7 +42,7 @@ def sizes_of(model: str, batch_size: int) -> list[Layer]:
         return layers_of(NETS[model](), torch.empty(batch_size, 1, 28, 28))
 
 
-def summary(model: str, k: int, batch_size: int) -> str:
+def traffic_summary(model: str, k: int, batch_size: int) -> str:
     """Return in words (HTML) which way sends the fewest bytes for NETS[model] over k devices, and why."""
     layers = sizes_of(model, batch_size)
     traffics = {way: traffic for way, traffic in all_ways(layers, k).items() if traffic}
@@ -80,11 +80,11 @@ class PartitionExplorer(Explorer):
         self.model = widgets.Dropdown(options=list(NETS), value=model, **control_style("model", 420, 90))
         self.k = widgets.IntSlider(value=k, min=1, max=16, **control_style("devices", 420, 90))
         self.batch_size = widgets.SelectionSlider(
-            options=BATCH_SIZES, value=batch_size, **control_style("batch size", 420, 90)
+            options=_PARTITION_BATCH_SIZES, value=batch_size, **control_style("batch size", 420, 90)
         )
         self.summary = widgets.HTML(layout=widgets.Layout(min_height="84px", max_width="820px"))
-        self.figure, box = live_figure(self._draw())
-        self.view = widgets.VBox([sheet(), self.model, self.k, self.batch_size, box, self.summary])
+        self.plot = PlotlyWidget(self._draw())
+        self.view = widgets.VBox([sheet(), self.model, self.k, self.batch_size, self.plot, self.summary])
         self.view.add_class(CLASS)
         self._follow([self.model, self.k, self.batch_size])
 
@@ -93,5 +93,5 @@ class PartitionExplorer(Explorer):
         return traffic_bars(self.traffics, "Bytes sent in one iteration")
 
     def _redraw(self) -> None:
-        redraw(self.figure, self._draw())
-        self.summary.value = summary(self.model.value, self.k.value, self.batch_size.value)
+        self.plot.show(self._draw())
+        self.summary.value = traffic_summary(self.model.value, self.k.value, self.batch_size.value)

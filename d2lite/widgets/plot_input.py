@@ -1,4 +1,4 @@
-"""What a learner gives a plot: names, limits, a size and numbers, each with an error that says what is expected."""
+"""The arguments of a plot: names, limits, a size and numbers are checked, with errors that say what is expected."""
 
 import reprlib
 from collections.abc import Mapping

@@ -8,7 +8,6 @@ import importlib.util
 import math
 import re
 import reprlib
-import sys
 import threading
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 import torch
 
 from d2lite._checks import non_negative_number
+from d2lite._notebook import notebook_shell
 from d2lite.devices import describe
 from d2lite.figures.prediction import Answer, Prediction, prediction_html
 from d2lite.ledger import read_ledger, record
@@ -128,7 +128,7 @@ class Predict:
 
         Args:
             value: A text as one of the choices, or a number in the question's unit. A lesson that was changed may find
-                what is none of the choices, or no finite number: that is shown, too.
+                a text that is none of the choices, or a number that is not finite: these are shown, too.
             on: The label of the devices, as a Run has it, or a list of devices.
             how: How the value was found: "measured", "counted", or "computed" by a model.
             quiet: In a notebook, show it in the widget alone, which is just above.
@@ -143,7 +143,7 @@ class Predict:
             self._entry |= {"measured": found, "on": label, "how": how}
         self._write()
         text = str(self.prediction)
-        if _kernel() is None:
+        if notebook_shell() is None:
             print(text)
         elif not quiet:
             from IPython.display import display
@@ -190,9 +190,9 @@ class Predict:
         if importlib.util.find_spec("ipywidgets") is None:
             return {"text/plain": repr(self)}
         if self._view is None:
-            from d2lite.widgets.predict_view import View
+            from d2lite.widgets.predict_layout import PredictLayout
 
-            self._view = View(self.prediction, self.choices, self.commit, self.again, self._is_open)
+            self._view = PredictLayout(self.prediction, self.choices, self.commit, self.again, self._is_open)
         return {**self._view.widget._repr_mimebundle_(), "text/plain": repr(self)}
 
     def __repr__(self) -> str:
@@ -259,15 +259,9 @@ def _choices(choices: Sequence[str]) -> tuple[str, ...]:
 
 
 def _kept(key: str) -> dict[str, Any]:
-    """The entry of the ledger, or {} without one; a damaged ledger is set aside when something is written."""
+    """Return the entry of the ledger, or {} without one. A damaged ledger is set aside when an answer is written."""
     try:
         entry = read_ledger()["predictions"].get(key, {})
     except (ValueError, OSError):
         return {}
     return {name: entry[name] for name in ("answers", "measured", "how", "on", "is_late") if name in entry}
-
-
-def _kernel() -> Any:
-    """The shell of this notebook's kernel, or None in a terminal."""
-    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
-    return shell if hasattr(shell, "kernel") else None

@@ -1,4 +1,4 @@
-"""What one thread prints, kept apart from what the others print."""
+"""The output of one thread, kept apart from what other threads print."""
 
 import sys
 import threading
@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Protocol, TextIO
 
-__all__ = ["Lines", "Sink", "printing_to"]
+__all__ = ["Lines", "printing_to"]
 
 
 class Sink(Protocol):
-    """What text can be written to."""
+    """Anything to which text can be written."""
 
     def write(self, text: str) -> int:
         """Take the text and return its length."""
@@ -21,8 +21,8 @@ class Sink(Protocol):
 class Lines:
     """The last lines that were written, as a terminal would show them ("\\r" writes over a line).
 
-    It holds at most `most` lines, and of each line the last `width` characters. Writing takes time in proportion to
-    the text, in however many pieces it comes.
+    It holds at most `most` lines, and of each line the last `width` characters. The time of writing is proportional to
+    the length of the text, in however many pieces the text comes.
     """
 
     def __init__(self, most: int = 200, width: int = 10_000) -> None:

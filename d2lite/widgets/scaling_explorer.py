@@ -11,12 +11,12 @@ from d2lite.costs.scaling import GPUS, Setup, outcomes, summary
 from d2lite.costs.workloads import NETWORKS, named_workload
 from d2lite.figures.scaling import efficiency_figure, step_figure
 from d2lite.widgets.explorer import Explorer
-from d2lite.widgets.live import live_figure, redraw
+from d2lite.widgets.plotly_widget import PlotlyWidget
 from d2lite.widgets.style import CLASS, control_style, row, sheet
 
-__all__ = ["BATCH_SIZES", "ScalingExplorer"]
+__all__ = ["ScalingExplorer"]
 
-BATCH_SIZES = tuple(2**i for i in range(21))  # 1 .. 1,048,576
+_SCALING_BATCH_SIZES = tuple(2**i for i in range(21))  # 1 .. 1,048,576
 EACH, ALL = "of each GPU", "of all together"
 
 
@@ -32,24 +32,29 @@ class ScalingExplorer(Explorer):
         self.setup = Setup(**setup)
         self.controls = _controls(self.setup, k, price)
         self.outcomes = outcomes(self.setup, sorted({*GPUS, k}))
-        self.efficiency, left = live_figure(efficiency_figure(self.outcomes, k))
-        self.step, right = live_figure(step_figure(self.outcomes[1], self.outcomes[k]))
+        self.efficiency = PlotlyWidget(efficiency_figure(self.outcomes, k))
+        self.step = PlotlyWidget(step_figure(self.outcomes[1], self.outcomes[k]))
         self.summary = widgets.HTML(layout=widgets.Layout(min_height="90px"))
-        height = f"{self.efficiency.layout.height + 4}px"
-        for box in (left, right):
-            box.layout = widgets.Layout(flex="1 1 380px", min_width="0", height=height, overflow="hidden")
-        rows = [sheet(), row(self.controls.values()), row([left, right]), self.summary]
+        height = f"{self.efficiency.figure.layout.height + 4}px"
+        for plot in (self.efficiency, self.step):
+            plot.layout = widgets.Layout(flex="1 1 380px", min_width="0", height=height, overflow="hidden")
+        rows = [sheet(), row(self.controls.values()), row([self.efficiency, self.step]), self.summary]
         self.view = widgets.VBox(rows, layout=widgets.Layout(width="100%", overflow="hidden"))
         self.view.add_class(CLASS)
         self._follow(self.controls.values())
+
+    @property
+    def plots(self) -> list[PlotlyWidget]:
+        """The widgets of both figures: the efficiency, and where a step goes."""
+        return [self.efficiency, self.step]
 
     def _redraw(self) -> None:
         value = {name: control.value for name, control in self.controls.items()}
         k = value["k"]
         self.setup = _setup(value)
         self.outcomes = outcomes(self.setup, sorted({*GPUS, k}))
-        redraw(self.efficiency, efficiency_figure(self.outcomes, k))
-        redraw(self.step, step_figure(self.outcomes[1], self.outcomes[k]))
+        self.efficiency.show(efficiency_figure(self.outcomes, k))
+        self.step.show(step_figure(self.outcomes[1], self.outcomes[k]))
         self.summary.value = summary(self.setup, k, value["price"])
 
 
@@ -63,7 +68,7 @@ def _controls(setup: Setup, k: int, price: float) -> dict[str, Any]:
         presets = presets if chosen in presets else (*presets, chosen)
         return dict(options=[(preset.name or "own", preset) for preset in presets], value=chosen)
 
-    sizes, gpus = sorted({*BATCH_SIZES, setup.batch_size}), sorted({*GPUS, k})
+    sizes, gpus = sorted({*_SCALING_BATCH_SIZES, setup.batch_size}), sorted({*GPUS, k})
     number = dict(min=0.0, max=1e6, continuous_update=False)
     overhead_ms = round(1e3 * setup.overhead_s, 3)
     return {

@@ -7,7 +7,7 @@ from ipywidgets import HTML, Box, Layout, Widget
 
 from d2lite.figures.figure import TEXT_RULE
 from d2lite.figures.palette import PALETTE
-from d2lite.widgets.hands import Hands
+from d2lite.widgets.accessibility import Accessibility
 
 __all__ = ["CLASS", "control_style", "fixed", "growing", "row", "sheet"]
 
@@ -32,7 +32,7 @@ _CSS = f"""<style>
   background: var(--colab-primary-surface-color, var(--jp-layout-color0, Canvas)); }}
 .d2lite tbody th, .d2lite td {{ font-weight: 400; white-space: nowrap; }}
 .d2lite tbody th, .d2lite td:nth-child(n + 7) {{ white-space: normal; }} /* long words: as wide as a narrow page */
-.d2lite-still, .jp-OutputArea-child:has(.d2lite-still) {{ display: none !important; }} /* still.py */
+.d2lite-static, .jp-OutputArea-child:has(.d2lite-static) {{ display: none !important; }} /* static_picture.py */
 .d2lite .newest {{ flex-direction: column-reverse; }} /* scrolled to its end */
 .d2lite .newest > * {{ margin-bottom: auto; }}
 .d2lite pre {{ margin: 0; font-size: 12px; white-space: pre-wrap; color: inherit; background: none;
@@ -42,9 +42,9 @@ _CSS = f"""<style>
 
 
 def sheet() -> Box:
-    """Return an invisible widget with the style sheet and Hands, to be put next to what they are for."""
+    """Return an invisible widget with the style sheet and Accessibility, for the box into which it is put."""
     none = Layout(height="0", margin="0")
-    return Box([HTML(_CSS, layout=none), Hands(layout=none)], layout=none)
+    return Box([HTML(_CSS, layout=none), Accessibility(layout=none)], layout=none)
 
 
 def row(children: Iterable[Widget]) -> Box:
@@ -72,6 +72,6 @@ def _scrolling(box: Box) -> Box:
 
 
 def control_style(description: str, width: int, name_width: int) -> dict[str, Any]:
-    """Return what a control takes for its name in front of it, and for both widths in pixels."""
+    """Return the arguments of a control for the name in front of it and for both widths in pixels."""
     layout, style = Layout(width=f"{width}px"), {"description_width": f"{name_width}px"}
     return {"description": description, "layout": layout, "style": style}

@@ -10,13 +10,14 @@ import ctypes
 import os
 import pickle
 import signal
-import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+
+from d2lite._notebook import ipython_shell
 
 __all__ = [
     "Collective",
@@ -243,7 +244,7 @@ def waits_in(frames: Sequence[_Frame]) -> str:
 
 def file_label(file: str) -> str:
     """Return "Cell In[3]" for a file name that IPython made up for a cell, else 'File "..."'."""
-    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    shell = ipython_shell()
     name = shell.compile.format_code_name(file) if shell is not None else None
     return " ".join(name) if name else f'File "{file}"'
 

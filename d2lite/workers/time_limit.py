@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Generator
 
 from d2lite.events import Stopped
-from d2lite.workers.failures import WorkersError
+from d2lite.workers.errors import WorkersError
 from d2lite.workers.pool import Workers
 
 __all__ = ["REASON_CHARS", "TookTooLong", "at_most", "quiet_pool", "why_it_ended"]

@@ -31,7 +31,7 @@ def test_figures_are_shown_as_pictures(lab, page):
     open_notebook(page, lab, "ended.ipynb")
     run_all(page)
     page.wait_for_selector(".d2lite .js-plotly-plot .main-svg")
-    pictures = page.locator(".d2lite-still img")
+    pictures = page.locator(".d2lite-static img")
     until(lambda: pictures.count() == 2)
     assert not any(picture.is_visible() for picture in pictures.all())  # the figures themselves are there
     save_and_reload(page, lab.folder / "ended.ipynb")

@@ -11,7 +11,7 @@ from d2lite._format import format_bytes
 from d2lite.costs.alpha_beta import lower_bound_n_bytes
 from d2lite.costs.partitioning import WAYS, Layer, all_ways, bytes_sent, layers_of, messages, stages
 from d2lite.models import LeNet
-from d2lite.widgets.partition_explorer import NETS, PartitionExplorer, sizes_of, summary
+from d2lite.widgets.partition_explorer import NETS, PartitionExplorer, sizes_of, traffic_summary
 
 MODELS = st.sampled_from(list(NETS))
 
@@ -172,7 +172,7 @@ def test_refuses_ways_and_numbers_that_cannot_be():
 
 @given(MODELS, st.integers(1, 16), st.sampled_from([8, 256, 4096]))
 def test_summary_names_the_least(model, k, batch_size):
-    words = summary(model, k, batch_size)
+    words = traffic_summary(model, k, batch_size)
     possible = [t for t in all_ways(sizes_of(model, batch_size), k).values() if t]
     least = min(possible, key=lambda t: t.n_bytes)
     if k == 1:
@@ -192,7 +192,7 @@ def test_explorer_shows_what_its_controls_say():
         assert explorer.traffics == traffics
         sizes = [t.n_bytes if t else 0 for t in traffics.values()]
         assert list(explorer.figure.data[0].customdata) == sizes
-        assert explorer.summary.value == summary(model, k, batch_size)
+        assert explorer.summary.value == traffic_summary(model, k, batch_size)
         texts = [note.text for note in explorer.figure.layout.annotations]
         assert all(format_bytes(size) in texts for size in sizes if size)
         assert explorer.figure.layout.height == height and len(explorer.figure.data) == 1

@@ -4,7 +4,7 @@ import pytest
 
 from d2lite.figures import bands_figure, heat_map_figure
 from d2lite.figures.alternative_text import alternative_text
-from d2lite.figures.still import still
+from d2lite.figures.svg import figure_svg
 from d2lite.training import Arm, Trial
 
 TRIALS = {
@@ -22,7 +22,7 @@ def test_bands_are_from_the_lowest_to_the_highest_seed_around_the_mean():
     assert mean.name == "a &lt;b&gt; (2 seeds)" and figure.data[5].name == "b (1 seed)"
     assert len(figure.data) == 9 and len(figure.data[8].x) == 0
     assert "a <b> (2 seeds): 2 points, from 0.3 at 3000" in alternative_text(figure)
-    assert "&lt;b&gt; (2 seeds)" in still(figure)
+    assert "&lt;b&gt; (2 seeds)" in figure_svg(figure)
 
 
 def test_seeds_that_are_not_done_shorten_the_curve():
@@ -40,9 +40,9 @@ def test_a_star_marks_the_best_rate_of_each_complete_column():
     assert list(figure.layout.yaxis.ticktext) == ["0.1", "0.2"]
     words = alternative_text(figure)
     assert "70 90 50" in words and "80 60" in words
-    assert ">90</text>" in still(figure)
+    assert ">90</text>" in figure_svg(figure)
 
 
 def test_an_empty_heat_map_can_be_drawn():
     figure = heat_map_figure([32], [0.1], {})
-    assert figure.data[0].z[0][0] is None and "svg" in still(figure)
+    assert figure.data[0].z[0][0] is None and "svg" in figure_svg(figure)

@@ -7,7 +7,7 @@ import torch
 
 from d2lite.bugs import History, find_divergence
 from d2lite.figures.divergence import FLOOR, divergence_figure, drift_figure, tensor_picture
-from d2lite.figures.labels import plain
+from d2lite.figures.labels import escape_label
 from tests.bugs.test_divergence import run
 
 
@@ -37,5 +37,5 @@ def test_a_picture_has_24_by_24_cells_at_most_and_keeps_the_extremes(shape):
 def test_the_name_of_a_run_is_shown_as_written():
     name = """<b>x</b><a href="https://example.org">%{y}</a>&lt;"""
     figure = drift_figure({name: History([1.0], [0.1], [0.0], [1.0])}, name)
-    assert all(trace.name == plain(name) and plain(name) in trace.hovertemplate for trace in figure.data)
+    assert all(trace.name == escape_label(name) and escape_label(name) in trace.hovertemplate for trace in figure.data)
     assert "<b>" not in json.dumps(figure.to_plotly_json(), default=repr)

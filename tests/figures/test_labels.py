@@ -9,25 +9,25 @@ from torch import nn
 
 from d2lite import Animator
 from d2lite.costs.partitioning import layers_of
-from d2lite.figures import runs as figures
+from d2lite.figures import figure_layout, training_curves
 from d2lite.figures.collectives import collective_figure
-from d2lite.figures.labels import plain
+from d2lite.figures.labels import escape_label
 from d2lite.figures.partitioning import partition_figure, traffic_bars
 from d2lite.figures.scaling import predicted_and_measured
-from d2lite.figures.still import still
+from d2lite.figures.svg import figure_svg
 from d2lite.figures.table import runs_table
 from d2lite.figures.timeline import timeline_figure
 from d2lite.trace import Event
 from d2lite.training.run import Run
-from d2lite.widgets.collective_stepper import summary, trace_collective
+from d2lite.widgets.collective_stepper import trace_collective, trace_summary
 
 EVIL = """<b>x</b><br><a href="https://example.org">%{y}</a>&lt;"""
 
 
 def test_plain_text_is_what_plotly_shows_as_written():
-    assert plain('a < b & "c" > d') == 'a &lt; b &amp; "c" &gt; d'
-    assert plain("%{x} of 100%") == "%&#123;x} of 100%" and plain("&lt;") == "&amp;lt;"
-    assert plain("k=2 · lr 0.2") == "k=2 · lr 0.2" and plain(3) == "3"
+    assert escape_label('a < b & "c" > d') == 'a &lt; b &amp; "c" &gt; d'
+    assert escape_label("%{x} of 100%") == "%&#123;x} of 100%" and escape_label("&lt;") == "&amp;lt;"
+    assert escape_label("k=2 · lr 0.2") == "k=2 · lr 0.2" and escape_label(3) == "3"
 
 
 def texts(figure):
@@ -50,9 +50,9 @@ def partition(way):
 
 EVENTS = [Event(0, EVIL, EVIL, 0.0, 0.01), Event(1, "forward", EVIL, 0.0, 0.01)]
 FIGURES = {
-    "curves": lambda: figures.curves(evil_runs()),
-    "seconds": lambda: figures.seconds_per_epoch(evil_runs()),
-    "layout": lambda: figures.layout(EVIL, EVIL, EVIL),
+    "curves": lambda: training_curves.curves(evil_runs()),
+    "seconds": lambda: training_curves.seconds_per_epoch(evil_runs()),
+    "layout": lambda: figure_layout.layout(EVIL, EVIL, EVIL),
     "timeline": lambda: timeline_figure({EVIL: EVENTS}, EVIL, explain=True),
     "scaling": lambda: predicted_and_measured({(1, 1): 1.0}, {}, EVIL),
     "traffic": lambda: traffic_bars({}, EVIL, EVIL),
@@ -72,7 +72,7 @@ def test_a_collective_of_any_name():
     trace.algorithm = EVIL
     shown = texts(collective_figure(trace, 0))
     assert "&lt;b&gt;x" in shown and "<b>x" not in shown
-    assert "<b>&lt;b&gt;x" in summary(trace) and "<a" not in summary(trace)
+    assert "<b>&lt;b&gt;x" in trace_summary(trace) and "<a" not in trace_summary(trace)
 
 
 def test_the_table_has_no_markup_of_a_learner_s():
@@ -84,6 +84,6 @@ def test_the_table_has_no_markup_of_a_learner_s():
 def test_a_picture_holds_names_as_they_are_written():
     animator = Animator(EVIL, EVIL + "\x1b[0m\ud800", legend=[EVIL])
     animator.X, animator._Y = [[1.0]], [[0.5]]
-    picture = still(animator._figure())
+    picture = figure_svg(animator._figure())
     found = [element.text for element in ET.fromstring(picture.encode("utf-8")).iter() if element.text]
     assert found.count(EVIL) == 2 and EVIL + "\ufffd[0m\ufffd" in found

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from d2lite.figures import bias, exercises_html, ledger, predictions_html, predictions_of, summary
+from d2lite.figures import bias, exercises_html, ledger, predictions_html, predictions_of, predictions_summary
 from d2lite.figures.prediction import Prediction, prediction_html
 from d2lite.ledger import read_ledger
 
@@ -46,7 +46,7 @@ def test_fewer_than_three_say_nothing(n):
 
 def test_only_comparable_first_answers_count():
     late = speed_ups(*[(1.9, 1.5)] * 3, is_late=True)
-    assert bias(late) == [] and summary(late).startswith("No prediction")
+    assert bias(late) == [] and predictions_summary(late).startswith("No prediction")
     again = Prediction("1", "?", kind="speed-up", answers=(1.9, 1.5), measured=1.5)
     assert len(bias([again] * 3)) == 1 and again.is_right is False and again.fits(1.5)
     other = [Prediction("1", "?", answers=("yes",), measured="no"), Prediction("2", "?", answers=(2.0,))]
@@ -65,10 +65,10 @@ def test_kinds_are_kept_apart():
 
 def test_how_often_right_and_how_far_off():
     found = [*speed_ups((1.0, 1.0), (1.05, 1.0), (2.0, 1.0)), Prediction("9", "?", answers=("a",), measured="a")]
-    assert summary(found) == "3 of 4 predictions were right. The numbers were off by 5% in the median."
-    assert summary(found[1:3]) == "1 of 2 predictions were right. The numbers were off by 5% and 100%."
-    assert summary(found[2:3]) == "0 of 1 prediction was right. The numbers were off by 100%."
-    assert summary([]) == "No prediction has been compared with a measurement yet."
+    assert predictions_summary(found) == "3 of 4 predictions were right. The numbers were off by 5% in the median."
+    assert predictions_summary(found[1:3]) == "1 of 2 predictions were right. The numbers were off by 5% and 100%."
+    assert predictions_summary(found[2:3]) == "0 of 1 prediction was right. The numbers were off by 100%."
+    assert predictions_summary([]) == "No prediction has been compared with a measurement yet."
 
 
 @pytest.mark.parametrize(

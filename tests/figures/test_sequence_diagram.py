@@ -7,7 +7,7 @@ pytest.importorskip("plotly")
 from d2lite.figures import sequence_figure  # noqa: E402
 from d2lite.figures.alternative_text import alternative_text  # noqa: E402
 from d2lite.figures.sequence_diagram import RED  # noqa: E402
-from d2lite.figures.still import still  # noqa: E402
+from d2lite.figures.svg import figure_svg  # noqa: E402
 from d2lite.workers import CAUSES, Collective, FlightRecord, Job, first_mismatch, simulated_records  # noqa: E402
 
 
@@ -31,7 +31,7 @@ def test_each_cause_has_a_picture_and_only_the_mismatch_is_red(cause):
         members = [rank for rank in records if not records[rank].missing]
         assert len(reds(figure)) == len(members) and len({column for *_, column in reds(figure)}) == 1
         assert "line" in alternative_text(figure).split("does not match")[1]
-    assert still(figure).startswith("<svg")
+    assert figure_svg(figure).startswith("<svg")
 
 
 def test_a_rank_that_did_not_call_has_an_empty_box_and_a_lost_rank_a_reason():

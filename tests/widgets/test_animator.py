@@ -13,7 +13,7 @@ from nbclient import NotebookClient
 
 from d2lite.events import Diverged, Stopped, listening
 from d2lite.widgets import animator as module
-from d2lite.widgets import live
+from d2lite.widgets import live_figure
 from d2lite.widgets.animator import Animator
 
 PLOTLY = "application/vnd.plotly.v1+json"
@@ -94,8 +94,7 @@ def clock(monkeypatch):
 @pytest.fixture
 def shell(monkeypatch):
     shell = Shell()
-    monkeypatch.setattr(live, "kernel", lambda: shell)
-    monkeypatch.setattr(module, "kernel", lambda: shell)
+    monkeypatch.setattr(module, "notebook_shell", lambda: shell)
     monkeypatch.setattr("IPython.display.display", shell.display)
     return shell
 
@@ -165,7 +164,7 @@ def test_what_is_not_finite_is_kept_and_raised(bad, capsys):
 def test_a_thousand_points_are_pushed_five_times_a_second(shell, clock):
     animator = Animator("epoch", "acc")
     pushes = []
-    push = live.Live.push
+    push = live_figure.Live.push
     animator._live.push = lambda *args: (pushes.append(clock.now), push(animator._live, *args))
     for i in range(1000):
         animator.add(i, i / 1000)
@@ -173,7 +172,7 @@ def test_a_thousand_points_are_pushed_five_times_a_second(shell, clock):
     assert 9 <= len(pushes) <= 11  # of two seconds
     assert min(np.diff(pushes)) >= module.PUSH_EVERY_S - 1e-9
     clock.turn(0.2)
-    assert list(widget_of(animator).data[0].y)[-1] == 0.999  # the last state, although no further point came
+    assert list(widget_of(animator).figure.data[0].y)[-1] == 0.999  # the last state, although no further point came
     assert not clock.timers
     shell.cell_ends()
 
@@ -196,7 +195,7 @@ def test_the_widget_follows_and_a_static_figure_takes_its_place(shell, clock):
         animator.add(i, (1 / 2**i, 0.5 + i / 10))
         clock.turn(1)
     widget = widget_of(animator)
-    assert [list(t.y) for t in widget.data] == [[0.5, 0.25, 0.125], [0.7, 0.8]]
+    assert [list(t.y) for t in widget.figure.data] == [[0.5, 0.25, 0.125], [0.7, 0.8]]
     assert kinds(shell) == ["picture", "widget"]
     animator.add(4, (0.1, 0.9))
     shell.cell_ends()
@@ -234,7 +233,7 @@ def test_a_trace_has_at_most_two_thousand_points(shell, clock):
     clock.turn(1)
     animator.add(5001, 0.0)
     clock.turn(1)
-    x = widget_of(animator).data[0].x
+    x = widget_of(animator).figure.data[0].x
     assert len(x) == 2000 and (x[0], x[-1]) == (0, 5001) and isinstance(x, np.ndarray)
     shell.cell_ends()
 

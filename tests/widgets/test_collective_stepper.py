@@ -15,7 +15,7 @@ pytest.importorskip("plotly")
 pytest.importorskip("ipywidgets")
 
 from d2lite.figures.collectives import MORE, NONE, SOME, WHOLE, collective_figure, least_n_bytes  # noqa: E402
-from d2lite.widgets.collective_stepper import CollectiveStepper, summary, trace_collective  # noqa: E402
+from d2lite.widgets.collective_stepper import CollectiveStepper, trace_collective, trace_summary  # noqa: E402
 
 
 def luminance(colour):
@@ -141,13 +141,13 @@ def test_trace_collective_runs_the_collective_on_copies():
 
 
 def test_the_summary():
-    assert "sends nothing" in summary(trace_collective("all_reduce", "ring", 1))
-    words = summary(trace_collective("all_reduce", "parameter server", 8))
+    assert "sends nothing" in trace_summary(trace_collective("all_reduce", "ring", 1))
+    words = trace_summary(trace_collective("all_reduce", "parameter server", 8))
     assert words.startswith("<b>parameter server</b>: 2 steps; the busiest device sends 2.35 MB, 4 times the least")
-    assert "504 KB, the least that is possible" in summary(trace_collective("all_reduce", "ring", 4))
-    uneven = summary(trace_collective("all_reduce", "ring", 4, torch.zeros(1001)))
+    assert "504 KB, the least that is possible" in trace_summary(trace_collective("all_reduce", "ring", 4))
+    uneven = trace_summary(trace_collective("all_reduce", "ring", 4, torch.zeros(1001)))
     assert "hardly more than the least possible" in uneven
-    assert "1 step; " in summary(trace_collective("broadcast", "naive", 2))
+    assert "1 step; " in trace_summary(trace_collective("broadcast", "naive", 2))
 
 
 def shown(stepper):
@@ -166,7 +166,7 @@ def test_the_stepper_follows_its_controls():
         wanted = collective_figure(stepper.trace, step)
         traces, title = shown(stepper)
         assert traces == [trace.to_plotly_json() | {"uid": None} for trace in wanted.data]
-        assert title == wanted.layout.title.text and stepper.summary.value == summary(stepper.trace)
+        assert title == wanted.layout.title.text and stepper.summary.value == trace_summary(stepper.trace)
         assert stepper.figure.layout.yaxis2.ticktext == wanted.layout.yaxis2.ticktext
         assert stepper.figure.layout.height == wanted.layout.height
     link = stepper._link  # the page moves the slider as it plays, without the kernel

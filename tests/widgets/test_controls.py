@@ -169,7 +169,7 @@ def positional(lr, /):
         (train, {"momentum": 1}, {}, TypeError, r"momentum: expected a parameter of train \(num_gpus, batch_size, lr"),
         (train, {}, {"momentum": 1}, TypeError, "momentum: expected a parameter of train"),
         (train, {"animator": 1}, {}, TypeError, "animator: expected a parameter"),
-        (train, {"lr": 1}, {"lr": 1}, TypeError, "lr: expected it once"),
+        (train, {"lr": 1}, {"lr": 1}, TypeError, "lr: expected this parameter once"),
         (without_default, {}, {}, TypeError, r"query: .* Give one: Panel\(without_default, query=...\), or fixed="),
         (train, {"num_gpus": 2.0}, {}, TypeError, "num_gpus: expected a whole number from 1 to 64, got 2.0"),
         (train, {"num_gpus": True}, {}, TypeError, "num_gpus: expected a whole number"),

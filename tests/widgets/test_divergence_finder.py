@@ -7,7 +7,7 @@ pytest.importorskip("anywidget")
 from d2lite import train_batch  # noqa: E402
 from d2lite.bugs import compare_replicas, find_divergence  # noqa: E402
 from d2lite.widgets.divergence_finder import DivergenceFinder  # noqa: E402
-from d2lite.widgets.live import close_all  # noqa: E402
+from d2lite.widgets.live_figure import close_all  # noqa: E402
 from tests.bugs.test_divergence import at_step, run  # noqa: E402
 
 

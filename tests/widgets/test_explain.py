@@ -7,7 +7,7 @@ import os
 import pytest
 
 from d2lite.widgets import explain as explaining
-from d2lite.widgets.explain import cut, explain
+from d2lite.widgets.explain import explain, truncate
 
 
 class Mute(Exception):
@@ -74,15 +74,15 @@ def test_a_class_that_hides_its_name():
 @pytest.mark.parametrize("message", ["x" * 10_000_000, "line\n" * 1_000_000, "\n" * 100_000, "é" * 5000])
 def test_a_message_of_any_length_fits_the_page(message):
     words = explain(caught(ValueError(message)))
-    assert len(words) <= 4096 and len(cut(words)) == len(words) and words.count("\n") < 40
+    assert len(words) <= 4096 and len(truncate(words)) == len(words) and words.count("\n") < 40
     assert "characters more\n" in words and "raise error from cause" in words.splitlines()[-1]
     assert len(explain(type("T" * 100_000, (Exception,), {})())) < 200
 
 
 def test_what_fits_is_not_cut():
     text = "line\n" * 39 + "last"
-    assert cut(text) == text and cut("x" * 4096) == "x" * 4096
-    assert cut("abc\n" * 50, lines=3) == "abc\nabc\n... 193 characters more"
+    assert truncate(text) == text and truncate("x" * 4096) == "x" * 4096
+    assert truncate("abc\n" * 50, lines=3) == "abc\nabc\n... 193 characters more"
 
 
 def test_causes_are_told_and_a_ring_of_them_ends():

@@ -45,5 +45,7 @@ def test_whatever_ends_the_call_run_is_enabled_again(error, words, monkeypatch):
     assert lab.wait(20) is not None and not lab.run.disabled and lab.stop.disabled
     assert words in lab._message.value and "<b>x" not in lab._message.value and len(lab._message.value) < 5000
     assert words in lab._table.value and len(lab._table.value) < 2000
-    assert lab._table.value in lab._still._bundle()["text/html"] and lab._still._bundle()["text/plain"] == repr(lab)
+    assert lab._table.value in lab._static_picture._bundle()["text/html"] and lab._static_picture._bundle()[
+        "text/plain"
+    ] == repr(lab)
     lab.close()

@@ -21,14 +21,14 @@ def test_it_is_drawn_at_once_and_follows_its_controls():
     shown.controls["slope"].value = 3
     shown.controls["offset"].value = 1
     assert list(shown.figure.data[0].y) == [1, 4]
-    assert "line: 2 points, from 1 at 0 to 4 at 1" in shown.figure.alternative_text
-    assert repr(shown) == f"FigureExplorer\n{shown.figure.alternative_text}"
+    assert "line: 2 points, from 1 at 0 to 4 at 1" in shown.plot.alternative_text
+    assert repr(shown) == f"FigureExplorer\n{shown.plot.alternative_text}"
 
 
 def test_its_picture_is_that_of_now():
     shown = explorer()
     shown.controls["slope"].value = 5
-    html = shown._draw_still()
+    html = shown._draw_static()
     assert html.startswith("<img alt=") and "to 5 at 1" in html and "<p>" not in html
 
 

@@ -6,7 +6,7 @@ pytest.importorskip("anywidget")
 
 from d2lite.bugs.bug_exhibit import DRIFT, SHORT, SIGNS, SIZES  # noqa: E402
 from d2lite.exercises import EXHIBITS  # noqa: E402
-from d2lite.widgets.live import close_all  # noqa: E402
+from d2lite.widgets.live_figure import close_all  # noqa: E402
 from d2lite.widgets.museum import ASK, RIGHT, Museum  # noqa: E402
 
 
@@ -51,7 +51,7 @@ def test_right_code_alone_is_drawn_once_and_a_run_is_kept(museum):
 
 def test_it_is_told_in_words(museum):
     assert "replicas" in repr(museum) and "symptom" in repr(museum) and "wrong: " in repr(museum)
-    assert "<img" in museum._draw_still() and "wrong: " in museum._draw_still()
+    assert "<img" in museum._draw_static() and "wrong: " in museum._draw_static()
 
 
 def test_curves_and_fix_are_shown_after_a_symptom_is_chosen(museum):

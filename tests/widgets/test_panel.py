@@ -77,9 +77,9 @@ def text(html_widget):
 def test_it_reads_the_function_and_shows_which_devices_would_train():
     panel = Panel(train, num_gpus=2, lr=0.2, batch_size=256, fixed={"num_examples": 100})
     assert list(panel.controls) == ["num_gpus", "batch_size", "lr", "num_epochs", "seed"]
-    assert describe(try_gpus(2)) in text(panel._view.devices)
+    assert describe(try_gpus(2)) in text(panel.layout.devices)
     panel.controls["num_gpus"].value = 3
-    assert describe(try_gpus(3)) in text(panel._view.devices)
+    assert describe(try_gpus(3)) in text(panel.layout.devices)
     assert [b.description for b in (panel.train, panel.stop, panel.clear, panel.save)] == [
         "Train", "Stop", "Clear", "Save"
     ]  # fmt: skip
@@ -98,11 +98,11 @@ def test_real_training_in_the_panel():
     run = drive(panel)
     assert panel.runs == [run] and run.status == "finished" and len(run.accuracies) == 2
     assert run.settings["num_examples"] == 100 and run.devices == describe(try_gpus(2))
-    (trace,) = panel._view.curves.data
+    (trace,) = panel.layout.curves.figure.data
     assert list(trace.y) == run.accuracies and trace.name == "k=2 · lr 0.1 · batch 50"
-    assert list(panel._view.bars.data[0].x) == [run.seconds_per_epoch]
-    assert run.dataset in text(panel._view.devices) and f"{run.accuracy:.1%}" in text(panel._view.table)
-    assert text(panel._view.status).startswith("Finished") and panel._view.progress.value == 1.0
+    assert list(panel.layout.bars.figure.data[0].x) == [run.seconds_per_epoch]
+    assert run.dataset in text(panel.layout.devices) and f"{run.accuracy:.1%}" in text(panel.layout.table)
+    assert text(panel.layout.status).startswith("Finished") and panel.layout.progress.value == 1.0
     assert "k=2 · lr 0.1 · batch 50: test accuracy" in repr(panel)
 
 
@@ -113,16 +113,16 @@ def test_runs_lie_over_each_other_with_their_own_names():
     panel.controls["num_gpus"].value = 2
     drive(panel)
     names = ["k=1 · lr 0.5 · batch 32", "k=1 · lr 0.5 · batch 32 (2)", "k=2 · lr 0.5 · batch 32"]
-    assert [trace.name for trace in panel._view.curves.data] == names
-    assert len({(t.line.color, t.line.dash) for t in panel._view.curves.data}) == 3
-    assert [list(t.y) for t in panel._view.curves.data] == [[0.5, 0.5]] * 3
-    table = text(panel._view.table)
+    assert [trace.name for trace in panel.layout.curves.figure.data] == names
+    assert len({(t.line.color, t.line.dash) for t in panel.layout.curves.figure.data}) == 3
+    assert [list(t.y) for t in panel.layout.curves.figure.data] == [[0.5, 0.5]] * 3
+    table = text(panel.layout.table)
     assert all(name in table for name in names) and table.count("finished") == 3
     speed_up = panel.runs[2].examples_per_s / panel.runs[0].examples_per_s
     assert f"<td>{speed_up:.2f}×</td>" in table and "<td>1.00×</td>" in table
     panel.clear.click()
-    assert panel.runs == [] and len(panel._view.curves.data) == 0 and "No run yet" in text(panel._view.table)
-    assert len(panel._view.bars.data[0].x) == 0
+    assert panel.runs == [] and len(panel.layout.curves.figure.data) == 0 and "No run yet" in text(panel.layout.table)
+    assert len(panel.layout.bars.figure.data[0].x) == 0
 
 
 def test_two_clicks_start_one_run():
@@ -156,7 +156,7 @@ def test_stop_ends_within_one_step_and_train_starts_again():
     run = panel.wait()
     assert gate.steps == 4 and run.status == "stopped"
     assert run.curves["test accuracy"] == {"x": [0, 1, 2], "y": [0.25] * 3}
-    assert text(panel._view.status).startswith("Stopped")
+    assert text(panel.layout.status).startswith("Stopped")
     gate.through.release(200)
     assert drive(panel).status == "finished" and [run.status for run in panel.runs] == ["stopped", "finished"]
 
@@ -175,11 +175,11 @@ def test_progress_while_it_trains():
     panel.train.click()
     gate.at.acquire(timeout=20)
     end = time.monotonic() + 10
-    while "step 1 of 2" not in text(panel._view.status) and time.monotonic() < end:
+    while "step 1 of 2" not in text(panel.layout.status) and time.monotonic() < end:
         time.sleep(0.02)
-    assert text(panel._view.status).startswith("Epoch 1 of 4 · step 1 of 2")
-    assert panel._view.progress.value == pytest.approx(1 / 8)
-    assert "toys" in text(panel._view.devices) and "running" in text(panel._view.table)
+    assert text(panel.layout.status).startswith("Epoch 1 of 4 · step 1 of 2")
+    assert panel.layout.progress.value == pytest.approx(1 / 8)
+    assert "toys" in text(panel.layout.devices) and "running" in text(panel.layout.table)
     gate.through.release(100)
     panel.wait()
 
@@ -194,10 +194,10 @@ def test_the_page_receives_at_most_five_messages_per_second():
 
     panel = Panel(busy)
     sent = []
-    panel._view.status.observe(lambda change: sent.append(change.new), "value")
+    panel.layout.status.observe(lambda change: sent.append(change.new), "value")
     run = drive(panel)
     assert len(sent) <= 8 and len(run.curves["test accuracy"]["x"]) > 1000
-    (trace,) = panel._view.curves.data
+    (trace,) = panel.layout.curves.figure.data
     assert len(trace.x) <= 2000 and trace.x[-1] == run.curves["test accuracy"]["x"][-1]  # the last state
 
 
@@ -205,7 +205,7 @@ def test_divergence_is_shown_and_is_no_error():
     panel = Panel(train, num_gpus=1, batch_size=50, lr=1e4, num_epochs=3, fixed={"num_examples": 200})
     run = drive(panel)
     assert run.status.startswith("diverged at step ") and run.status.endswith(", lr 10000")
-    assert text(panel._view.status).startswith("Diverged at step") and run.status in text(panel._view.table)
+    assert text(panel.layout.status).startswith("Diverged at step") and run.status in text(panel.layout.table)
     assert panel.wait() is run
 
 
@@ -227,9 +227,9 @@ def test_an_exception_is_shown_in_plain_words_and_raised_once_by_wait():
     panel.train.click()
     with pytest.raises(ValueError, match="expected <three> shards"):
         panel.wait()
-    shown = text(panel._view.messages)
+    shown = text(panel.layout.messages)
     assert "ValueError: expected &lt;three&gt; shards" in shown and "raise ValueError" in shown
-    assert "so far so good" in shown and text(panel._view.status).startswith("Failed")
+    assert "so far so good" in shown and text(panel.layout.status).startswith("Failed")
     assert panel.wait().status == "failed: ValueError"
     assert not panel.train.disabled
 
@@ -239,7 +239,7 @@ def test_settings_that_the_function_refuses_are_shown_too():
     panel.train.click()
     with pytest.raises(ValueError, match="Choose fewer devices"):
         panel.wait()
-    assert "Choose fewer devices" in text(panel._view.messages)
+    assert "Choose fewer devices" in text(panel.layout.messages)
 
 
 def test_an_interrupt_while_waiting_stops_the_run():
@@ -282,11 +282,11 @@ def test_save_writes_a_run_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     panel = Panel(toy, lr=0.5, num_gpus=1, batch_size=32, seed=7)
     panel.save.click()
-    assert "Nothing to save" in text(panel._view.status) and not os.listdir(tmp_path)
+    assert "Nothing to save" in text(panel.layout.status) and not os.listdir(tmp_path)
     drive(panel)
     panel.save.click()
     (name,) = os.listdir(tmp_path)
-    assert name.startswith("d2lite-runs-") and name in text(panel._view.status)
+    assert name.startswith("d2lite-runs-") and name in text(panel.layout.status)
     saved = json.loads((tmp_path / name).read_text("utf-8"))
     assert saved["function"] == "toy" and saved["runs"][0]["curves"]["test accuracy"]["y"] == [0.5, 0.5]
     assert saved["runs"][0]["seed"] == 7 and saved["runs"][0]["dataset"] == "toys"
@@ -299,7 +299,7 @@ def test_a_save_that_fails_keeps_the_runs_and_shows_why(tmp_path, monkeypatch):
     drive(panel)
     monkeypatch.setattr(os, "replace", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
     panel.save.click()
-    assert "Not saved: No space left on device" in text(panel._view.messages)
+    assert "Not saved: No space left on device" in text(panel.layout.messages)
     assert len(panel.runs) == 1 and not os.listdir(tmp_path)
 
 
@@ -317,7 +317,7 @@ def test_whatever_save_raises_is_said_in_the_panel(error, words, monkeypatch):
     drive(panel)
     monkeypatch.setattr("d2lite.widgets.panel.save", lambda *_: (_ for _ in ()).throw(error))
     panel.save.click()
-    assert words in text(panel._view.messages) and text(panel._view.status) == "Not saved; the runs are kept."
+    assert words in text(panel.layout.messages) and text(panel.layout.status) == "Not saved; the runs are kept."
     assert len(panel.runs) == 1
     panel.close()
 
@@ -370,7 +370,7 @@ def test_whatever_the_function_raises_train_is_enabled_again(error, status):
                 panel.wait(20)
             assert status == f"failed: {type(caught.value).__name__}"
         assert panel.runs[-1].status == status and not panel.train.disabled and panel.stop.disabled
-    assert "<b>T" not in text(panel._view.messages) + text(panel._view.table)
+    assert "<b>T" not in text(panel.layout.messages) + text(panel.layout.table)
     panel.close()
 
 
@@ -384,19 +384,19 @@ def test_a_message_of_any_length_is_cut_for_the_page():
     with pytest.raises(ValueError) as caught:
         panel.wait(20)
     assert len(str(caught.value)) > 10**7  # whole for those who wait
-    shown = text(panel._view.messages)
+    shown = text(panel.layout.messages)
     assert len(shown) < 9000 and shown.count("\n") < 80 and "characters more" in shown
     panel.close()
 
 
 def test_what_cannot_be_drawn_disables_nothing(monkeypatch):
     panel = Panel(toy, lr=0.5, num_gpus=1, batch_size=32)
-    monkeypatch.setattr(panel._view, "draw", lambda runs: runs[0].no_such_curve)
+    monkeypatch.setattr(panel.layout, "draw", lambda runs: runs[0].no_such_curve)
     for _ in range(2):
         panel.train.click()
         panel.wait(20)
         assert not panel.train.disabled and panel.stop.disabled
-    assert "This cannot be drawn: AttributeError" in text(panel._view.messages)
+    assert "This cannot be drawn: AttributeError" in text(panel.layout.messages)
     panel.close()
 
 
@@ -422,7 +422,7 @@ def test_a_thread_that_cannot_start_and_a_setting_that_cannot_be_shown(monkeypat
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", lambda _: (_ for _ in ()).throw(RuntimeError("no more threads")))
         panel.train.click()
-    assert "RuntimeError: no more threads" in text(panel._view.messages) and not panel.train.disabled
+    assert "RuntimeError: no more threads" in text(panel.layout.messages) and not panel.train.disabled
     with pytest.raises(RuntimeError, match="no more threads"):
         panel.wait(20)
     assert drive(panel).status == "finished" and "Unprintable" in panel.runs[0].settings["net"]
@@ -448,18 +448,18 @@ def endless():
 
 
 def test_stop_that_is_not_seen_says_so_after_two_seconds_and_offers_an_interrupt(endless):
-    panel, shown = endless, endless._view.interrupt.layout
+    panel, shown = endless, endless.layout.interrupt.layout
     assert shown.visibility == "hidden"
     panel.stop.click()
     pressed = time.monotonic()
-    assert until(lambda: "Stopping" in text(panel._view.status)) and shown.visibility == "hidden"
+    assert until(lambda: "Stopping" in text(panel.layout.status)) and shown.visibility == "hidden"
     until(lambda: shown.visibility == "visible")
-    assert 1.5 < time.monotonic() - pressed and "Press Interrupt" in text(panel._view.messages)
-    assert "Not stopped yet, why stands below: press Interrupt" in text(panel._view.status)
+    assert 1.5 < time.monotonic() - pressed and "Press Interrupt" in text(panel.layout.messages)
+    assert "Not stopped yet, see the reason below: press Interrupt" in text(panel.layout.status)
     panel.interrupt.click()
     assert panel.wait(20).status == "stopped" and shown.visibility == "hidden"
-    assert text(panel._view.messages) == "" and not panel.train.disabled
-    assert text(panel._view.status).startswith("Stopped")
+    assert text(panel.layout.messages) == "" and not panel.train.disabled
+    assert text(panel.layout.status).startswith("Stopped")
 
 
 def test_close_ends_a_function_without_events(endless, monkeypatch):
@@ -500,15 +500,15 @@ def test_what_a_learner_names_is_text_on_the_page():
     fn.__name__ = "<u>fn</u>"
     panel = Panel(fn, fixed={"lr": "<img src=x onerror=alert(1)>"})
     drive(panel)
-    view = panel._view
+    view = panel.layout
     shown = [text(w) for w in (view.devices, view.status, view.messages, view.table)]
     shown += [
-        json.dumps(view.curves.to_plotly_json(), default=repr),
-        json.dumps(view.bars.to_plotly_json(), default=repr),
+        json.dumps(view.curves.figure.to_plotly_json(), default=repr),
+        json.dumps(view.bars.figure.to_plotly_json(), default=repr),
     ]
     for markup in ("<img", "<script", "<a ", "<b>printed", "<u>", "%{x}<"):
         assert not any(markup in page for page in shown), markup
-    assert "&lt;script&gt;data&lt;/script&gt;" in view.curves.layout.title.text
+    assert "&lt;script&gt;data&lt;/script&gt;" in view.curves.figure.layout.title.text
     assert "&lt;script&gt;data" in text(view.devices) and "&lt;b&gt;printed" in text(view.messages)
     panel.close()
 

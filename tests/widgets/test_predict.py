@@ -13,7 +13,7 @@ import torch
 from d2lite import Predict
 from d2lite.ledger import read_ledger
 from d2lite.widgets import predict as module
-from d2lite.widgets.live import close_all
+from d2lite.widgets.live_figure import close_all
 from d2lite.widgets.predict import typed_number
 
 HOSTILE = "<img src=x onerror=alert(1)>"
@@ -110,10 +110,10 @@ def test_a_quiet_reveal_shows_it_in_the_widget_alone(shown, capsys, monkeypatch)
     predict = speed_up()
     view = shown(predict)
     predict.commit(2)
-    monkeypatch.setattr(module, "_kernel", lambda: "a kernel")
+    monkeypatch.setattr(module, "notebook_shell", lambda: "a kernel")
     predict.reveal(1.6, quiet=True)
     assert not capsys.readouterr().out and "1.6×" in view.result.value and entry("2.3")["measured"] == 1.6
-    monkeypatch.setattr(module, "_kernel", lambda: None)  # no notebook, so no widget to show it
+    monkeypatch.setattr(module, "notebook_shell", lambda: None)  # no notebook, so no widget to show it
     predict.reveal(1.6, quiet=True)
     assert "1.6×" in capsys.readouterr().out
 

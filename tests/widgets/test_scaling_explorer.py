@@ -8,7 +8,7 @@ from d2lite.costs.alpha_beta import ALGORITHMS, Device, Link  # noqa: E402
 from d2lite.costs.hardware import DEVICES, LINKS, find_device, find_link  # noqa: E402
 from d2lite.costs.scaling import Setup, outcome, outcomes, summary  # noqa: E402
 from d2lite.figures.scaling import PARTS, efficiency_figure, predicted_and_measured, step_figure  # noqa: E402
-from d2lite.widgets.live import close_all  # noqa: E402
+from d2lite.widgets.live_figure import close_all  # noqa: E402
 from d2lite.widgets.scaling_explorer import ScalingExplorer  # noqa: E402
 
 LENET = Setup("LeNet", 256, is_global=True)
@@ -24,8 +24,8 @@ def explorer():
 
 def drawn(explorer):
     """What both figures show: {GPUs: efficiency}, the mark, and {part: milliseconds of each bar}."""
-    line, mark = explorer.efficiency.data
-    bars = {bar.name: list(bar.x) for bar in explorer.step.data}
+    line, mark = explorer.efficiency.figure.data
+    bars = {bar.name: list(bar.x) for bar in explorer.step.figure.data}
     return dict(zip(line.x, line.y, strict=True)), (mark.x[0], mark.y[0]), bars
 
 

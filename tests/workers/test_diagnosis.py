@@ -14,7 +14,6 @@ from d2lite.workers import (
     first_mismatch,
     simulated_records,
 )
-from d2lite.workers.time_limit import quiet_pool
 from tests.by_value import by_value
 
 TIMEOUT_S = 3  # of the pool

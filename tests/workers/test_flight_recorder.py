@@ -15,7 +15,6 @@ import torch._C._distributed_c10d as c10d
 
 from d2lite.workers import FlightRecord, Workers, WorkersError
 from d2lite.workers.flight_recorder import OFF, flight_record, read_recorder
-from d2lite.workers.time_limit import quiet_pool
 from tests.by_value import by_value
 
 TIMEOUT_S = 5  # of the pool

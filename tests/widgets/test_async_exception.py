@@ -9,8 +9,8 @@ import time
 import pytest
 
 from d2lite.events import Stopped
+from d2lite.widgets.async_exception import Interruptible, _raise_in
 from d2lite.widgets.background import Training
-from d2lite.widgets.interrupt import Interruptible, _raise_in
 
 
 def started(function):
@@ -141,7 +141,7 @@ def test_before_and_after_the_call_it_does_nothing():
 TRACED = """
 import sys, threading
 from d2lite.events import Stopped
-from d2lite.widgets.interrupt import Interruptible
+from d2lite.widgets.async_exception import Interruptible
 
 def endless():
     while True:

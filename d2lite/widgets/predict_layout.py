@@ -16,7 +16,7 @@ from ipywidgets import widgets
 from d2lite.figures.prediction import Prediction, prediction_html
 from d2lite.widgets.style import CLASS, sheet
 
-__all__ = ["View"]
+__all__ = ["PredictLayout"]
 
 _LAYOUT = widgets.Layout
 _ROW_PX = 26  # of one choice
@@ -64,7 +64,7 @@ export default { render({ el }) {
 } };"""
 
 
-class View:
+class PredictLayout:
     """The widgets of a question: `widget` holds all, `inputs` takes the answer, `button` commits or opens again.
 
     Args:
@@ -152,7 +152,7 @@ class View:
             self._locked_at = time.monotonic()
 
     def _on_message(self, _: object, content: dict[str, Any], __: object) -> None:
-        """Enter was pressed in the field: commit, once the text has come."""
+        """Commit after Enter was pressed in the field, as soon as the text has arrived."""
         if content.get("event") == "submit" and self._is_open:
             self._entered_at = time.monotonic()
             timer = threading.Timer(_ENTER_S, self._on_enter)

@@ -1,6 +1,6 @@
-"""A plotly figure of this room -> an SVG picture: what a page without plotly shows, an exported one for instance.
+"""A plotly figure of this room as an SVG picture, for pages without plotly, such as exported ones.
 
-It draws what the room's figures consist of: curves, marks, horizontal bars, cells, boxes, arrows and notes.
+It draws the parts that the room's figures consist of: curves, marks, horizontal bars, cells, boxes, arrows and notes.
 """
 
 import html
@@ -14,7 +14,7 @@ from plotly.basedatatypes import BaseFigure
 from d2lite.figures.palette import DASHES, GREY, INK, TRANSPARENT
 from d2lite.figures.ticks import ticks
 
-__all__ = ["still"]
+__all__ = ["figure_svg"]
 
 _WIDTH = 760
 _ROW, _TEXT = 18, 6.6  # pixels: height of a legend's row, width of a character
@@ -23,7 +23,7 @@ _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]") 
 _Scale = Callable[[Any], float]  # a value -> pixels; NaN without a place
 
 
-def still(figure: BaseFigure, width: int = _WIDTH) -> str:
+def figure_svg(figure: BaseFigure, width: int = _WIDTH) -> str:
     """Return the SVG text of a figure, as wide as the figure says, else `width` pixels."""
     layout = figure.layout
     width = int(layout.width or width)
@@ -33,7 +33,7 @@ def still(figure: BaseFigure, width: int = _WIDTH) -> str:
     top, bottom = int(layout.margin.t or 36), 46 if layout.xaxis.visible is not False else 10
     height = int(layout.height or 370)
     full = height if not named else height + _ROW * len(named) - min(int(layout.margin.b or 0), 80)
-    parts = [_text(8, 20, layout.title.text, "start", 15, bold=True)]
+    parts = [_text(8, 20, layout.title.text, anchor="start", size=15, bold=True)]
     pairs = list(dict.fromkeys((t.xaxis or "x", t.yaxis or "y") for t in traces)) or [("x", "y")]
     base = full - _ROW * len(named) - bottom
     for xname, yname in pairs:
@@ -45,22 +45,23 @@ def still(figure: BaseFigure, width: int = _WIDTH) -> str:
         x0, x1 = (int(d * width) for d in xaxis.domain or (0, 1))
         across = _scale(xaxis, mine, "x", x0 + left, x1 - 18)
         down = _scale(yaxis, mine, "y", base, top + 8)
-        parts += _axis(xaxis, mine, across, x0 + left, x1 - 18, top + 8, base, vertical=False)
-        parts += _axis(yaxis, mine, down, x0 + left, x1 - 18, top + 8, base, vertical=True)
+        frame = (x0 + left, x1 - 18, top + 8, base)
+        parts += _axis(xaxis, mine, across, frame, vertical=False)
+        parts += _axis(yaxis, mine, down, frame, vertical=True)
         if (xname, yname) == pairs[0]:
             parts += _boxes(layout, across, down)
         ends: dict[Any, float] = {}
         for trace in mine:
             parts += _trace(trace, across, down, ends, layout.barmode == "stack", (base - top) / 3)
         if (xname, yname) == pairs[0]:
-            parts += _notes(layout, across, down, (x0 + left, x1 - 18, top + 8, base))
+            parts += _notes(layout, across, down, frame)
     for row, trace in enumerate(named):
         y = full - _ROW * (len(named) - row) + 8
         if trace.type == "scatter" and "lines" not in (trace.mode or "lines"):
             parts.append(f'<circle cx="33" cy="{y}" r="4.5" fill="{_colour(trace)}"/>')
         else:
             parts.append(f'<path d="M16 {y}h34" stroke="{_colour(trace)}" stroke-width="4"{_dash(trace)}/>')
-        parts.append(_text(58, y + 4, trace.name, "start"))
+        parts.append(_text(58, y + 4, trace.name, anchor="start"))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {full}" width="{width}" height="{full}" '
         f'font-family="sans-serif" font-size="12" fill="none">'
@@ -115,7 +116,7 @@ def _range(axis: Any, values: Sequence[float]) -> tuple[float, float]:
 
 
 def _marks(axis: Any, traces: Sequence[Any], letter: str) -> list[tuple[Any, str]]:
-    """The places of an axis that have a label, and the labels."""
+    """Return the places of an axis that have a label, with their labels."""
     if axis.visible is False:
         return []
     if _is_category(axis, traces, letter):
@@ -138,10 +139,11 @@ def _number(value: float, form: str | None) -> str:
 
 
 def _axis(
-    axis: Any, traces: Sequence[Any], scale: _Scale, x0: float, x1: float, top: float, base: float, vertical: bool
+    axis: Any, traces: Sequence[Any], scale: _Scale, frame: tuple[float, float, float, float], vertical: bool
 ) -> Iterator[str]:
     if axis.visible is False:
         return
+    x0, x1, top, base = frame
     letter = "y" if vertical else "x"
     category = _is_category(axis, traces, letter)
     for value, label in _marks(axis, traces, letter):
@@ -150,7 +152,7 @@ def _axis(
             path = f"M{x0:.1f} {at:.1f}H{x1:.1f}" if vertical else f"M{at:.1f} {top:.1f}V{base:.1f}"
             yield f'<path d="{path}" stroke="{GREY}" stroke-opacity=".3"/>'
         if axis.showticklabels is not False:
-            yield _text(x0 - 6, at + 4, label, "end") if vertical else _text(at, base + 17, label)
+            yield _text(x0 - 6, at + 4, label, anchor="end") if vertical else _text(at, base + 17, label)
     title = axis.title.text
     if title and vertical:
         yield f'<g transform="rotate(-90 12 {(top + base) / 2:.1f})">{_text(12, (top + base) / 2, title)}</g>'
@@ -161,7 +163,7 @@ def _axis(
 def _trace(
     trace: Any, across: _Scale, down: _Scale, ends: dict[Any, float], stacked: bool, thickest: float
 ) -> Iterator[str]:
-    """The bars, cells or curve of a trace; `ends` holds where the bars that are stacked have come to."""
+    """The bars, cells or curve of a trace; `ends` holds the ends of the bars that are stacked so far."""
     colour = _colour(trace)
     if trace.type == "bar":
         step = abs(down(trace.y[0]) - down(trace.y[-1])) / max(1, len(set(trace.y)) - 1) if len(trace.y) else 0
@@ -179,7 +181,7 @@ def _trace(
             yield f'<rect x="{a:.1f}" y="{y0:.1f}" width="{max(b - a, 0.5):.1f}" height="{thick:.1f}" '
             yield f'fill="{fill}" stroke="{GREY}" stroke-width=".5"/>'
             if trace.text is not None and not isinstance(trace.text, str) and trace.textposition == "outside":
-                yield _text(b + 6, down(y) + 4, trace.text[i], "start")
+                yield _text(b + 6, down(y) + 4, trace.text[i], anchor="start")
     elif trace.type == "heatmap":
         places = list(down(y) for y in trace.y)
         tall = abs(places[1] - places[0]) - 5 if len(places) > 1 else 60
@@ -215,7 +217,7 @@ def _curve(trace: Any, points: Sequence[tuple[float, float]], colour: str) -> It
                 fill = "none" if "open" in each else colour
                 yield f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{fill}" stroke="{colour}"/>'
         if seen and trace.text is not None and "text" in (trace.mode or ""):
-            yield _text(x + 8, y - 8, trace.text if isinstance(trace.text, str) else trace.text[i], "start")
+            yield _text(x + 8, y - 8, trace.text if isinstance(trace.text, str) else trace.text[i], anchor="start")
         drawing = seen
     if "lines" in (trace.mode or "lines") and path:
         yield f'<path d="{path}" stroke="{colour}" stroke-width="2.5"{_dash(trace)}/>'
@@ -251,7 +253,9 @@ def _notes(layout: Any, across: _Scale, down: _Scale, box: tuple[float, float, f
         if note.bgcolor:
             left = x - {"start": 3, "end": long + 3, "middle": long / 2 + 3}[anchor]
             yield f'<rect x="{left:.1f}" y="{y - 10:.1f}" width="{long + 6:.1f}" height="18" fill="{note.bgcolor}"/>'
-        yield _text(x, y + 4, note.text, anchor, fill=INK if note.font.color in (None, GREY) else note.font.color)
+        yield _text(
+            x, y + 4, note.text, anchor=anchor, fill=INK if note.font.color in (None, GREY) else note.font.color
+        )
 
 
 def _colour(trace: Any) -> str:
@@ -274,7 +278,7 @@ def _lines(text: str) -> list[str]:
 
 
 def _text(
-    x: float, y: float, text: str | None, anchor: str = "middle", size: int = 12, fill: str = INK, bold: bool = False
+    x: float, y: float, text: str | None, *, anchor: str = "middle", size: int = 12, fill: str = INK, bold: bool = False
 ) -> str:
     weight = ' font-weight="bold"' if bold else ""
     lines = _lines(text or "")

@@ -1,19 +1,19 @@
-"""A still next to a widget: the picture that a page without a kernel shows, an exported or a published one.
+"""A static picture beside a widget, for pages on which the widget cannot be shown: exported or published ones.
 
-It is an output of its own. Where widgets live, their style sheet hides it; where they do not, it is all there is.
+The picture is an output of its own. Where the widget is shown, its style sheet hides the picture.
 """
 
 import uuid
 from collections.abc import Callable
 from typing import Any
 
-from d2lite.widgets.shell import kernel
+from d2lite._notebook import notebook_shell
 
-__all__ = ["Still"]
+__all__ = ["StaticPicture"]
 
 
-class Still:
-    """The still of one widget: `make()` returns it as HTML, and `text()` in words for a page without HTML."""
+class StaticPicture:
+    """The picture of one widget: `make()` returns it as HTML; `text()` is in words, for a page without HTML."""
 
     def __init__(self, make: Callable[[], str], text: Callable[[], str]) -> None:
         self._make, self._text = make, text
@@ -21,15 +21,15 @@ class Still:
         self._last: dict[str, Any] = {}
 
     def show(self) -> None:
-        """Put the still on the page, in a notebook; a terminal has none."""
-        if kernel() is not None:
+        """Put the picture on the page; a terminal shows none."""
+        if notebook_shell() is not None:
             self._ids = [*self._ids[-7:], uuid.uuid4().hex]
             self._last = self._bundle()
             self._display(self._ids[-1], update=False)
 
     def update(self) -> None:
-        """Make the stills that are on pages show the state of now."""
-        if self._ids and kernel() is not None:
+        """Make the pictures that are on pages show the present state."""
+        if self._ids and notebook_shell() is not None:
             bundle = self._bundle()
             if bundle != self._last:
                 self._last = bundle
@@ -42,4 +42,4 @@ class Still:
         display(self._last, raw=True, display_id=name, update=update)
 
     def _bundle(self) -> dict[str, Any]:
-        return {"text/html": f'<div class="d2lite-still">{self._make()}</div>', "text/plain": self._text()}
+        return {"text/html": f'<div class="d2lite-static">{self._make()}</div>', "text/plain": self._text()}

@@ -26,7 +26,7 @@ CELLS = (
     "lab = FaultLab()\nlab",
     # as a run on ranks leaves it, without the ranks
     "lab.results.append(('kill: one rank is killed', 5.0, 0.25, 'rank 1 died <b>'))\n"
-    "lab._table.value = lab._rows(); lab._still.update()",
+    "lab._table.value = lab._rows(); lab._static_picture.update()",
 )
 
 

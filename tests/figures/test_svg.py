@@ -10,9 +10,9 @@ from d2lite import figures
 from d2lite.costs.partitioning import all_ways
 from d2lite.costs.scaling import Setup, outcomes
 from d2lite.figures.alternative_text import alternative_text
+from d2lite.figures.figure_layout import line
 from d2lite.figures.palette import INK
-from d2lite.figures.runs import line
-from d2lite.figures.still import still
+from d2lite.figures.svg import figure_svg
 from d2lite.trace import Event
 from d2lite.training.run import Run
 from d2lite.widgets import sizes_of, trace_collective
@@ -34,7 +34,7 @@ ALL = {
 
 @pytest.mark.parametrize("name", ALL)
 def test_a_picture_is_well_formed_and_stays_in_its_frame(name):
-    root = ET.fromstring(still(ALL[name]()))
+    root = ET.fromstring(figure_svg(ALL[name]()))
     width, height = float(root.get("width")), float(root.get("height"))
     ns = "{http://www.w3.org/2000/svg}"
     assert root.find(f"{ns}rect").get("fill") == "white"
@@ -46,7 +46,7 @@ def test_a_picture_is_well_formed_and_stays_in_its_frame(name):
 
 
 def texts_and_strokes(figure):
-    root = ET.fromstring(still(figure))
+    root = ET.fromstring(figure_svg(figure))
     strokes = [path.get("stroke") for path in root.iter("{http://www.w3.org/2000/svg}path")]
     return [text.text for text in root.iter("{http://www.w3.org/2000/svg}text")], strokes
 
@@ -61,8 +61,8 @@ def test_a_picture_holds_the_curves_and_their_names():
 
 @pytest.mark.parametrize("y", [[], [0.5], [0.5, math.nan, 0.7], [1.0, 1.0], [math.inf, 1.0]])
 def test_a_picture_of_few_or_missing_points(y):
-    trace = line("a", np.arange(len(y)), np.array(y), "#000000", "solid", "circle")
-    picture = still(figures.Figure([trace], figures.layout()))
+    trace = line("a", np.arange(len(y)), np.array(y), ("#000000", "solid", "circle"))
+    picture = figure_svg(figures.Figure([trace], figures.layout()))
     assert "nan" not in picture and "inf" not in picture and ET.fromstring(picture) is not None
 
 

@@ -1,12 +1,12 @@
-"""What keyboards and screen readers need on a page, and ipywidgets leaves out: names, values in words, a kept focus."""
+"""Names, values in words and a kept focus, which keyboards and screen readers need and ipywidgets leaves out."""
 
 from anywidget import AnyWidget
 
-__all__ = ["Hands"]
+__all__ = ["Accessibility"]
 
 
-class Hands(AnyWidget):
-    """Invisible; it watches the widget with the class d2lite that it stands in.
+class Accessibility(AnyWidget):
+    """An invisible widget that watches the widget of the class d2lite around it.
 
     A slider gets the name and the value that are written next to it (a logarithmic one would announce the logarithm),
     the buttons of a player get names. Where a button with the focus is disabled, the focus goes to the other of the

@@ -8,10 +8,9 @@ import os
 import numpy as np
 import pytest
 
-from d2lite.figures import palette
-from d2lite.figures import runs as figures
+from d2lite.figures import figure_layout, palette, training_curves
 from d2lite.figures.table import runs_table, speed_ups
-from d2lite.figures.ticks import ticks
+from d2lite.figures.ticks import tick_step, ticks
 from d2lite.training.run import SCHEMA, Run, legends, save
 
 
@@ -33,7 +32,7 @@ def contrast(one, other):
 
 def test_curves_hold_the_runs_numbers():
     runs = [make_run(1), make_run(2, accuracies=(0.1, 0.2))]
-    figure = figures.curves(runs)
+    figure = training_curves.curves(runs)
     assert [trace.name for trace in figure.data] == ["k=1 · lr 0.2 · batch 512", "k=2 · lr 0.2 · batch 512"]
     assert [list(trace.y) for trace in figure.data] == [[0.5, 0.6, 0.7], [0.1, 0.2]]
     assert list(figure.data[0].x) == [1, 2, 3]
@@ -45,10 +44,10 @@ def test_curves_hold_the_runs_numbers():
 def test_what_an_animator_was_given_is_drawn_one_curve_each():
     run = make_run()
     run.curves = {"train loss": {"x": [0.5, 1.0], "y": [2.0, 1.5]}, "test acc": {"x": [1], "y": [0.5]}}
-    loss, accuracy = figures.curves([run]).data
+    loss, accuracy = training_curves.curves([run]).data
     assert list(loss.x) == [0.5, 1.0] and list(loss.y) == [2.0, 1.5] and loss.name.endswith("train loss")
     assert list(accuracy.y) == [0.5] and accuracy.line.dash != loss.line.dash
-    assert figures.curves([run]).layout.yaxis.autorange  # a loss has no fixed axis
+    assert training_curves.curves([run]).layout.yaxis.autorange  # a loss has no fixed axis
 
 
 def test_curves_of_several_ranks_share_the_name_of_their_axis():
@@ -57,21 +56,21 @@ def test_curves_of_several_ranks_share_the_name_of_their_axis():
         f"test accuracy, rank {rank}": {"x": [1], "y": [0.5], "rank": rank, "quantity": "test accuracy"}
         for rank in (0, 1)
     }
-    assert figures.axes([run])[2]["title"]["text"] == "test accuracy"
+    assert training_curves.axes([run])[2]["title"]["text"] == "test accuracy"
 
 
 def test_no_runs_give_empty_figures():
-    assert len(figures.curves([]).data) == 0
-    assert len(figures.seconds_per_epoch([]).data[0].x) == 0
+    assert len(training_curves.curves([]).data) == 0
+    assert len(training_curves.seconds_per_epoch([]).data[0].x) == 0
 
 
 def test_bars_hold_the_measured_medians_and_leave_out_runs_without_a_time():
     runs = [make_run(1), make_run(2, seconds=()), make_run(4, seconds=(1.5,))]
-    (bars,) = figures.seconds_per_epoch(runs).data
+    (bars,) = training_curves.seconds_per_epoch(runs).data
     assert list(bars.x) == [3.0, 1.5]
     assert [name.split("<br>")[0] for name in bars.y] == ["k=1", "k=4"]
     assert bars.text == ("3 s", "1.5 s")
-    curves = figures.curves(runs).data
+    curves = training_curves.curves(runs).data
     assert list(bars.marker.color) == [curves[0].line.color, curves[2].line.color]
 
 
@@ -93,14 +92,14 @@ def test_legends_do_not_tell_rounding_errors_apart():
 
 
 def test_long_names_of_bars_take_several_lines():
-    (bars,) = figures.seconds_per_epoch([make_run(), make_run(seed=1)]).data
+    (bars,) = training_curves.seconds_per_epoch([make_run(), make_run(seed=1)]).data
     assert bars.y[1] == "k=1<br>lr 0.2 · batch 512<br>seed 1"
 
 
 def test_a_bar_among_few_is_no_thicker_than_among_three():
     for n in range(1, 6):
         runs = [make_run(seed=seed) for seed in range(n)]
-        share = (1 - figures.seconds_per_epoch(runs).layout.bargap) / n  # of the height of the axis
+        share = (1 - training_curves.seconds_per_epoch(runs).layout.bargap) / n  # of the height of the axis
         assert share == pytest.approx(0.65 / max(3, n))
 
 
@@ -113,7 +112,7 @@ def test_legends_of_other_parameters():
 
 @pytest.mark.parametrize("n", [0, 1, 2000, 2001, 123_456])
 def test_thinning_keeps_the_first_and_the_last_point(n):
-    x, y = figures.thin(range(n), [math.sin(i) for i in range(n)])
+    x, y = figure_layout.thin(range(n), [math.sin(i) for i in range(n)])
     assert len(x) == len(y) == min(n, 2000)
     if n:
         assert (x[0], x[-1]) == (0, n - 1) and y[-1] == math.sin(n - 1)
@@ -136,7 +135,7 @@ def test_neighbours_differ_in_colour_dash_and_marker():
 def test_nothing_in_a_name_is_taken_for_markup():
     run = make_run()
     run.dataset, run.settings["lr"] = "<b>toys</b>", "<i>"
-    figure = figures.curves([run])
+    figure = training_curves.curves([run])
     assert "<b>toys" not in figure.layout.title.text and "<i>" not in figure.data[0].name
     assert "<b>toys" not in runs_table([run]) and "<i>" not in runs_table([run])
 
@@ -204,19 +203,19 @@ def test_two_saves_in_a_second_are_two_files(tmp_path, monkeypatch):
     [((1, 2), 1), ((1, 3), 1), ((1, 10), 2), ((1, 500), 100), ((0, 100_000), 20_000), ((0, 0.3), 0.05), ((5, 5), 1)],
 )
 def test_ticks_stand_at_whole_numbers_and_are_few(ends, step):
-    assert figures.tick_step(*ends) == step
+    assert tick_step(*ends) == step
 
 
 @pytest.mark.parametrize(("num_epochs", "step"), [(2, 1), (20, 1), (500, 100)])
 def test_a_long_run_gets_few_ticks_from_its_start_on(num_epochs, step):
     """Hundreds of ticks would stop the page."""
     runs = [make_run(num_epochs=2), make_run(num_epochs=num_epochs, accuracies=())]
-    assert figures.axes(runs)[1]["dtick"] == step
+    assert training_curves.axes(runs)[1]["dtick"] == step
 
 
 def test_the_ticks_of_curves_of_unknown_length_follow_their_points():
     run = Run({}, "", "", 0)
-    assert figures.axes([run])[1]["dtick"] == 1
+    assert training_curves.axes([run])[1]["dtick"] == 1
     for last, step in ((3, 1), (10_000, 2000)):
         run.curves = {"loss": {"x": [1, last], "y": [1.0, 0.5]}}
-        assert figures.axes([run])[1]["dtick"] == step
+        assert training_curves.axes([run])[1]["dtick"] == step

@@ -1,4 +1,4 @@
-"""Interrupt a function that runs in one thread from another thread: an exception is raised in it.
+"""Interrupt a function that runs in a different thread: an asynchronous exception is raised in it.
 
 CPython raises it at the next call, or where a loop jumps back. That ends code in pure Python. It does not end one long
 call (a sleep, a wait for a lock, C code) before the call returns, nor a function that catches every exception.
@@ -18,7 +18,7 @@ _EVERY_S = 0.5  # between two interrupts: the function may be cleaning up after 
 
 
 class Interruptible:
-    """One call of a function, in which `interrupt` raises Stopped; in the code around the call it is never raised.
+    """One call of a function, in which `interrupt` raises Stopped; Stopped is never raised in the code around the call.
 
     `at` is the time of the last interrupt in seconds (time.monotonic), None before the first.
     """

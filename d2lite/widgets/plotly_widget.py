@@ -1,0 +1,124 @@
+"""A plotly figure as a widget: every page shows its present state, and loads plotly's code once, from the kernel.
+
+plotly's FigureWidget brings 5 MB of code with each figure, and only the pages that are open at that moment get its
+changes. Here the figure is one trait (JSON text), so that a page that opens later has the present state, too.
+"""
+
+import threading
+from functools import cache
+
+import plotly
+from anywidget import AnyWidget
+from ipywidgets import Layout, Widget
+from plotly.basedatatypes import BaseFigure
+from plotly.offline import get_plotlyjs
+from traitlets import Unicode, default
+
+from d2lite.figures.alternative_text import alternative_text
+
+__all__ = ["PlotlyWidget"]
+
+
+class _Code(Widget):
+    """Plotly's code for the page (5 MB): one widget without a view, which all figures of a kernel refer to."""
+
+    _model_name = Unicode("WidgetModel").tag(sync=True)
+    _model_module = Unicode("@jupyter-widgets/base").tag(sync=True)
+    code = Unicode().tag(sync=True)
+
+
+@cache
+def _code() -> _Code:
+    return _Code(code=get_plotlyjs())
+
+
+class PlotlyWidget(AnyWidget):
+    """A plotly figure on the page, as wide as its box and as high as the figure says; `show` replaces it.
+
+    `figure` is the present figure, and `alternative_text` describes it to screen readers. Any thread may call `show`. A
+    zoom and curves that a reader has hidden stay when the figure changes.
+    """
+
+    _esm = """
+    const found = async (manager, id) => {  // a page that is loaded again may make the figure's model first
+        for (let tries = 0; tries < 600; tries++)
+            try { return await manager.get_model(id); } catch { await new Promise((go) => setTimeout(go, 100)); }
+        throw new Error("plotly's code is not in this page: run the cell again");
+    };
+    const load = (model) => {
+        const codes = (globalThis.d2litePlotly ??= {}), version = model.get("_code_version");
+        codes[version] ??= (async () => {
+            await new Promise((go) => setTimeout(go, 100));  // small widgets first: plotly takes the page for a while
+            const holder = await found(model.widget_manager, model.get("_code_id"));
+            const code = ["const module = { exports: {} };", holder.get("code"), "export default module.exports;"];
+            const url = URL.createObjectURL(new Blob(code.map((part) => part + "\\n"), { type: "text/javascript" }));
+            const own = globalThis.Plotly;  // another plotly of the page: the code overwrites its name
+            try { return (await import(url)).default; } finally { globalThis.Plotly = own; URL.revokeObjectURL(url); }
+        })();
+        codes[version].catch(() => { delete codes[version]; });  // the next figure tries again
+        return codes[version];
+    };
+    export default { render({ model, el }) {
+        const plot = el.appendChild(document.createElement("div"));
+        const figure = () => JSON.parse(model.get("_json"));
+        let plotly, width, isOld = true, isDrawing = false, isClosed = false;
+        const draw = async () => {  // the latest state; those that came while plotly was drawing are left out
+            isOld = true;
+            if (!plotly || isDrawing) return;
+            isDrawing = true;
+            try {
+                while (isOld && !isClosed && el.clientWidth) {  // 0 where it is hidden
+                    isOld = false;
+                    width = el.clientWidth;
+                    const { data, layout } = figure();
+                    const fixed = { uirevision: "kept", ...layout, width: layout.width ?? width, autosize: false };
+                    await plotly.react(plot, data, fixed, { displayModeBar: false });
+                    plot.style.minHeight = "";
+                }
+            } finally { isDrawing = false; }
+        };
+        const describe = () => el.setAttribute("aria-label", model.get("alternative_text"));
+        const fit = new ResizeObserver(() => { if (isOld || el.clientWidth !== width) draw(); });
+        el.setAttribute("role", "img");
+        plot.style.minHeight = (figure().layout.height ?? 450) + "px";  // nothing moves when it is drawn
+        describe();
+        model.on("change:alternative_text", describe);
+        model.on("change:_json", draw);
+        // Does not wait for plotly: anywidget drops all later changes of a widget that takes more than two seconds.
+        const start = (code) => { plotly = code; fit.observe(el); };
+        load(model).then(start, (error) => { plot.textContent = error.message; });
+        return () => {
+            isClosed = true;
+            fit.disconnect();
+            model.off("change:alternative_text", describe);
+            model.off("change:_json", draw);
+            plotly?.purge(plot);
+        };
+    } };"""
+    alternative_text = Unicode().tag(sync=True)
+    _json = Unicode().tag(sync=True)
+    _code_id = Unicode().tag(sync=True)
+    _code_version = Unicode(plotly.__version__).tag(sync=True)
+    figure: BaseFigure
+
+    def __init__(self, figure: BaseFigure) -> None:
+        layout = Layout(width="100%", min_width="0", margin="0", overflow="hidden")
+        super().__init__(**_state(figure), layout=layout, _view_count=0)
+        self.figure, self._showing = figure, threading.Lock()
+
+    @default("_code_id")
+    def _id_of_the_code(self) -> str:
+        return str(_code().model_id)
+
+    def show(self, figure: BaseFigure) -> None:
+        """Show `figure` on all pages, in place of the present one; nothing is sent if the two look the same."""
+        state = _state(figure)
+        with self._showing, self.hold_sync():  # one message, so that picture and words change together
+            self.figure = figure
+            for name, value in state.items():
+                self.set_trait(name, value)
+
+
+def _state(figure: BaseFigure) -> dict[str, str]:
+    """Return what a page needs: the figure as JSON, its arrays as base64, and its words."""
+    return {"_json": figure.to_json(), "alternative_text": alternative_text(figure)}
