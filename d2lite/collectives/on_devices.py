@@ -11,7 +11,7 @@ import torch
 from d2lite._checks import all_of, one_of, positive_int, whole_number
 from d2lite.collectives.checks import check_each, check_memory, check_op, check_tensors, check_trace
 from d2lite.collectives.execute import execute, rows
-from d2lite.collectives.planner import ALGORITHMS, check_device, cut, make_plan
+from d2lite.collectives.planner import ALGORITHMS, check_device, cut_into_chunks, make_plan
 from d2lite.collectives.schedule import Plan
 from d2lite.parallel import one_intra_op_thread, parallel_apply
 from d2lite.trace import Trace
@@ -227,7 +227,7 @@ def all_gather(
 def _run(
     plan: Plan, flat: list[torch.Tensor], op: str | None, trace: Trace | None, collective: str, algorithm: str
 ) -> None:
-    chunks = [cut(row, len(flat), len(plan.owners)) for row in flat]
+    chunks = [cut_into_chunks(row, len(flat), len(plan.owners)) for row in flat]
     execute(plan, chunks, op, trace)
     if trace is not None:
         trace.collective, trace.algorithm = collective, algorithm

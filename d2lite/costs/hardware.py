@@ -9,7 +9,7 @@ from typing import TypeVar
 from d2lite._checks import one_of
 from d2lite.costs.alpha_beta import Device, Link
 
-__all__ = ["DEVICES", "LINKS", "RESNET50_FLOPS", "find_device", "find_link"]
+__all__ = ["DEVICES", "LINKS", "find_device", "find_link"]
 
 _Preset = TypeVar("_Preset", Link, Device)
 

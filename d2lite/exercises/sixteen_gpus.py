@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from d2lite.costs import Outcome, Setup, Step, find_link, outcome
+from d2lite.costs import ScalingPrediction, Setup, StepPrediction, find_link, predict_scaling
 from d2lite.exercises.exercise import Exercise, Mistake
 
 __all__ = ["SIXTEEN"]
@@ -12,13 +12,13 @@ PARTS = ("overhead", "computing", "sending", "waiting")
 Answer = tuple[float, str, str]
 
 
-def _outcome(setup: Setup, k: int = 16) -> Outcome:
-    predicted = outcome(setup, k)
+def _outcome(setup: Setup, k: int = 16) -> ScalingPrediction:
+    predicted = predict_scaling(setup, k)
     assert predicted is not None  # no case has fewer examples than GPUs
     return predicted
 
 
-def _longest(step: Step) -> str:
+def _longest(step: StepPrediction) -> str:
     seconds = (step.overhead_s, step.compute_s, step.exposed_s, step.wait_s)
     return PARTS[seconds.index(max(seconds))]
 
@@ -63,7 +63,7 @@ def _changes(setup: Setup) -> dict[str, Setup]:
 
 
 _SHARE = "batch_size is that of all GPUs together. What is left for each of them?"
-_LONGEST = "Look at the parts of outcome(setup, 16).step. Which of them add up to its seconds?"
+_LONGEST = "Look at the parts of predict_scaling(setup, 16).step. Which of them add up to its seconds?"
 _CHANGE = "Predict an epoch on 16 GPUs with each of the changes. Which one is shortest?"
 
 SIXTEEN = Exercise(

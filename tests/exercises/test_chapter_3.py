@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from d2lite import split_batch
-from d2lite.costs import outcome
+from d2lite.costs import predict_scaling
 from d2lite.exercises.chapter_3 import EXERCISES
 from tests.exercises.answers import Answers, AnswerTests
 
@@ -235,40 +235,40 @@ def best(changes, seconds):
 
 
 def epoch_s(setup):
-    return outcome(setup, 16).epoch_s
+    return predict_scaling(setup, 16).epoch_s
 
 
 @right("3.5")
 def predicted(setup, changes):
-    return [setup.batch_size // 16, longest(outcome(setup, 16).step), best(changes, epoch_s)]
+    return [setup.batch_size // 16, longest(predict_scaling(setup, 16).step), best(changes, epoch_s)]
 
 
 @right("3.5")
 def by_examples_per_second(setup, changes):
     def rate(change):
-        return -change.batch_size / outcome(change, 16).step.seconds
+        return -change.batch_size / predict_scaling(change, 16).step.seconds
 
-    return setup.batch_size / 16, longest(outcome(setup, 16).step), best(changes, rate)
+    return setup.batch_size / 16, longest(predict_scaling(setup, 16).step), best(changes, rate)
 
 
 @wrong("3.5", "the number of examples is that of all GPUs together")
 def all_examples(setup, changes):
-    return setup.batch_size, longest(outcome(setup, 16).step), best(changes, epoch_s)
+    return setup.batch_size, longest(predict_scaling(setup, 16).step), best(changes, epoch_s)
 
 
 @wrong("3.5", "larger than the minibatch")
 def multiplied(setup, changes):
-    return 16 * setup.batch_size, longest(outcome(setup, 16).step), best(changes, epoch_s)
+    return 16 * setup.batch_size, longest(predict_scaling(setup, 16).step), best(changes, epoch_s)
 
 
 @wrong("3.5", "the part that takes longest is that of one GPU")
 def one_gpu(setup, changes):
-    return setup.batch_size / 16, longest(outcome(setup, 1).step), best(changes, epoch_s)
+    return setup.batch_size / 16, longest(predict_scaling(setup, 1).step), best(changes, epoch_s)
 
 
 @wrong("3.5", "as if it came after it")
 def all_that_is_sent(setup, changes):
-    step = outcome(setup, 16).step
+    step = predict_scaling(setup, 16).step
     return setup.batch_size / 16, longest(replace(step, exposed_s=step.communication_s)), best(changes, epoch_s)
 
 
@@ -279,29 +279,33 @@ def always_sending(setup, changes):
 
 @wrong("3.5", "the change with the shortest step")
 def shortest_step(setup, changes):
-    chosen = best(changes, lambda change: outcome(change, 16).step.seconds)
-    return setup.batch_size / 16, longest(outcome(setup, 16).step), chosen
+    chosen = best(changes, lambda change: predict_scaling(change, 16).step.seconds)
+    return setup.batch_size / 16, longest(predict_scaling(setup, 16).step), chosen
 
 
 @wrong("3.5", "the best one for a single GPU")
 def best_of_one(setup, changes):
-    chosen = best(changes, lambda change: outcome(change, 1).epoch_s)
-    return setup.batch_size / 16, longest(outcome(setup, 16).step), chosen
+    chosen = best(changes, lambda change: predict_scaling(change, 1).epoch_s)
+    return setup.batch_size / 16, longest(predict_scaling(setup, 16).step), chosen
 
 
 @wrong("3.5", "the change with the longest epoch")
 def the_longest(setup, changes):
-    return setup.batch_size / 16, longest(outcome(setup, 16).step), max(changes, key=lambda n: epoch_s(changes[n]))
+    return (
+        setup.batch_size / 16,
+        longest(predict_scaling(setup, 16).step),
+        max(changes, key=lambda n: epoch_s(changes[n])),
+    )
 
 
 @wrong("3.5", "a faster network is chosen, whatever is predicted")
 def always_network(setup, changes):
-    return setup.batch_size / 16, longest(outcome(setup, 16).step), "a network four times as fast"
+    return setup.batch_size / 16, longest(predict_scaling(setup, 16).step), "a network four times as fast"
 
 
 @wrong("3.5", "a larger minibatch is chosen, whatever is predicted")
 def always_batch(setup, changes):
-    return setup.batch_size / 16, longest(outcome(setup, 16).step), "a minibatch twice as large"
+    return setup.batch_size / 16, longest(predict_scaling(setup, 16).step), "a minibatch twice as large"
 
 
 def test_each_change_is_the_best_one_somewhere_and_each_part_the_longest():
