@@ -20,7 +20,6 @@ __all__ = [
     "all_gather",
     "all_reduce",
     "all_reduce_many",
-    "all_reduce_naive",
     "assign_owners",
     "broadcast",
     "reduce",
