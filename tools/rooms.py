@@ -25,8 +25,8 @@ the rooms below it. `__init__.py` and `__main__.py` of the package are left out,
 
 `python -m tools.rooms` writes this page from the code, and a test compares the two.
 """
-OUTRO = """An arrow leads from a room to a room that it imports from. Where a chain of other arrows leads there, the arrow is
-left out; the table names all rooms that a room imports from.
+OUTRO = """An arrow leads from a room to a room that it imports from. Where a chain of other arrows leads there, the
+arrow is left out; the table names all rooms that a room imports from.
 """
 
 
