@@ -1,4 +1,4 @@
-"""All that is predicted: links, devices, steps and scaling, in closed form."""
+"""The cost model: what links, devices, steps and scaling are predicted to cost, in closed form."""
 
 from d2lite.costs.alpha_beta import COST_FORMULAS, Cluster, Device, Link, all_reduce_seconds, messages_seconds
 from d2lite.costs.hardware import DEVICES, LINKS, find_device, find_link

@@ -1,10 +1,10 @@
-"""What sending costs: links, devices, and the time of every all-reduce algorithm in closed form; pure arithmetic.
+"""The alpha-beta model: links, devices, and the time of every all-reduce algorithm in closed form.
 
 The model: a message of n bytes takes latency + n / bandwidth (Hockney 1994; Thakur, Rabenseifner and Gropp,
 "Optimization of collective communication operations in MPICH", IJHPCA 19, 2005, section 3). A device sends one message
 and receives one at a time; messages of one step are sent at the same time. Additions are assumed to cost nothing. The
 ring is that of Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", JPDC 69,
-2009. Every time that these functions return is predicted.
+2009. Every time that these functions return is predicted; nothing is measured.
 """
 
 import math
@@ -120,7 +120,7 @@ def _naive(k: int, n_bytes: float, cluster: Cluster) -> float:
 
 
 def _parameter_server(k: int, n_bytes: float, cluster: Cluster) -> float:
-    """All send to the first at the same time, which sends the sum to all at the same time, through its port."""
+    """All devices send to the first at the same time; it sends the sum to all at the same time, through its port."""
     per_host, hosts = cluster.shape(k)
     inside = cluster.inside.seconds(n_bytes, per_host - 1) if per_host > 1 else 0.0
     if hosts == 1:
@@ -129,19 +129,19 @@ def _parameter_server(k: int, n_bytes: float, cluster: Cluster) -> float:
 
 
 def _tree(k: int, n_bytes: float, cluster: Cluster) -> float:
-    """Each of log2 k rounds halves the number of devices with a partial sum, inside hosts first; then the same back."""
+    """Each of log2 k rounds halves the number of devices that hold a partial sum, inside hosts first; then back."""
     per_host, hosts = cluster.shape(k)
     seconds = 2 * math.ceil(math.log2(per_host)) * cluster.inside.seconds(n_bytes)
     return seconds + (2 * math.ceil(math.log2(hosts)) * cluster.between.seconds(n_bytes) if hosts > 1 else 0.0)
 
 
 def _ring(k: int, n_bytes: float, cluster: Cluster) -> float:
-    """2 (k - 1) steps with n_bytes / k each, as slow as the slowest link of the ring."""
+    """The ring takes 2 (k - 1) steps with n_bytes / k each; a step is as slow as the slowest link of the ring."""
     return _ring_seconds(k, cluster, inside=(n_bytes / k, 1), across=(n_bytes / k, 1))
 
 
 def _ring_both_ways(k: int, n_bytes: float, cluster: Cluster) -> float:
-    """The two halves of each chunk go around in opposite directions: faster where a device has two ports."""
+    """The two halves of each chunk go around in opposite directions, which is faster where a device has two ports."""
     per_host, hosts = cluster.shape(k)
     one, two = (n_bytes / k, 1), (n_bytes / k / 2, 2)  # both halves to one neighbour, a half to each of two
     inside = two if per_host > 2 else one if hosts == 1 else (n_bytes / k / 2, 1)

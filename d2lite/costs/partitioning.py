@@ -81,9 +81,9 @@ class Traffic:
 def layers_of(net: nn.Sequential, X: torch.Tensor) -> list[Layer]:
     """Return one Layer for each layer of `net`, an nn.Sequential, as measured by a forward pass of the minibatch X.
 
-    X is [b, ...]. Raises TypeError for another kind of network, or weights other than Conv2d, Linear and BatchNorm2d,
-    and ValueError for a layer that is used twice, or an X without examples. Network and X may be on the device "meta":
-    shapes, no numbers.
+    X is [b, ...]. Network and X may be on the device "meta", where tensors have shapes but no numbers. Raises TypeError
+    for a different kind of network, or for weights other than those of Conv2d, Linear and BatchNorm2d, and ValueError
+    for a layer that is used twice, or for an X without examples.
     """
     if not isinstance(net, nn.Sequential):
         raise TypeError(f"net: expected an nn.Sequential, got {type(net).__name__}. List its layers in one.")
@@ -127,10 +127,11 @@ def _n_bytes(tensor: torch.Tensor) -> int:
 def stages(layers: Sequence[Layer], k: int, slack: float = SLACK) -> list[list[Layer]]:
     """Return `layers` as k stages, one per device, cut in front of layers with weights.
 
-    Allowed are the cuts whose slowest stage has at most 1 + `slack` times the work (n_macs) of the best ones; of these
-    the ones that send the fewest bytes are taken, and the earliest among equals. Both are found by dynamic programming:
-    the best way to cut the rest of the layers does not depend on how those before it were cut.
-    Raises ValueError for more stages than layers with weights, or a negative slack, TypeError for other types.
+    The best cuts are those whose slowest stage has the least work (n_macs). Cuts whose slowest stage has at most
+    1 + `slack` times this work are allowed. Of the allowed cuts, those that send the fewest bytes are chosen, and the
+    earliest among equals. Both steps use dynamic programming: the best way to cut the rest of the layers does not
+    depend on how the layers before it were cut.
+    Raises ValueError for more stages than layers with weights or a negative slack, and TypeError for other types.
     """
     layers = _checked(layers)
     starts = [i for i, layer in enumerate(layers) if layer.n_macs]
@@ -211,7 +212,7 @@ def _tensor(layers: Sequence[Layer], k: int) -> list[Message]:
 
 
 def _pieces(n_bytes: int, channels: int, k: int) -> list[int]:
-    """Bytes of each device's channels, in numbers that differ by at most one, as torch.tensor_split cuts them."""
+    """Return the bytes of each device's channels; the channels are cut as by torch.tensor_split."""
     return [n_bytes // channels * (channels // k + (i < channels % k)) for i in range(k)]
 
 

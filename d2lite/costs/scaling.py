@@ -1,4 +1,4 @@
-"""How training scales from 1 to 10,000 GPUs, predicted: efficiency, time per epoch, its parts, its cost."""
+"""The prediction of how training scales from 1 to 10,000 GPUs: efficiency, time of an epoch, its parts, its cost."""
 
 from dataclasses import dataclass, replace
 
@@ -17,11 +17,11 @@ GPUS = (1, *(n for i in range(1, 14) for n in (2**i, 3 * 2 ** (i - 1)) if n < 10
 
 @dataclass(frozen=True)
 class Setup:
-    """What is trained and on what. `batch_size` is that of each GPU, or of all together if `is_global`.
+    """What is trained and on what. `batch_size` is the minibatch of each GPU, or of all GPUs together if `is_global`.
 
-    `overhead_s` is the time of each step that is not arithmetic; `spread` is the standard deviation of the GPUs'
-    computing times over their mean, from which the wait for the slowest follows. Raises ValueError or TypeError for
-    settings that cannot be.
+    `overhead_s` is the time of each step that is not arithmetic. `spread` is the standard deviation of the GPUs'
+    computing times over their mean; the wait for the slowest follows from it. Raises ValueError for a number that is
+    out of its range or an unknown name, and TypeError for a value of another type.
     """
 
     network: str = "ResNet-50"
@@ -93,9 +93,9 @@ def _epoch(setup: Setup, k: int) -> tuple[StepPrediction, float]:
 
 
 def crossover(setup: Setup) -> int | None:
-    """Return the smallest minibatch (of both together) at which two GPUs are not slower than one, or None.
+    """Return the smallest minibatch (of both GPUs together) at which two GPUs are not slower than one, or None.
 
-    Both are assumed to be equally fast: the spread is left out. Raises TypeError for anything but a Setup.
+    Both GPUs are assumed to be equally fast: the spread is left out. Raises TypeError for anything but a Setup.
     """
     instance_of("setup", setup, Setup)
     device = replace(setup.device, overhead_s=setup.overhead_s)

@@ -1,4 +1,4 @@
-"""Predicted times: a step with and without overlap, bucket by bucket, and how it scales; pure arithmetic."""
+"""The predicted time of a step, with and without overlap, bucket by bucket, and how it scales."""
 
 import math
 from bisect import bisect_left
@@ -163,7 +163,7 @@ def predict_step(
 def weak_scaling(
     workload: Workload, batch_size: float, ks: Iterable[int], device: Device, cluster: Cluster | Link, **settings: Any
 ) -> dict[int, tuple[StepPrediction, float]]:
-    """Return {k: (StepPrediction, efficiency)} for `batch_size` examples on each device.
+    """Return {k: (StepPrediction, efficiency)}, with `batch_size` examples on each of k devices.
 
     The efficiency is the time of one device over the time of k. `settings` and errors are those of `predict_step`.
     """
@@ -176,7 +176,7 @@ def weak_scaling(
 def strong_scaling(
     workload: Workload, batch_size: float, ks: Iterable[int], device: Device, cluster: Cluster | Link, **settings: Any
 ) -> dict[int, tuple[StepPrediction, float]]:
-    """Return {k: (StepPrediction, efficiency)} for `batch_size` examples divided among all devices.
+    """Return {k: (StepPrediction, efficiency)}, with `batch_size` examples divided among k devices.
 
     The efficiency is the time of one device over k times the time of k. `settings` and errors are those of
     `predict_step`.
@@ -192,8 +192,8 @@ def crossover_batch_size(
 ) -> int | None:
     """Return the smallest minibatch (of all devices together) for which k devices are at least as fast as one, or None.
 
-    None means that even `most` examples are slower on k devices. `settings` and errors are those of `predict_step`;
-    ValueError or TypeError also if `most` is not a whole number from `k` on.
+    None means that even `most` examples are slower on k devices. `settings` and errors are those of `predict_step`.
+    Raises ValueError or TypeError also if `most` is not a whole number from `k` on.
     """
     k = positive_int("k", k)
     most = whole_number("most", most, k, hint="Each device needs an example.")

@@ -1,4 +1,4 @@
-"""Stragglers: k devices that wait for each other take the time of the slowest; its expected value, exactly."""
+"""Stragglers: k devices that wait for each other take the time of the slowest. Its expected value is computed here."""
 
 from collections.abc import Iterable
 from functools import cache
@@ -12,7 +12,9 @@ LOW, HIGH, POINTS = -9.0, 9.0, 1001  # of the integral by the trapezoid rule: it
 
 
 def normal_wait(k: int, std_s: float) -> float:
-    """Return how many seconds longer than the mean the slowest of k devices takes, if times are normal with `std_s`.
+    """Return how many seconds longer than the mean the slowest of k devices takes, if their times are normal.
+
+    `std_s` is the standard deviation of the times.
 
     Raises ValueError or TypeError for less than one device, and for an `std_s` that is not a finite number from 0 on.
     """
@@ -33,10 +35,11 @@ def _normal_maximum(k: int) -> float:
 
 
 def maximum_of_sample(k: int, seconds: Iterable[float]) -> float:
-    """Return the expected largest of k draws, with replacement, from measured `seconds`: no distribution assumed.
+    """Return the expected largest of k draws, with replacement, from measured `seconds`.
 
-    The i-th smallest of n is the largest with probability (i/n)^k - ((i-1)/n)^k. Raises ValueError for an empty list,
-    or one with infinities, NaN or negative numbers, TypeError for one with anything but numbers.
+    No distribution is assumed: the i-th smallest of n values is the largest draw with probability
+    (i/n)^k - ((i-1)/n)^k. Raises ValueError for an empty list or one with infinities, NaN or negative numbers, and
+    TypeError for a list with anything but numbers.
     """
     k = positive_int("k", k)
     values = sorted(all_of("seconds", seconds, non_negative_number, least=1))

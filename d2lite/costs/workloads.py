@@ -1,4 +1,4 @@
-"""Networks as the cost model sees them: bytes of each gradient, and the multiplications that produce it."""
+"""Networks as the cost model sees them: the bytes of each gradient, and the multiplications that produce it."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -93,9 +93,9 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], int]] = {
 
 
 def named_workload(name: str) -> Workload:
-    """Return the Workload of one of NETWORKS; the ImageNet ones are torchvision's, which must be installed.
+    """Return the Workload of one of NETWORKS. The networks for ImageNet need torchvision.
 
-    Raises ValueError for another name, TypeError for anything but a text.
+    Raises ValueError for an unknown name, and TypeError for anything but a text.
     """
     return _named_workload(one_of("name", name, NETWORKS))
 
