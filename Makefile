@@ -19,7 +19,7 @@ JOBS ?= 3
 RERUN := --reruns 1 -rR
 PARALLEL := -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: setup lab test test-slow pretend test-full bench horovod frameworks cluster rings wheels badges navigation lint clean
+.PHONY: setup lab test test-slow pretend test-full bench horovod cluster rings wheels badges navigation lint clean
 
 setup: ## .venv, made or brought up to date; TORCH=cpu or TORCH=cuda decides by hand
 	@$(PYTHON) tools/setup_env.py
@@ -58,10 +58,6 @@ horovod: setup ## real Horovod, compiled once (minutes), against chapter 6's for
 	$(BIN)/python tools/build_horovod.py
 	$(BIN)/python tools/compare_horovod.py
 
-frameworks: setup ## accelerate and Lightning, in an environment of their own, on ranks of a pool
-	$(BIN)/python tools/build_frameworks.py
-	$(BIN)/python -m pytest tests/tools/test_frameworks.py $(ARGS)
-
 cluster: setup ## two and four hosts as network namespaces (root; else loopback): figures of chapter 7
 	$(BIN)/python -m tools.cluster --json benchmarks/results/cluster.json $(ARGS)
 
@@ -83,5 +79,5 @@ lint: setup
 	$(BIN)/mypy
 
 clean: ## removes .venv and the environments of the benchmarks as well
-	rm -rf .venv .bench .horovod .frameworks build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	rm -rf .venv .bench .horovod build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +

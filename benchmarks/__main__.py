@@ -27,7 +27,6 @@ NAMES = (
     "leaks",
     "prediction",
     "published",
-    "accuracies",
     "gpu",
 )
 _COLOUR = re.compile("\x1b\\[[0-9;]*m")  # a kernel's tracebacks are coloured
@@ -80,7 +79,7 @@ def _measure(name, args):
         return importlib.import_module("benchmarks.lenet").rows(int(args.epoch_share * 60_000), args.rounds)
     if name == "import":
         return importlib.import_module("benchmarks.imports").rows(2 * args.rounds + 1)
-    if name in ("memory", "chapters", "starts", "leaks", "published", "accuracies"):
+    if name in ("memory", "chapters", "starts", "leaks", "published"):
         return importlib.import_module(f"benchmarks.{name}").rows()
     return importlib.import_module(f"benchmarks.{name}").rows(n=args.rounds)
 

@@ -1,7 +1,7 @@
 """Predicted against published: efficiencies from papers, and what the cost model says without fitting."""
 
 from benchmarks.report import Row
-from d2lite.costs import TOLERANCE, compare
+from book.papers import TOLERANCE, compare
 
 __all__ = ["rows"]
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from benchmarks.accuracies import label
+from benchmarks.records.accuracies import label
 from benchmarks.report import RESULTS
 from tools.cluster import rings, speed
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-__all__ = ["Diverged", "Listener", "Stopped", "emit", "has_listener", "listening"]
+__all__ = ["Diverged", "Stopped", "emit", "has_listener", "listening"]
 
 Listener = Callable[..., None]
 _listener: ContextVar[Listener | None] = ContextVar("d2lite_listener", default=None)

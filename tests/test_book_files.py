@@ -76,7 +76,7 @@ def test_nothing_is_written_over(tmp_path, monkeypatch, folder, said):
 
 @pytest.mark.slow
 def test_the_copy_of_this_book_is_complete(tmp_path):
-    """Outside the repository the helpers of chapter 7 load, from the copy alone."""
+    """Outside the repository the helpers of chapters 7 and 8 load, from the copy alone."""
     book.copy_book(tmp_path / "mine")
     for path in (ROOT / "book").glob("*.ipynb"):
         assert (tmp_path / "mine" / "book" / path.name).read_bytes() == path.read_bytes()
@@ -84,8 +84,8 @@ def test_the_copy_of_this_book_is_complete(tmp_path):
     assert (tmp_path / "mine" / settings).read_bytes() == (ROOT / settings).read_bytes()
     code = (
         "import d2lite, sys; root = d2lite.book_root(); sys.path.insert(0, str(root)); "
-        "from tools.cluster import faults, hosts, links, rings, speed; "
-        "assert hosts.__file__.startswith(str(root)), hosts.__file__; print(root)"
+        "from book import papers; from tools.cluster import faults, hosts, links, rings, speed; "
+        "assert all(m.__file__.startswith(str(root)) for m in (hosts, papers)), hosts.__file__; print(root)"
     )
     where = tmp_path / "mine" / "book"
     done = subprocess.run([sys.executable, "-c", code], cwd=where, capture_output=True, text=True, check=True)

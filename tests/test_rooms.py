@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 import d2lite
+from tools.rooms import MODULES, PAGE, ROOMS, imported, modules_in, page, room_of
 
-PACKAGE, ROOT = Path(d2lite.__file__).parent, Path(__file__).parents[1]
+ROOT = Path(__file__).parents[1]
 # each room and the rooms that it may import from; "top" is the modules beside the rooms
 BELOW = {"top": (), "data": ("top",), "workers": ("top",), "costs": ("top",)}
 BELOW["collectives"] = ("top", "costs")
@@ -21,29 +22,15 @@ BELOW["bugs"] = (*BELOW["profiling"], "profiling")
 BELOW["figures"] = (*BELOW["bugs"], "bugs")
 BELOW["widgets"] = (*BELOW["figures"], "figures")
 BELOW["exercises"] = BELOW["figures"]  # beside figures and widgets
-ROOMS = [room for room in BELOW if room != "top"]
-MODULES = {".".join(p.relative_to(PACKAGE).with_suffix("").parts): p for p in sorted(PACKAGE.rglob("*.py"))}
 FRONT = ("__init__", "__main__", "d2l")  # what users call: they import from every room
 EACH = pytest.mark.parametrize("name", MODULES)
 
 
-def room_of(module):
-    return module.split(".")[0] if module.split(".")[0] in ROOMS else "top"
-
-
-def imported(source):
-    """The names d2lite.x.y that some code imports, in whatever form, those inside functions as well."""
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names if alias.name.split(".")[0] == "d2lite")
-        elif isinstance(node, ast.ImportFrom) and node.module.split(".")[0] == "d2lite":
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
-
-
-def modules_in(names):
-    """The modules of the package among imported names: d2lite.costs.step.Step is of costs.step."""
-    parts = [name.split(".")[1:] for name in names]
-    return {module for p in parts for module in (".".join(p), ".".join(p[:-1])) if module in MODULES}
+def all_of(path):
+    """The names in the `__all__` of a file."""
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", None) == "__all__":
+            return ast.literal_eval(node.value)
 
 
 @EACH
@@ -62,16 +49,16 @@ def test_imports_inside_a_room_go_down_only():
 
 @EACH
 def test_modules_say_what_they_offer(name):
-    source = MODULES[name].read_text()
-    tree = ast.parse(source)
+    tree = ast.parse(MODULES[name].read_text())
     assert ast.get_docstring(tree)
-    if name != "__main__":
-        assert any(
-            isinstance(node, ast.Assign) and getattr(node.targets[0], "id", None) == "__all__" for node in tree.body
-        )
-    for node in ast.walk(tree):  # what is public is explained
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node in tree.body:
+    assert name == "__main__" or all_of(MODULES[name]) is not None
+    for node in tree.body:  # what is public is explained
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
             assert node.name.startswith("_") or ast.get_docstring(node), f"{name}.{node.name}"
+
+
+def test_the_picture_of_the_rooms_is_that_of_the_imports():
+    assert PAGE.read_text(encoding="utf-8") == page(), "run: python -m tools.rooms"
 
 
 def cells(path):
@@ -80,6 +67,10 @@ def cells(path):
 
     code = "\n".join(c.source for c in nbformat.read(path, as_version=4).cells if c.cell_type == "code")
     return re.sub(r"(?m)^(\s*)[%!].*$", r"\1pass", code)
+
+
+def code(path):
+    return cells(path) if path.suffix == ".ipynb" else path.read_text()
 
 
 USERS = [p for folder in ("benchmarks", "book", "tools") for p in sorted((ROOT / folder).rglob("*.py"))]
@@ -91,8 +82,22 @@ def test_book_benchmarks_and_tools_import_from_the_package_and_its_rooms_alone(p
     public = {f"d2lite.{name}" for name in d2lite.__all__} | {"d2lite", *(f"d2lite.{room}" for room in ROOMS)}
     for room in ROOMS:
         public |= {f"d2lite.{room}.{name}" for name in getattr(d2lite, room).__all__}
-    names = set(imported(cells(path) if path.suffix == ".ipynb" else path.read_text()))
-    assert names <= public
+    assert set(imported(code(path))) <= public
+
+
+def test_all_lists_what_others_import():
+    """A name in the `__all__` of a file is imported by another file, or read there as an attribute of its module."""
+    trees = [(path, ast.parse(code(path))) for path in {*MODULES.values(), *USERS, *(ROOT / "tests").rglob("*.py")}]
+    names = {name for _, tree in trees for name in imported(tree)}
+    attributes = {node.attr for _, tree in trees for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    unused = [
+        f"{module}.{name}"
+        for module, path in MODULES.items()
+        if path.name not in ("__init__.py", "__main__.py")
+        for name in all_of(path)
+        if f"d2lite.{module}.{name}" not in names and name not in attributes
+    ]
+    assert unused == []
 
 
 def test_import_loads_nothing_that_shows():

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from d2lite.costs import Outcome, Setup, Step, find_link, outcome
+from d2lite.costs import ScalingPrediction, Setup, StepPrediction, find_link, predict_scaling
 from d2lite.exercises import Exercise, Mistake, Unfit
 
 State = dict[str, int]
@@ -308,13 +308,13 @@ PARTS = ("overhead", "computing", "sending", "waiting")
 Answer = tuple[float, str, str]
 
 
-def _outcome(setup: Setup, k: int = 16) -> Outcome:
-    predicted = outcome(setup, k)
+def _predicted(setup: Setup, k: int = 16) -> ScalingPrediction:
+    predicted = predict_scaling(setup, k)
     assert predicted is not None  # no case has fewer examples than GPUs
     return predicted
 
 
-def _longest(step: Step) -> str:
+def _longest(step: StepPrediction) -> str:
     seconds = (step.overhead_s, step.compute_s, step.exposed_s, step.wait_s)
     return PARTS[seconds.index(max(seconds))]
 
@@ -324,12 +324,12 @@ def _shortest(changes: Mapping[str, Setup], seconds: Callable[[Setup], float]) -
 
 
 def _sixteen_gpus(setup: Setup, changes: Mapping[str, Setup]) -> Answer:
-    best = _shortest(changes, lambda change: _outcome(change).epoch_s)
-    return setup.batch_size / 16, _longest(_outcome(setup).step), best
+    best = _shortest(changes, lambda change: _predicted(change).epoch_s)
+    return setup.batch_size / 16, _longest(_predicted(setup).step), best
 
 
 def _with_hidden(setup: Setup) -> str:
-    step = _outcome(setup).step
+    step = _predicted(setup).step
     return _longest(replace(step, exposed_s=step.communication_s))
 
 
@@ -359,7 +359,7 @@ def _changes(setup: Setup) -> dict[str, Setup]:
 
 
 _SHARE = "batch_size is that of all GPUs together. What is left for each of them?"
-_LONGEST = "Look at the parts of outcome(setup, 16).step. Which of them add up to its seconds?"
+_LONGEST = "Look at the parts of predict_scaling(setup, 16).step. Which of them add up to its seconds?"
 _CHANGE = "Predict an epoch on 16 GPUs with each of the changes. Which one is shortest?"
 
 SIXTEEN = Exercise(
@@ -381,7 +381,7 @@ SIXTEEN = Exercise(
             part=lambda answer: answer[0],
         ),
         Mistake(
-            lambda setup, changes: (0, _longest(_outcome(setup, 1).step), ""),
+            lambda setup, changes: (0, _longest(_predicted(setup, 1).step), ""),
             "the part that takes longest is that of one GPU, which has the complete minibatch and sends nothing.",
             _LONGEST,
             part=lambda answer: answer[1],
@@ -399,19 +399,19 @@ SIXTEEN = Exercise(
             part=lambda answer: answer[1],
         ),
         Mistake(
-            lambda setup, changes: (0, "", _shortest(changes, lambda change: _outcome(change).step.seconds)),
+            lambda setup, changes: (0, "", _shortest(changes, lambda change: _predicted(change).step.seconds)),
             "the change with the shortest step is chosen: steps of different minibatches cannot be compared.",
             "How many steps does an epoch have with each of the changes?",
             part=lambda answer: answer[2],
         ),
         Mistake(
-            lambda setup, changes: (0, "", _shortest(changes, lambda change: _outcome(change, 1).epoch_s)),
+            lambda setup, changes: (0, "", _shortest(changes, lambda change: _predicted(change, 1).epoch_s)),
             "the change is the best one for a single GPU, which sends nothing and waits for nobody.",
             _CHANGE,
             part=lambda answer: answer[2],
         ),
         Mistake(
-            lambda setup, changes: (0, "", _shortest(changes, lambda change: -_outcome(change).epoch_s)),
+            lambda setup, changes: (0, "", _shortest(changes, lambda change: -_predicted(change).epoch_s)),
             "the change with the longest epoch is chosen.",
             _CHANGE,
             part=lambda answer: answer[2],

@@ -1,12 +1,10 @@
 """Which device sends what to which device: schedules, plans, and their execution on tensors and on ranks."""
 
-from d2lite.collectives.checks import check_tensors
-from d2lite.collectives.execute import exchange, execute, write_chunk
+from d2lite.collectives.execute import execute, write_chunk
 from d2lite.collectives.on_devices import (
     all_gather,
     all_reduce,
     all_reduce_many,
-    all_reduce_naive,
     assign_owners,
     broadcast,
     reduce,
@@ -14,7 +12,7 @@ from d2lite.collectives.on_devices import (
 )
 from d2lite.collectives.on_ranks import all_reduce_on_ranks
 from d2lite.collectives.planner import ALGORITHMS, COLLECTIVES, make_plan
-from d2lite.collectives.schedule import Move, Plan, Schedule, in_one_step, relabel, reverse, side_by_side
+from d2lite.collectives.schedule import Move, Plan, Schedule
 
 __all__ = [
     "ALGORITHMS",
@@ -25,19 +23,12 @@ __all__ = [
     "all_gather",
     "all_reduce",
     "all_reduce_many",
-    "all_reduce_naive",
     "all_reduce_on_ranks",
     "assign_owners",
     "broadcast",
-    "check_tensors",
-    "exchange",
     "execute",
-    "in_one_step",
     "make_plan",
     "reduce",
     "reduce_scatter",
-    "relabel",
-    "reverse",
-    "side_by_side",
     "write_chunk",
 ]

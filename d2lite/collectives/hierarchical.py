@@ -11,7 +11,7 @@ from d2lite._checks import positive_int
 from d2lite.collectives.ring import ring_all_gather, ring_reduce_scatter
 from d2lite.collectives.schedule import Schedule, relabel, side_by_side
 
-__all__ = ["hierarchical_all_gather", "hierarchical_reduce_scatter", "hosts_of"]
+__all__ = ["hierarchical_all_gather", "hierarchical_reduce_scatter"]
 
 
 def hosts_of(k: int, per_host: int | None = None) -> list[list[int]]:

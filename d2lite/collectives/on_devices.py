@@ -12,7 +12,7 @@ import torch
 from d2lite._checks import all_of, positive_int, whole_number
 from d2lite.collectives.checks import check_each, check_memory, check_op, check_tensors, check_trace
 from d2lite.collectives.execute import execute, rows
-from d2lite.collectives.planner import check_device, cut, make_plan
+from d2lite.collectives.planner import check_device, cut_into_chunks, make_plan
 from d2lite.collectives.schedule import Plan
 from d2lite.parallel import one_intra_op_thread, parallel_apply
 from d2lite.trace import Trace
@@ -21,7 +21,6 @@ __all__ = [
     "all_gather",
     "all_reduce",
     "all_reduce_many",
-    "all_reduce_naive",
     "assign_owners",
     "broadcast",
     "reduce",
@@ -224,7 +223,7 @@ class _Planned:
 
     def run(self, flat: Sequence[torch.Tensor]) -> None:
         """Execute the plan in place on one row [n] per device."""
-        chunks = [cut(row, len(flat), len(self.plan.owners)) for row in flat]
+        chunks = [cut_into_chunks(row, len(flat), len(self.plan.owners)) for row in flat]
         execute(self.plan, chunks, self.op, self.trace)
         if self.trace is not None:
             self.trace.collective, self.trace.algorithm = self.collective, self.algorithm

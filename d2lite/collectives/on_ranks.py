@@ -7,7 +7,7 @@ import torch.distributed as dist
 
 from d2lite.collectives.checks import check_each, check_memory, check_op
 from d2lite.collectives.execute import rows, write_chunk
-from d2lite.collectives.planner import cut, make_plan
+from d2lite.collectives.planner import cut_into_chunks, make_plan
 from d2lite.collectives.schedule import Move
 
 __all__ = ["all_reduce_on_ranks"]
@@ -43,7 +43,7 @@ def all_reduce_on_ranks(
     rank, k = dist.get_rank(), dist.get_world_size()
     plan = make_plan("all_reduce", algorithm, k, per_host=per_host)
     with rows([tensor]) as (row,), torch.no_grad():
-        chunks = cut(row, k, len(plan.owners))
+        chunks = cut_into_chunks(row, k, len(plan.owners))
         for moves in plan.reduce_steps:
             _exchange(moves, chunks, rank, op)
         if op == "mean":

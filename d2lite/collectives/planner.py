@@ -13,7 +13,7 @@ from d2lite._checks import one_of, positive_int, whole_number
 from d2lite.collectives import all_pairs, hierarchical, naive, parameter_server, ring, tree
 from d2lite.collectives.schedule import Plan, Schedule, in_one_step, relabel
 
-__all__ = ["ALGORITHMS", "COLLECTIVES", "check_device", "cut", "make_plan"]
+__all__ = ["ALGORITHMS", "COLLECTIVES", "check_device", "cut_into_chunks", "make_plan"]
 
 COLLECTIVES = ("all_reduce", "broadcast", "reduce", "reduce_scatter", "all_gather")
 
@@ -49,7 +49,7 @@ def make_plan(collective: str, algorithm: str, k: int, root: int = 0, per_host: 
         per_host: the number of devices on each host, for the algorithm "two-level" only.
 
     Returns:
-        A Plan for the chunks of `cut(row, k, len(plan.owners))`: 1, k or 2k of them.
+        A Plan for the chunks of `cut_into_chunks(row, k, len(plan.owners))`: 1, k or 2k of them.
 
     Raises:
         ValueError: if `collective` or `algorithm` is unknown, `k` is less than 1, `root` is not one of the
@@ -112,7 +112,7 @@ def _many_roots(collective: str, algorithm: str, k: int, root: int, per_host: in
     return Plan(owners, reduced, relabel(direct(naive.naive_gather(k, root)), range(k), own))
 
 
-def cut(row: torch.Tensor, k: int, num_chunks: int) -> list[torch.Tensor]:
+def cut_into_chunks(row: torch.Tensor, k: int, num_chunks: int) -> list[torch.Tensor]:
     """Return the `num_chunks` chunks of a one-dimensional tensor, as views: one, or the same number for each of k.
 
     Chunk i of k is row.tensor_split(k)[i]: sizes differ by at most one, and a row shorter than k has empty chunks. For

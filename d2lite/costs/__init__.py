@@ -1,82 +1,50 @@
-"""All that is predicted: links, devices, steps and scaling, in closed form."""
+"""The cost model: what links, devices, steps and scaling are predicted to cost, in closed form."""
 
-from d2lite.costs.alpha_beta import (
-    ALGORITHMS,
-    Cluster,
-    Device,
-    Link,
-    all_reduce_seconds,
-    lower_bound_n_bytes,
-    messages_seconds,
-)
-from d2lite.costs.hardware import DEVICES, LINKS, RESNET50_FLOPS, find_device, find_link
-from d2lite.costs.papers import CASES, TOLERANCE, Case, compare, comparison_table, needed, predicted_efficiency
-from d2lite.costs.partitioning import WAYS, Layer, Message, Traffic, all_ways, bytes_sent, layers_of, messages, stages
-from d2lite.costs.scaling import GPUS, Outcome, Setup, crossover, outcome, outcomes, summary
+from d2lite.costs.alpha_beta import COST_FORMULAS, Cluster, Device, Link, all_reduce_seconds, messages_seconds
+from d2lite.costs.hardware import DEVICES, LINKS, find_device, find_link
+from d2lite.costs.partitioning import all_ways, bytes_sent, layers_of, messages, stages
+from d2lite.costs.scaling import ScalingPrediction, Setup, crossover, predict_scaling
 from d2lite.costs.step import (
     DDP_BUCKETS,
-    Step,
-    bucket_sums,
-    buckets,
+    StepPrediction,
     crossover_batch_size,
-    gpu_hours,
     predict_step,
     strong_scaling,
     weak_scaling,
 )
-from d2lite.costs.stragglers import expected_maximum, maximum_of_sample, normal_wait
+from d2lite.costs.stragglers import maximum_of_sample, normal_wait
 from d2lite.costs.workloads import NETWORKS, Workload, named_workload, workload
 
 __all__ = [
-    "ALGORITHMS",
-    "CASES",
-    "Case",
+    "COST_FORMULAS",
     "Cluster",
     "DDP_BUCKETS",
     "DEVICES",
     "Device",
-    "GPUS",
     "LINKS",
-    "Layer",
     "Link",
-    "Message",
     "NETWORKS",
-    "Outcome",
-    "RESNET50_FLOPS",
+    "ScalingPrediction",
     "Setup",
-    "Step",
-    "TOLERANCE",
-    "Traffic",
-    "WAYS",
+    "StepPrediction",
     "Workload",
     "all_reduce_seconds",
     "all_ways",
-    "bucket_sums",
-    "buckets",
     "bytes_sent",
-    "compare",
-    "comparison_table",
     "crossover",
     "crossover_batch_size",
-    "expected_maximum",
     "find_device",
     "find_link",
-    "gpu_hours",
     "layers_of",
-    "lower_bound_n_bytes",
     "maximum_of_sample",
     "messages",
     "messages_seconds",
     "named_workload",
-    "needed",
     "normal_wait",
-    "outcome",
-    "outcomes",
+    "predict_scaling",
     "predict_step",
-    "predicted_efficiency",
     "stages",
     "strong_scaling",
-    "summary",
     "weak_scaling",
     "workload",
 ]

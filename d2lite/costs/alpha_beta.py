@@ -1,22 +1,21 @@
-"""What sending costs: links, devices, and the time of every all-reduce algorithm in closed form; pure arithmetic.
+"""The alpha-beta model: links, devices, and the time of every all-reduce algorithm in closed form.
 
 The model: a message of n bytes takes latency + n / bandwidth (Hockney 1994; Thakur, Rabenseifner and Gropp,
 "Optimization of collective communication operations in MPICH", IJHPCA 19, 2005, section 3). A device sends one message
 and receives one at a time; messages of one step are sent at the same time. Additions are assumed to cost nothing. The
 ring is that of Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", JPDC 69,
-2009. Every time that these functions return is predicted.
+2009. Every time that these functions return is predicted; nothing is measured.
 """
 
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
 
-from d2lite._checks import all_of, instance_of, non_negative_number, one_of, positive_int, positive_number, whole_number
+from d2lite._checks import all_of, instance_of, non_negative_number, one_of, positive_int, positive_number
 from d2lite.trace import Send
 
 __all__ = [
-    "ALGORITHMS",
+    "COST_FORMULAS",
     "Cluster",
     "Device",
     "Link",
@@ -29,10 +28,11 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Link:
-    """A way from one device to another: seconds before the first byte arrives, and bytes per second in one direction.
+    """A link between two devices: the seconds before the first byte arrives, and bytes per second in one direction.
 
     `ports` is how many messages a device can send at the same time, each at full speed: 1 for a network card, 2 for a
-    separate link to each of two neighbours. `source` names the origin of the figures. Raises ValueError or TypeError.
+    separate link to each of two neighbours. `source` names the origin of the figures. Raises ValueError for a number
+    that is out of its range, and TypeError for a value of another type.
     """
 
     latency_s: float
@@ -51,19 +51,18 @@ class Link:
     def seconds(self, n_bytes: float, receivers: int = 1) -> float:
         """Return the time of sending `n_bytes` to each of some receivers at the same time.
 
-        Raises ValueError or TypeError for bytes that are not a finite number from 0 on, and less than one receiver.
+        Raises ValueError or TypeError for bytes that are not a finite number from 0 on.
         """
-        non_negative_number("n_bytes", n_bytes)
-        positive_int("receivers", receivers)
+        n_bytes = non_negative_number("n_bytes", n_bytes)
         return self.latency_s + n_bytes * max(1.0, receivers / self.ports) / self.bandwidth_bytes_per_s
 
 
 @dataclass(frozen=True)
 class Device:
-    """What computes: floating point operations per second that training achieves, not the peak of a data sheet.
+    """A GPU or a CPU core: the floating point operations per second that training achieves, not a data sheet's peak.
 
-    `overhead_s` is the time that every step takes however small the minibatch: kernel launches, Python, the optimizer.
-    Raises ValueError or TypeError.
+    `overhead_s` is the time that every step takes however small the minibatch is: kernel launches, Python, the
+    optimizer. Raises ValueError for a number that is out of its range, and TypeError for a value of another type.
     """
 
     flops_per_s: float
@@ -82,8 +81,8 @@ class Device:
 class Cluster:
     """Hosts of `per_host` devices: a link from device to device inside a host, and one from host to host.
 
-    The devices of a host share the link across hosts. Without `across` all devices are in one host. Raises ValueError
-    or TypeError.
+    The devices of a host share the link across hosts. Without `across`, all devices are in one host. Raises ValueError
+    if only one of `across` and `per_host` is given or `per_host` is below 1, and TypeError for a value of another type.
     """
 
     inside: Link
@@ -105,13 +104,11 @@ class Cluster:
 
     def shape(self, k: int) -> tuple[int, int]:
         """Return (devices in a full host, number of hosts) for k devices."""
-        k = positive_int("k", k)
         per_host = min(k, self.per_host or k)
         return per_host, math.ceil(k / per_host)
 
     def host(self, i: int) -> int:
         """Return the host of device i."""
-        i = whole_number("i", i)
         return i // self.per_host if self.per_host else 0
 
 
@@ -123,7 +120,7 @@ def _naive(k: int, n_bytes: float, cluster: Cluster) -> float:
 
 
 def _parameter_server(k: int, n_bytes: float, cluster: Cluster) -> float:
-    """All send to the first at the same time, which sends the sum to all at the same time, through its port."""
+    """All devices send to the first at the same time; it sends the sum to all at the same time, through its port."""
     per_host, hosts = cluster.shape(k)
     inside = cluster.inside.seconds(n_bytes, per_host - 1) if per_host > 1 else 0.0
     if hosts == 1:
@@ -132,19 +129,19 @@ def _parameter_server(k: int, n_bytes: float, cluster: Cluster) -> float:
 
 
 def _tree(k: int, n_bytes: float, cluster: Cluster) -> float:
-    """Each of log2 k rounds halves the number of devices with a partial sum, inside hosts first; then the same back."""
+    """Each of log2 k rounds halves the number of devices that hold a partial sum, inside hosts first; then back."""
     per_host, hosts = cluster.shape(k)
     seconds = 2 * math.ceil(math.log2(per_host)) * cluster.inside.seconds(n_bytes)
     return seconds + (2 * math.ceil(math.log2(hosts)) * cluster.between.seconds(n_bytes) if hosts > 1 else 0.0)
 
 
 def _ring(k: int, n_bytes: float, cluster: Cluster) -> float:
-    """2 (k - 1) steps with n_bytes / k each, as slow as the slowest link of the ring."""
+    """The ring takes 2 (k - 1) steps with n_bytes / k each; a step is as slow as the slowest link of the ring."""
     return _ring_seconds(k, cluster, inside=(n_bytes / k, 1), across=(n_bytes / k, 1))
 
 
 def _ring_both_ways(k: int, n_bytes: float, cluster: Cluster) -> float:
-    """The two halves of each chunk go around in opposite directions: faster where a device has two ports."""
+    """The two halves of each chunk go around in opposite directions, which is faster where a device has two ports."""
     per_host, hosts = cluster.shape(k)
     one, two = (n_bytes / k, 1), (n_bytes / k / 2, 2)  # both halves to one neighbour, a half to each of two
     inside = two if per_host > 2 else one if hosts == 1 else (n_bytes / k / 2, 1)
@@ -189,7 +186,8 @@ def _all_pairs(k: int, n_bytes: float, cluster: Cluster) -> float:
     return 2 * max(inside, cluster.between.seconds(to_a_host, hosts - 1) if hosts > 1 else 0.0)
 
 
-_FORMULAS: dict[str, Callable[[int, float, Cluster], float]] = {
+# name of the algorithm -> its time, from the number of devices, the bytes of one tensor, and the links
+COST_FORMULAS: dict[str, Callable[[int, float, Cluster], float]] = {
     "naive": _naive,
     "parameter server": _parameter_server,
     "tree": _tree,
@@ -199,7 +197,6 @@ _FORMULAS: dict[str, Callable[[int, float, Cluster], float]] = {
     "halving-doubling": _halving_doubling,
     "all pairs": _all_pairs,
 }
-ALGORITHMS = tuple(_FORMULAS)
 
 
 def all_reduce_seconds(algorithm: str, k: int, n_bytes: float, cluster: Cluster | Link) -> float:
@@ -208,7 +205,7 @@ def all_reduce_seconds(algorithm: str, k: int, n_bytes: float, cluster: Cluster 
     The formulas and their sources stand at the top of this module and with each algorithm. Nothing is measured.
 
     Args:
-        algorithm: One of `ALGORITHMS`, for example "ring".
+        algorithm: One of `COST_FORMULAS`, for example "ring".
         k: The number of devices.
         n_bytes: The size of one device's tensor, in bytes.
         cluster: The links between the devices: a Cluster of hosts, or a Link if all devices are in one host.
@@ -217,7 +214,7 @@ def all_reduce_seconds(algorithm: str, k: int, n_bytes: float, cluster: Cluster 
         Seconds; 0 for one device, which sends nothing.
 
     Raises:
-        ValueError: `algorithm` is not one of `ALGORITHMS`, `k` is below 1, or `n_bytes` is negative or not finite.
+        ValueError: `algorithm` is not one of `COST_FORMULAS`, `k` is below 1, or `n_bytes` is negative or not finite.
         TypeError: `k` is not an integer, `n_bytes` not a number, or another argument of another type.
 
     Example:
@@ -225,42 +222,43 @@ def all_reduce_seconds(algorithm: str, k: int, n_bytes: float, cluster: Cluster 
         >>> round(all_reduce_seconds("ring", 4, 8e6, link), 6)  # 6 steps of 10 microseconds and 2 MB each
         0.01206
     """
-    one_of("algorithm", algorithm, ALGORITHMS)
+    one_of("algorithm", algorithm, COST_FORMULAS)
     k = positive_int("k", k)
     n_bytes = non_negative_number("n_bytes", n_bytes)
     cluster = as_cluster(cluster)
-    return _FORMULAS[algorithm](k, n_bytes, cluster) if k > 1 else 0.0
+    return COST_FORMULAS[algorithm](k, n_bytes, cluster) if k > 1 else 0.0
 
 
 def as_cluster(cluster: Cluster | Link) -> Cluster:
-    """Return a Cluster as it is, and a Link as that of a single host. Raises TypeError for anything else."""
+    """Return a Cluster as it is, and for a Link a Cluster of one host with this link. Raises TypeError otherwise."""
     instance_of("cluster", cluster, Cluster, Link)
     return Cluster(cluster) if isinstance(cluster, Link) else cluster
 
 
 def lower_bound_n_bytes(k: int, n_bytes: float) -> float:
-    """Return 2 (k - 1) / k * n_bytes: what the busiest of k devices must send at least to sum tensors of `n_bytes`.
+    """Return 2 (k - 1) / k * n_bytes: the busiest of k devices sends at least so many bytes to sum tensors.
 
     Source: Patarasuk and Yuan 2009, Bandwidth optimal all-reduce algorithms for clusters of workstations, J. Parallel
-    Distrib. Comput. 69(2). A ring sends no more than that. A plan that gathers on the first device does for k > 2: the
-    first device sends (k - 1) * n_bytes. Raises ValueError or TypeError for less than one device, and for bytes that
-    are not a finite number from 0 on.
+    Distrib. Comput. 69(2). A ring sends no more than that. A plan that gathers on the first device sends more for
+    k > 2: its first device sends (k - 1) * n_bytes. Raises ValueError or TypeError for less than one device, and for
+    bytes that are not a finite number from 0 on.
     """
     k, n_bytes = positive_int("k", k), non_negative_number("n_bytes", n_bytes)
     return 2 * (k - 1) / k * n_bytes
 
 
 def messages_seconds(messages: Iterable[Send], cluster: Cluster | Link) -> float:
-    """Return the predicted time of a log of messages, for example of `Trace.sends`: step, src, dst, n_bytes are read.
+    """Return the predicted time of a log of messages, for example of `Trace.sends`.
 
-    A step takes the latency, and the time of its busiest port. What a device sends in a step (across hosts: what all
-    devices of its host send) is divided among the ports, but what goes to one receiver uses one port. Raises ValueError
-    or TypeError for what is not such a log.
+    A step takes the latency and the time of its busiest port. The bytes that a device sends in a step are divided among
+    its ports, but all bytes for one receiver use one port. Across hosts, the devices of a host share its ports. Raises
+    TypeError for anything but Sends and links.
     """
     cluster = as_cluster(cluster)
     # step -> ("inside" or "across", "sends" or "receives", one end) -> the other end -> bytes
     steps: dict[int, dict[tuple[str, str, int], dict[int, float]]] = {}
-    for message in all_of("messages", messages, _check_message):
+    hint = "Pass the sends of a Trace."
+    for message in all_of("messages", messages, lambda name, message: instance_of(name, message, Send, hint=hint)):
         src, dst = (cluster.host(i) for i in (message.src, message.dst))
         level = "inside" if src == dst else "across"
         if level == "inside":
@@ -269,15 +267,6 @@ def messages_seconds(messages: Iterable[Send], cluster: Cluster | Link) -> float
             loads = steps.setdefault(message.step, {}).setdefault((level, does, one), {})
             loads[other] = loads.get(other, 0) + message.n_bytes
     return sum(max(_busy(getattr(cluster, key[0]), loads) for key, loads in step.items()) for step in steps.values())
-
-
-def _check_message(name: str, message: Any) -> Any:
-    if not all(hasattr(message, field) for field in ("step", "src", "dst", "n_bytes")):
-        raise TypeError(f"{name}: expected a Send, got {type(message).__name__}. Pass the sends of a Trace.")
-    for field in ("step", "src", "dst"):
-        whole_number(f"{name}.{field}", getattr(message, field))
-    non_negative_number(f"{name}.n_bytes", message.n_bytes)
-    return message
 
 
 def _busy(link: Link, loads: dict[int, float]) -> float:

@@ -1,7 +1,7 @@
-"""Links and devices, each with the source of its figures: none of them is measured here, none is guessed.
+"""Links and devices, each with the source of its figures. No figure is measured here, and none is guessed.
 
 Links: the figures with which NVIDIA's NCCL library chooses an algorithm; they are lower than those of data sheets.
-Devices: what a published training run reached. Another network, batch size or library version reaches another rate.
+Devices: the rate that a published training run reached. It depends on network, batch size and library versions.
 """
 
 from typing import TypeVar
@@ -9,7 +9,7 @@ from typing import TypeVar
 from d2lite._checks import one_of
 from d2lite.costs.alpha_beta import Device, Link
 
-__all__ = ["DEVICES", "LINKS", "RESNET50_FLOPS", "find_device", "find_link"]
+__all__ = ["DEVICES", "LINKS", "find_device", "find_link"]
 
 _Preset = TypeVar("_Preset", Link, Device)
 
@@ -87,12 +87,12 @@ DEVICES = (
 
 
 def find_link(name: str) -> Link:
-    """Return the Link of LINKS with that name. Raises ValueError, with all names in its message, for another name."""
+    """Return the Link of LINKS with that name. Raises ValueError, with all names in its message, otherwise."""
     return _find("link", LINKS, name)
 
 
 def find_device(name: str) -> Device:
-    """Return the Device of DEVICES with that name. Raises ValueError, with all names in its message, for another."""
+    """Return the Device of DEVICES with that name. Raises ValueError, with all names in its message, otherwise."""
     return _find("device", DEVICES, name)
 
 

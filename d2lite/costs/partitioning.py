@@ -11,12 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from math import inf
-from typing import Any
 
 import torch
 from torch import nn
 
-from d2lite._checks import all_of, instance_of, non_negative_number, one_of, positive_int, whole_number
+from d2lite._checks import instance_of, non_negative_number, one_of, positive_int
 from d2lite.costs.forward_pass import forward_calls
 
 __all__ = [
@@ -42,7 +41,7 @@ class Layer:
 
     `reads` holds, for each activation that weights inside the layer multiply, its bytes and the number of channels
     (or features) it was computed in: two for a residual block, none for a layer without weights. `n_macs` counts
-    multiplications of weights with inputs. Raises ValueError or TypeError for sizes that cannot be.
+    multiplications of weights with inputs.
     """
 
     name: str
@@ -54,28 +53,10 @@ class Layer:
     reads: tuple[tuple[int, int], ...]
     n_macs: int
 
-    def __post_init__(self) -> None:
-        for name in ("name", "kind"):
-            instance_of(name, getattr(self, name), str)
-        all_of("output_shape", self.output_shape, positive_int, least=1)
-        for name in ("params_n_bytes", "input_n_bytes", "output_n_bytes", "n_macs"):
-            whole_number(name, getattr(self, name))
-        all_of("reads", self.reads, _check_read)
-
-
-def _check_read(name: str, read: Any) -> None:
-    if not isinstance(read, tuple) or len(read) != 2:
-        raise TypeError(f"{name}: expected a pair, the bytes and the number of channels, got {read!r}.")
-    whole_number(f"{name}[0]", read[0])
-    positive_int(f"{name}[1]", read[1])
-
 
 @dataclass(frozen=True)
 class Message:
-    """`n_bytes` bytes of `kind` ("activations", "gradients") from device `src` to `dst`; `what` names the tensor.
-
-    Raises ValueError or TypeError for devices or bytes that are not whole numbers from 0 on.
-    """
+    """`n_bytes` bytes of `kind` ("activations", "gradients") from device `src` to `dst`; `what` names the tensor."""
 
     src: int
     dst: int
@@ -83,19 +64,10 @@ class Message:
     n_bytes: int
     what: str
 
-    def __post_init__(self) -> None:
-        for name in ("src", "dst", "n_bytes"):
-            whole_number(name, getattr(self, name))
-        for name in ("kind", "what"):
-            instance_of(name, getattr(self, name), str)
-
 
 @dataclass(frozen=True)
 class Traffic:
-    """What one iteration sends: in total, of each kind, and from each device; `inputs_n_bytes` comes from the CPU.
-
-    Raises ValueError or TypeError for bytes that are not whole numbers from 0 on.
-    """
+    """What one iteration sends: in total, of each kind, and from each device; `inputs_n_bytes` comes from the CPU."""
 
     way: str
     k: int
@@ -105,20 +77,13 @@ class Traffic:
     sent_n_bytes: tuple[int, ...]
     inputs_n_bytes: int
 
-    def __post_init__(self) -> None:
-        one_of("way", self.way, WAYS)
-        positive_int("k", self.k)
-        for name in ("n_bytes", "activations_n_bytes", "gradients_n_bytes", "inputs_n_bytes"):
-            whole_number(name, getattr(self, name))
-        all_of("sent_n_bytes", self.sent_n_bytes, whole_number)
-
 
 def layers_of(net: nn.Sequential, X: torch.Tensor) -> list[Layer]:
     """Return one Layer for each layer of `net`, an nn.Sequential, as measured by a forward pass of the minibatch X.
 
-    X is [b, ...]. Raises TypeError for another kind of network, or weights other than Conv2d, Linear and BatchNorm2d,
-    and ValueError for a layer that is used twice, or an X without examples. Network and X may be on the device "meta":
-    shapes, no numbers.
+    X is [b, ...]. Network and X may be on the device "meta", where tensors have shapes but no numbers. Raises TypeError
+    for a different kind of network, or for weights other than those of Conv2d, Linear and BatchNorm2d, and ValueError
+    for a layer that is used twice, or for an X without examples.
     """
     if not isinstance(net, nn.Sequential):
         raise TypeError(f"net: expected an nn.Sequential, got {type(net).__name__}. List its layers in one.")
@@ -162,10 +127,11 @@ def _n_bytes(tensor: torch.Tensor) -> int:
 def stages(layers: Sequence[Layer], k: int, slack: float = SLACK) -> list[list[Layer]]:
     """Return `layers` as k stages, one per device, cut in front of layers with weights.
 
-    Allowed are the cuts whose slowest stage has at most 1 + `slack` times the work (n_macs) of the best ones; of these
-    the ones that send the fewest bytes are taken, and the earliest among equals. Both are found by dynamic programming:
-    the best way to cut the rest of the layers does not depend on how those before it were cut.
-    Raises ValueError for more stages than layers with weights, or a negative slack, TypeError for other types.
+    The best cuts are those whose slowest stage has the least work (n_macs). Cuts whose slowest stage has at most
+    1 + `slack` times this work are allowed. Of the allowed cuts, those that send the fewest bytes are chosen, and the
+    earliest among equals. Both steps use dynamic programming: the best way to cut the rest of the layers does not
+    depend on how the layers before it were cut.
+    Raises ValueError for more stages than layers with weights or a negative slack, and TypeError for other types.
     """
     layers = _checked(layers)
     starts = [i for i, layer in enumerate(layers) if layer.n_macs]
@@ -246,7 +212,7 @@ def _tensor(layers: Sequence[Layer], k: int) -> list[Message]:
 
 
 def _pieces(n_bytes: int, channels: int, k: int) -> list[int]:
-    """Bytes of each device's channels, in numbers that differ by at most one, as torch.tensor_split cuts them."""
+    """Return the bytes of each device's channels; the channels are cut as by torch.tensor_split."""
     return [n_bytes // channels * (channels // k + (i < channels % k)) for i in range(k)]
 
 

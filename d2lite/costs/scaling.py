@@ -1,28 +1,27 @@
-"""How training scales from 1 to 10,000 GPUs, predicted: efficiency, time per epoch, its parts, its cost."""
+"""The prediction of how training scales from 1 to 10,000 GPUs: efficiency, time of an epoch, its parts, its cost."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from d2lite._checks import all_of, instance_of, non_negative_number, one_of, positive_int, true_or_false
+from d2lite._checks import instance_of, non_negative_number, one_of, positive_int, true_or_false
 from d2lite._format import format_money, format_number, format_seconds
-from d2lite.costs.alpha_beta import ALGORITHMS, Cluster, Device, Link
+from d2lite.costs.alpha_beta import COST_FORMULAS, Cluster, Device, Link
 from d2lite.costs.hardware import find_device, find_link
-from d2lite.costs.step import Step, crossover_batch_size, gpu_hours, predict_step
+from d2lite.costs.step import StepPrediction, crossover_batch_size, gpu_hours, predict_step
 from d2lite.costs.stragglers import normal_wait
 from d2lite.costs.workloads import NETWORKS, named_workload
 
-__all__ = ["GPUS", "Outcome", "Setup", "crossover", "outcome", "outcomes", "summary"]
+__all__ = ["GPUS", "ScalingPrediction", "Setup", "crossover", "describe_scaling", "predict_scaling"]
 
 GPUS = (1, *(n for i in range(1, 14) for n in (2**i, 3 * 2 ** (i - 1)) if n < 10_000), 10_000)
 
 
 @dataclass(frozen=True)
 class Setup:
-    """What is trained and on what. `batch_size` is that of each GPU, or of all together if `is_global`.
+    """What is trained and on what. `batch_size` is the minibatch of each GPU, or of all GPUs together if `is_global`.
 
-    `overhead_s` is the time of each step that is not arithmetic; `spread` is the standard deviation of the GPUs'
-    computing times over their mean, from which the wait for the slowest follows. Raises ValueError or TypeError for
-    settings that cannot be.
+    `overhead_s` is the time of each step that is not arithmetic. `spread` is the standard deviation of the GPUs'
+    computing times over their mean; the wait for the slowest follows from it. Raises ValueError for a number that is
+    out of its range or an unknown name, and TypeError for a value of another type.
     """
 
     network: str = "ResNet-50"
@@ -44,7 +43,7 @@ class Setup:
         instance_of("inside", self.inside, Link)
         instance_of("across", self.across, Link)
         positive_int("per_host", self.per_host)
-        one_of("algorithm", self.algorithm, ALGORITHMS)
+        one_of("algorithm", self.algorithm, COST_FORMULAS)
         for name in ("is_global", "overlap"):
             true_or_false(name, getattr(self, name))
         for name in ("overhead_s", "spread"):
@@ -52,22 +51,16 @@ class Setup:
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """Predicted for k GPUs: the Step, the time per epoch, the efficiency (1: k times the examples of one GPU).
+class ScalingPrediction:
+    """What is predicted for k GPUs: a step, the time of an epoch, and the efficiency.
 
-    Raises ValueError or TypeError for times that are not finite numbers from 0 on.
+    The efficiency is 1 if k GPUs process k times as many examples per second as one.
     """
 
     k: int
-    step: Step
+    step: StepPrediction
     epoch_s: float
     efficiency: float
-
-    def __post_init__(self) -> None:
-        positive_int("k", self.k)
-        instance_of("step", self.step, Step)
-        for name in ("epoch_s", "efficiency"):
-            non_negative_number(name, getattr(self, name))
 
     @property
     def gpu_hours(self) -> float:
@@ -75,8 +68,8 @@ class Outcome:
         return gpu_hours(self.epoch_s, self.k)
 
 
-def outcome(setup: Setup, k: int) -> Outcome | None:
-    """Return the predicted Outcome for k GPUs, or None for a minibatch with fewer examples than GPUs.
+def predict_scaling(setup: Setup, k: int) -> ScalingPrediction | None:
+    """Return the ScalingPrediction for k GPUs, or None for a minibatch with fewer examples than GPUs.
 
     Raises ValueError for less than one GPU, TypeError for anything but a Setup and a whole number.
     """
@@ -85,11 +78,11 @@ def outcome(setup: Setup, k: int) -> Outcome | None:
     if setup.is_global and setup.batch_size < k:
         return None
     one, many = _epoch(setup, 1), _epoch(setup, k)
-    return Outcome(k, many[0], many[1], one[1] / (k * many[1]))
+    return ScalingPrediction(k, many[0], many[1], one[1] / (k * many[1]))
 
 
-def _epoch(setup: Setup, k: int) -> tuple[Step, float]:
-    """Return the predicted Step of k GPUs and the seconds of all steps of an epoch."""
+def _epoch(setup: Setup, k: int) -> tuple[StepPrediction, float]:
+    """Return the StepPrediction of k GPUs and the seconds of all steps of an epoch."""
     workload = named_workload(setup.network)
     device = replace(setup.device, overhead_s=setup.overhead_s)
     each = setup.batch_size / k if setup.is_global else setup.batch_size
@@ -99,15 +92,10 @@ def _epoch(setup: Setup, k: int) -> tuple[Step, float]:
     return step, step.seconds * workload.num_examples / (each * k)
 
 
-def outcomes(setup: Setup, ks: Iterable[int] = GPUS) -> dict[int, Outcome | None]:
-    """Return {k: its Outcome, or None for a minibatch with fewer examples than GPUs}; errors are those of `outcome`."""
-    return {k: outcome(setup, k) for k in all_of("ks", ks, positive_int)}
-
-
 def crossover(setup: Setup) -> int | None:
-    """Return the smallest minibatch (of both together) at which two GPUs are not slower than one, or None.
+    """Return the smallest minibatch (of both GPUs together) at which two GPUs are not slower than one, or None.
 
-    Both are assumed to be equally fast: the spread is left out. Raises TypeError for anything but a Setup.
+    Both GPUs are assumed to be equally fast: the spread is left out. Raises TypeError for anything but a Setup.
     """
     instance_of("setup", setup, Setup)
     device = replace(setup.device, overhead_s=setup.overhead_s)
@@ -119,13 +107,13 @@ def _cluster(setup: Setup) -> Cluster:
     return Cluster(setup.inside, setup.across, setup.per_host)
 
 
-def summary(setup: Setup, k: int, price: float = 0.0) -> str:
+def describe_scaling(setup: Setup, k: int, price: float = 0.0) -> str:
     """Return in words (HTML) what is predicted for k GPUs at `price` for an hour of one GPU.
 
-    Raises as `outcome` does, and ValueError or TypeError for a price that is not a finite number from 0 on.
+    Raises as `predict_scaling` does, and ValueError or TypeError for a price that is not a finite number from 0 on.
     """
     price = non_negative_number("price", price)
-    one, many = outcome(setup, 1), outcome(setup, k)
+    one, many = predict_scaling(setup, 1), predict_scaling(setup, k)
     if one is None or many is None:
         return f"A minibatch of {setup.batch_size} examples cannot be divided among {k:,} GPUs."
     words = f"<b>Predicted for {k:,} GPU{'s' if k > 1 else ''}: {format_seconds(many.epoch_s)} per epoch</b>"

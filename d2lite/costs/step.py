@@ -1,6 +1,7 @@
-"""Predicted times: a step with and without overlap, bucket by bucket, and how it scales; pure arithmetic."""
+"""The predicted time of a step, with and without overlap, bucket by bucket, and how it scales."""
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -16,13 +17,13 @@ from d2lite._checks import (
     true_or_false,
     whole_number,
 )
-from d2lite.costs.alpha_beta import ALGORITHMS, Cluster, Device, Link, all_reduce_seconds, as_cluster
+from d2lite.costs.alpha_beta import COST_FORMULAS, Cluster, Device, Link, all_reduce_seconds, as_cluster
 from d2lite.costs.workloads import Workload
 from d2lite.trace import Event
 
 __all__ = [
     "DDP_BUCKETS",
-    "Step",
+    "StepPrediction",
     "bucket_sums",
     "buckets",
     "crossover_batch_size",
@@ -38,13 +39,12 @@ DDP_BUCKETS = (1 * MIB, 25 * MIB)
 
 
 @dataclass(frozen=True)
-class Step:
+class StepPrediction:
     """One predicted step of one device among k, in seconds.
 
     overhead_s + compute_s + exposed_s + wait_s = seconds. The link is busy for `communication_s`, of which `exposed_s`
     come after the end of computing and the rest is hidden behind it. `wait_s` is the wait for the slowest of the k
-    devices. `events` are its spans, for a figure of the timeline. Raises ValueError or TypeError for times that are not
-    finite numbers from 0 on.
+    devices. `events` are its spans, for a figure of the timeline.
     """
 
     seconds: float
@@ -55,21 +55,14 @@ class Step:
     wait_s: float
     events: tuple[Event, ...]
 
-    def __post_init__(self) -> None:
-        for name in ("seconds", "overhead_s", "compute_s", "communication_s", "exposed_s", "wait_s"):
-            non_negative_number(name, getattr(self, name))
-        all_of("events", self.events, lambda name, event: instance_of(name, event, Event))
-
 
 def buckets(n_bytes: Sequence[int], caps: Sequence[int] = DDP_BUCKETS) -> list[list[int]]:
     """Return lists of indices into `n_bytes`, from the last tensor to the first, as gradients become ready.
 
-    A bucket is closed when it holds at least its cap: `caps` are those of the first, the second, ...; the last one is
-    that of all others, too.
-    The rule is that of DistributedDataParallel (Li et al. 2020, arXiv:2006.15704, section 3.2.3). Raises ValueError or
-    TypeError if the bytes are not whole numbers from 0 on, or the caps not whole numbers above 0, at least one.
+    A bucket is closed when it holds at least its cap: caps[0] bytes for the first bucket, caps[1] for the second, and
+    the last of `caps` for all further buckets. DistributedDataParallel has the same rule (Li et al. 2020,
+    arXiv:2006.15704, section 3.2.3).
     """
-    n_bytes, caps = all_of("n_bytes", n_bytes, whole_number), all_of("caps", caps, positive_int, least=1)
     found: list[list[int]] = [[]]
     held = 0
     for i in reversed(range(len(n_bytes))):
@@ -84,9 +77,8 @@ def buckets(n_bytes: Sequence[int], caps: Sequence[int] = DDP_BUCKETS) -> list[l
 def bucket_sums(workload: Workload, caps: Sequence[int] = DDP_BUCKETS) -> list[tuple[float, int]]:
     """Return for each bucket the fraction (0 to 1) of the backward pass that is done when it is ready, and its size.
 
-    Raises ValueError or TypeError as `buckets` does, and TypeError for anything but a Workload.
+    Raises ValueError or TypeError if the caps are not whole numbers above 0, at least one.
     """
-    instance_of("workload", workload, Workload)
     return list(_bucket_sums(workload, tuple(all_of("caps", caps, positive_int, least=1))))
 
 
@@ -109,8 +101,8 @@ def predict_step(
     overlap: bool = True,
     caps: Sequence[int] = DDP_BUCKETS,
     wait_s: float = 0.0,
-) -> Step:
-    """Return the predicted Step of data-parallel training on k devices.
+) -> StepPrediction:
+    """Return the StepPrediction of data-parallel training on k devices.
 
     The forward pass takes a third of the arithmetic, the backward pass two thirds. A bucket of gradients is sent when
     it is ready and the link is free. Nothing is measured.
@@ -121,17 +113,17 @@ def predict_step(
         k: The number of devices.
         device: How fast each device computes.
         cluster: The links between the devices: a Cluster of hosts, or a Link if all devices are in one host.
-        algorithm: The all-reduce algorithm, one of `ALGORITHMS`.
+        algorithm: The all-reduce algorithm, one of `COST_FORMULAS`.
         overlap: Whether buckets are sent during the backward pass. If not, all are sent after it.
         caps: Sizes in bytes at which the first bucket, the second, ... and all others are closed.
         wait_s: Seconds that the slowest device adds to the step.
 
     Returns:
-        The Step, in seconds, with the spans of its parts.
+        The StepPrediction, in seconds, with the spans of its parts.
 
     Raises:
-        ValueError: `k` is below 1, `algorithm` is not one of `ALGORITHMS`, a number is NaN or infinite, `batch_size` or
-            one of `caps` is not above 0, `wait_s` is below 0, or the step is longer than any number.
+        ValueError: `k` is below 1, `algorithm` is not one of `COST_FORMULAS`, a number is NaN or infinite, `batch_size`
+            or one of `caps` is not above 0, `wait_s` is below 0, or the step takes more seconds than a float can hold.
         TypeError: An argument is of another type, for example a text in place of a number.
 
     Example:
@@ -144,7 +136,7 @@ def predict_step(
     batch_size, k = positive_number("batch_size", batch_size), positive_int("k", k)
     instance_of("device", device, Device)
     cluster = as_cluster(cluster)
-    one_of("algorithm", algorithm, ALGORITHMS)
+    one_of("algorithm", algorithm, COST_FORMULAS)
     true_or_false("overlap", overlap)
     wait_s = non_negative_number("wait_s", wait_s)
     arithmetic_s = workload.flops * batch_size / device.flops_per_s
@@ -165,13 +157,13 @@ def predict_step(
     if wait_s:
         events.append(Event(0, "wait", "wait for the slowest", end, end + wait_s))
     busy = sum(event.end_s - event.start_s for event in events if event.kind == "all_reduce")
-    return Step(end + wait_s, device.overhead_s, arithmetic_s, busy, end - compute_end, wait_s, tuple(events))
+    return StepPrediction(end + wait_s, device.overhead_s, arithmetic_s, busy, end - compute_end, wait_s, tuple(events))
 
 
 def weak_scaling(
     workload: Workload, batch_size: float, ks: Iterable[int], device: Device, cluster: Cluster | Link, **settings: Any
-) -> dict[int, tuple[Step, float]]:
-    """Return {k: (Step, efficiency)} for `batch_size` examples on each device.
+) -> dict[int, tuple[StepPrediction, float]]:
+    """Return {k: (StepPrediction, efficiency)}, with `batch_size` examples on each of k devices.
 
     The efficiency is the time of one device over the time of k. `settings` and errors are those of `predict_step`.
     """
@@ -183,8 +175,8 @@ def weak_scaling(
 
 def strong_scaling(
     workload: Workload, batch_size: float, ks: Iterable[int], device: Device, cluster: Cluster | Link, **settings: Any
-) -> dict[int, tuple[Step, float]]:
-    """Return {k: (Step, efficiency)} for `batch_size` examples divided among all devices.
+) -> dict[int, tuple[StepPrediction, float]]:
+    """Return {k: (StepPrediction, efficiency)}, with `batch_size` examples divided among k devices.
 
     The efficiency is the time of one device over k times the time of k. `settings` and errors are those of
     `predict_step`.
@@ -200,8 +192,8 @@ def crossover_batch_size(
 ) -> int | None:
     """Return the smallest minibatch (of all devices together) for which k devices are at least as fast as one, or None.
 
-    None means that even `most` examples are slower on k devices. `settings` and errors are those of `predict_step`;
-    ValueError or TypeError also if `most` is not a whole number from `k` on.
+    None means that even `most` examples are slower on k devices. `settings` and errors are those of `predict_step`.
+    Raises ValueError or TypeError also if `most` is not a whole number from `k` on.
     """
     k = positive_int("k", k)
     most = whole_number("most", most, k, hint="Each device needs an example.")
@@ -210,19 +202,11 @@ def crossover_batch_size(
         one = predict_step(workload, batch_size, 1, device, cluster).seconds
         return predict_step(workload, batch_size / k, k, device, cluster, **settings).seconds > one
 
-    if slower(most):
-        return None
-    low, high = k - 1, most  # fewer than k examples are too few to divide
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if slower(middle) else (low, middle)
-    return high
+    sizes = range(k, most + 1)  # fewer than k examples are too few to divide
+    i = bisect_left(sizes, True, key=lambda batch_size: not slower(batch_size))
+    return sizes[i] if i < len(sizes) else None
 
 
 def gpu_hours(seconds: float, k: int) -> float:
-    """Return the GPU-hours of `seconds` on k GPUs: the factor of a price per GPU and hour.
-
-    Raises ValueError or TypeError for less than one GPU, and for seconds that are not a finite number from 0 on.
-    """
-    seconds, k = non_negative_number("seconds", seconds), positive_int("k", k)
+    """Return the GPU-hours of `seconds` on k GPUs. Times the price of a GPU for an hour, they give the cost."""
     return seconds * k / 3600

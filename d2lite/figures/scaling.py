@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from d2lite.costs.scaling import Outcome
-from d2lite.costs.step import Step
+from d2lite.costs.scaling import ScalingPrediction
+from d2lite.costs.step import StepPrediction
 from d2lite.figures.figure import Figure
 from d2lite.figures.figure_layout import below, layout
 from d2lite.figures.palette import GREY, PALETTE, style
@@ -16,23 +16,23 @@ COLOURS = (GREY, PALETTE[2], PALETTE[1], PALETTE[3])
 PARTS = dict(zip(("overhead", "computing", "sending, not hidden", "waiting for the slowest"), COLOURS, strict=True))
 
 
-def efficiency_figure(outcomes: Mapping[int, Outcome | None], k: int) -> Figure:
+def efficiency_figure(predictions: Mapping[int, ScalingPrediction | None], k: int) -> Figure:
     """Return a figure of the predicted efficiency over the number of GPUs, with a mark at k.
 
-    `outcomes` is {number of GPUs: Outcome or None} as scaling.outcomes returns it, with k among them; a None is a gap.
+    `predictions` is {number of GPUs: ScalingPrediction or None}, with k among them; the curve has a gap at a None.
     """
     figure = Figure(layout=layout("GPUs", None, "efficiency, predicted", HEIGHT))
     hover = "%{x:,} GPUs: %{y:.1%}<br>predicted<extra></extra>"
     figure.add_scatter(
-        x=list(outcomes),
-        y=[o and o.efficiency for o in outcomes.values()],
+        x=list(predictions),
+        y=[o and o.efficiency for o in predictions.values()],
         name="efficiency",
         mode="lines",
         line={"color": PALETTE[0], "width": 3},
         hovertemplate=hover,
         showlegend=False,
     )
-    here = outcomes[k]
+    here = predictions[k]
     figure.add_scatter(
         x=[k],
         y=[here and here.efficiency],
@@ -50,10 +50,10 @@ def efficiency_figure(outcomes: Mapping[int, Outcome | None], k: int) -> Figure:
     return figure.update_layout(margin={"b": 50, "t": 40, "r": 30})  # else plotly leaves out the label at the end
 
 
-def step_figure(one: Outcome | None, many: Outcome | None) -> Figure:
+def step_figure(one: ScalingPrediction | None, many: ScalingPrediction | None) -> Figure:
     """Return a figure of the parts of a predicted step, in milliseconds, for one GPU and for many.
 
-    An Outcome that is None has no bar; at least one must be there.
+    There is no bar for a prediction that is None; one of the two at least must be there.
     """
     figure = Figure(layout=layout("milliseconds of a step", None, "where a step goes, predicted", HEIGHT))
     shown = [o for o in (one, many) if o]
@@ -80,7 +80,7 @@ def step_figure(one: Outcome | None, many: Outcome | None) -> Figure:
     return figure.update_layout(barmode="stack", bargap=0.45, margin={"b": 132, "t": 40}, legend=legend)
 
 
-def _part(step: Step, part: str) -> float:
+def _part(step: StepPrediction, part: str) -> float:
     return dict(zip(PARTS, (step.overhead_s, step.compute_s, step.exposed_s, step.wait_s), strict=True))[part]
 
 

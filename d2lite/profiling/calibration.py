@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from d2lite.costs.alpha_beta import Device, Link, all_reduce_seconds
-from d2lite.costs.step import Step, bucket_sums, predict_step
+from d2lite.costs.step import StepPrediction, bucket_sums, predict_step
 from d2lite.costs.workloads import Workload
 from d2lite.meters import Timer
 from d2lite.profiling.fitting import fit_device, fit_link, time_all_reduces
@@ -145,7 +145,7 @@ def _fitted(fit: Callable[[], _T]) -> _T:
     return fit()
 
 
-def predicted_step(calibration: Calibration, workload: Workload, batch_size: int) -> Step:
+def predicted_step(calibration: Calibration, workload: Workload, batch_size: int) -> StepPrediction:
     """Return the predicted Step of the calibrated ranks with a minibatch of `batch_size`, divided among them."""
     k, link = calibration.k, calibration.link or Link(0.0, 1.0)  # one rank sends nothing: any link will do
     return predict_step(workload, batch_size / k, k, calibration.device, link, overlap=calibration.overlap)

@@ -5,9 +5,9 @@ from typing import Any
 
 import ipywidgets as widgets
 
-from d2lite.costs.alpha_beta import ALGORITHMS
+from d2lite.costs.alpha_beta import COST_FORMULAS
 from d2lite.costs.hardware import DEVICES, LINKS
-from d2lite.costs.scaling import GPUS, Setup, outcomes, summary
+from d2lite.costs.scaling import GPUS, ScalingPrediction, Setup, describe_scaling, predict_scaling
 from d2lite.costs.workloads import NETWORKS, named_workload
 from d2lite.figures.scaling import efficiency_figure, step_figure
 from d2lite.widgets.explorer import Explorer
@@ -24,16 +24,16 @@ class ScalingExplorer(Explorer):
     """Efficiency, seconds per epoch, their parts and their price, predicted by the cost model; a cell shows it.
 
     `controls` holds the controls by name: set their `value` by hand or in code. `setup` is the Setup that they
-    describe, `outcomes` is what is drawn. Arguments are the number of GPUs, the price of one GPU for an hour, in any
+    describe, `predictions` is what is drawn. Arguments are the number of GPUs, the price of one GPU for an hour, in any
     currency, and fields of Setup. Without torchvision only the small networks can be chosen.
     """
 
     def __init__(self, k: int = 64, price: float = 0.0, **setup: Any) -> None:
         self.setup = Setup(**setup)
         self.controls = _controls(self.setup, k, price)
-        self.outcomes = outcomes(self.setup, sorted({*GPUS, k}))
-        self.efficiency = PlotlyWidget(efficiency_figure(self.outcomes, k))
-        self.step = PlotlyWidget(step_figure(self.outcomes[1], self.outcomes[k]))
+        self.predictions = _predictions(self.setup, k)
+        self.efficiency = PlotlyWidget(efficiency_figure(self.predictions, k))
+        self.step = PlotlyWidget(step_figure(self.predictions[1], self.predictions[k]))
         self.summary = widgets.HTML(layout=widgets.Layout(min_height="90px"))
         height = f"{self.efficiency.figure.layout.height + 4}px"
         for plot in (self.efficiency, self.step):
@@ -52,10 +52,14 @@ class ScalingExplorer(Explorer):
         value = {name: control.value for name, control in self.controls.items()}
         k = value["k"]
         self.setup = _setup(value)
-        self.outcomes = outcomes(self.setup, sorted({*GPUS, k}))
-        self.efficiency.show(efficiency_figure(self.outcomes, k))
-        self.step.show(step_figure(self.outcomes[1], self.outcomes[k]))
-        self.summary.value = summary(self.setup, k, value["price"])
+        self.predictions = _predictions(self.setup, k)
+        self.efficiency.show(efficiency_figure(self.predictions, k))
+        self.step.show(step_figure(self.predictions[1], self.predictions[k]))
+        self.summary.value = describe_scaling(self.setup, k, value["price"])
+
+
+def _predictions(setup: Setup, k: int) -> dict[int, ScalingPrediction | None]:
+    return {n: predict_scaling(setup, n) for n in sorted({*GPUS, k})}
 
 
 def _controls(setup: Setup, k: int, price: float) -> dict[str, Any]:
@@ -82,7 +86,7 @@ def _controls(setup: Setup, k: int, price: float) -> dict[str, Any]:
         ),
         "inside": widgets.Dropdown(**named(LINKS, setup.inside), **wide("inside a host")),
         "across": widgets.Dropdown(**named(LINKS, setup.across), **wide("across hosts")),
-        "algorithm": widgets.Dropdown(options=ALGORITHMS, value=setup.algorithm, **wide("all-reduce")),
+        "algorithm": widgets.Dropdown(options=list(COST_FORMULAS), value=setup.algorithm, **wide("all-reduce")),
         "overlap": widgets.Checkbox(value=setup.overlap, **wide("overlap backward")),
         "overhead_ms": widgets.BoundedFloatText(value=overhead_ms, **wide("overhead, ms"), **number),
         "spread": widgets.BoundedFloatText(value=100 * setup.spread, **wide("spread, %"), **number),

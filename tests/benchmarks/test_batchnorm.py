@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from benchmarks import batchnorm
+from benchmarks.records import batchnorm
 from d2lite import load_data_fashion_mnist
 from d2lite.training import evaluate_accuracy
 

@@ -2,7 +2,8 @@
 
 import json
 
-from benchmarks import divergence, report
+from benchmarks import report
+from benchmarks.records import divergence
 
 
 def test_the_record_has_each_round_and_the_memory(monkeypatch, tmp_path, capsys):
@@ -13,7 +14,7 @@ def test_the_record_has_each_round_and_the_memory(monkeypatch, tmp_path, capsys)
     monkeypatch.setattr(report, "RESULTS", tmp_path)
     divergence.main(["--rounds", "2", "--save", "kept"])
     kept = json.loads((tmp_path / "kept.json").read_text())
-    assert kept["command"] == "python -m benchmarks.divergence --rounds 2 --save kept"
+    assert kept["command"] == "python -m benchmarks.records.divergence --rounds 2 --save kept"
     for row in kept["devices"].values():
         assert len(row["rounds"]) == len(row["shares"]) == 2
         assert row["shares"][0] == row["rounds"][0][1] / row["rounds"][0][0] - 1

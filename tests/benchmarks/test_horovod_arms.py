@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from benchmarks import horovod_arms
+from benchmarks.records import horovod_arms
 from benchmarks.report import RESULTS
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="Workers needs Linux or macOS")

@@ -2,9 +2,9 @@
 
 import pytest
 
-from benchmarks import learning_rates
-from benchmarks.learning_rates import BATCH_SIZES, LRS
 from benchmarks.quotes import RATES, _kept, arm_loss, best_lr, grid_column
+from benchmarks.records import learning_rates
+from benchmarks.records.learning_rates import BATCH_SIZES, LRS
 from d2lite.profiling import compare_arms
 
 

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from benchmarks import published_accuracy
-from benchmarks.published_accuracy import ARMS, BASE, start, summary, trials
+from benchmarks.records import published_accuracy
+from benchmarks.records.published_accuracy import ARMS, BASE, start, summary, trials
 from d2lite.profiling import compare_arms
 from d2lite.training import Trial
 

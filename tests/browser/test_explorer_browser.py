@@ -5,7 +5,7 @@ import json
 import pytest
 from notebook import errors, move, open_notebook, run_all, until, write
 
-from d2lite.costs.scaling import Setup, outcome, summary
+from d2lite.costs.scaling import Setup, describe_scaling, predict_scaling
 
 CELL = """
 from d2lite import ScalingExplorer
@@ -28,13 +28,13 @@ def plain(text):
 
 
 def shows(page, setup, k):
-    """Whether the summary, the mark and the bars on the page are those of `outcome(setup, k)`."""
-    many = outcome(setup, k)
-    if page.locator(WORDS).last.inner_text().strip() != plain(summary(setup, k)):
+    """Whether the summary, the mark and the bars on the page are those of `predict_scaling(setup, k)`."""
+    many = predict_scaling(setup, k)
+    if page.locator(WORDS).last.inner_text().strip() != plain(describe_scaling(setup, k)):
         return False
     efficiency, step = json.loads(page.evaluate(BARS))
     marks = [trace["y"] for trace in efficiency if trace["x"] == [k]]
-    expected = list(zip(parts(outcome(setup, 1).step), parts(many.step), strict=True))
+    expected = list(zip(parts(predict_scaling(setup, 1).step), parts(many.step), strict=True))
     return marks == [[pytest.approx(many.efficiency)]] and [bar["x"] for bar in step] == [
         pytest.approx(list(pair)) for pair in expected
     ]

@@ -8,7 +8,7 @@ import pytest
 
 from d2lite import figures
 from d2lite.costs.partitioning import all_ways
-from d2lite.costs.scaling import Setup, outcomes
+from d2lite.costs.scaling import Setup, predict_scaling
 from d2lite.figures.alternative_text import alternative_text
 from d2lite.figures.figure_layout import line
 from d2lite.figures.palette import INK
@@ -19,7 +19,7 @@ from d2lite.widgets import sizes_of, trace_collective
 
 LAYERS = sizes_of("LeNet", 256)
 EVENTS = [Event(r, "forward", "f", 0.0, 0.01, 0) for r in (0, 1)]
-MANY = outcomes(Setup("LeNet", 256), [1, 8])
+MANY = {k: predict_scaling(Setup("LeNet", 256), k) for k in (1, 8)}
 ALL = {
     "collective": lambda: figures.collective_figure(trace_collective("all_reduce", "ring", 4), 3),
     "no run": lambda: figures.curves([]),

@@ -4,9 +4,9 @@ pytest.importorskip("ipywidgets")
 pytest.importorskip("plotly")
 pytest.importorskip("anywidget")
 
-from d2lite.costs.alpha_beta import ALGORITHMS, Device, Link  # noqa: E402
+from d2lite.costs.alpha_beta import COST_FORMULAS, Device, Link  # noqa: E402
 from d2lite.costs.hardware import DEVICES, LINKS, find_device, find_link  # noqa: E402
-from d2lite.costs.scaling import Setup, outcome, outcomes, summary  # noqa: E402
+from d2lite.costs.scaling import Setup, describe_scaling, predict_scaling  # noqa: E402
 from d2lite.figures.scaling import PARTS, efficiency_figure, predicted_and_measured, step_figure  # noqa: E402
 from d2lite.widgets.live_figure import close_all  # noqa: E402
 from d2lite.widgets.scaling_explorer import ScalingExplorer  # noqa: E402
@@ -32,15 +32,15 @@ def drawn(explorer):
 def check(explorer, setup, k):
     assert explorer.setup == setup
     efficiencies, mark, bars = drawn(explorer)
-    expected = outcomes(setup, list(efficiencies))
+    expected = {n: predict_scaling(setup, n) for n in efficiencies}
     assert efficiencies == {n: found and found.efficiency for n, found in expected.items()}
     assert mark == (k, expected[k] and expected[k].efficiency)
-    shown = [o for o in (outcome(setup, 1), expected[k] if k > 1 else None) if o]
+    shown = [o for o in (predict_scaling(setup, 1), expected[k] if k > 1 else None) if o]
     parts = [(o.step.overhead_s, o.step.compute_s, o.step.exposed_s, o.step.wait_s) for o in shown]
     assert [tuple(bars[part][i] for part in PARTS) for i in range(len(shown))] == [
         tuple(1e3 * value for value in values) for values in parts
     ]
-    assert explorer.summary.value == summary(setup, k, explorer.controls["price"].value)
+    assert explorer.summary.value == describe_scaling(setup, k, explorer.controls["price"].value)
 
 
 def test_it_shows_the_model_of_what_its_controls_say(explorer):
@@ -84,7 +84,7 @@ def test_wrong_numbers_do_no_harm(explorer):
 def test_all_presets_and_algorithms_can_be_chosen(explorer):
     for name, presets in (("device", DEVICES), ("inside", LINKS), ("across", LINKS)):
         assert [preset for _, preset in explorer.controls[name].options] == list(presets)
-    assert tuple(explorer.controls["algorithm"].options) == ALGORITHMS
+    assert tuple(explorer.controls["algorithm"].options) == tuple(COST_FORMULAS)
 
 
 def test_the_learners_own_machine_can_be_explored():
@@ -96,7 +96,7 @@ def test_the_learners_own_machine_can_be_explored():
 
 
 def test_figures_say_predicted():
-    found = outcomes(LENET, (1, 2, 8))
+    found = {n: predict_scaling(LENET, n) for n in (1, 2, 8)}
     for figure in (efficiency_figure(found, 8), step_figure(found[1], found[8])):
         assert "predicted" in figure.layout.title.text
         assert all("predicted" in trace.hovertemplate for trace in figure.data)

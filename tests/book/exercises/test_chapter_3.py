@@ -6,7 +6,7 @@ from itertools import accumulate
 import torch
 from torch import nn
 
-from d2lite.costs import outcome
+from d2lite.costs import predict_scaling
 from d2lite.exercises.specifications import find_exercise
 from tests.book.exercises.answers import Answers, RightAnswers, WrongAnswers
 
@@ -98,20 +98,20 @@ def best(changes, seconds):
 
 
 def epoch_s(setup):
-    return outcome(setup, 16).epoch_s
+    return predict_scaling(setup, 16).epoch_s
 
 
 @right("3.5")
 def predicted(setup, changes):
-    return [setup.batch_size // 16, longest(outcome(setup, 16).step), best(changes, epoch_s)]
+    return [setup.batch_size // 16, longest(predict_scaling(setup, 16).step), best(changes, epoch_s)]
 
 
 @right("3.5")
 def by_examples_per_second(setup, changes):
     def rate(change):
-        return -change.batch_size / outcome(change, 16).step.seconds
+        return -change.batch_size / predict_scaling(change, 16).step.seconds
 
-    return setup.batch_size / 16, longest(outcome(setup, 16).step), best(changes, rate)
+    return setup.batch_size / 16, longest(predict_scaling(setup, 16).step), best(changes, rate)
 
 
 def test_each_change_is_the_best_one_somewhere_and_each_part_the_longest():

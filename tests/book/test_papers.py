@@ -3,7 +3,7 @@ import re
 
 import pytest
 
-from d2lite.costs.papers import _MACS, CASES, TOLERANCE, compare, comparison_table, needed, predicted_efficiency
+from book.papers import _MACS, CASES, TOLERANCE, compare, comparison_table, needed, predicted_efficiency
 
 pytest.importorskip("torchvision")
 

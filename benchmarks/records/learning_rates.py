@@ -1,6 +1,6 @@
 """Accuracy over learning rate and minibatch, and the arms of chapter 9.
 
-Alone: `python -m benchmarks.learning_rates --save NAME`.
+Alone: `python -m benchmarks.records.learning_rates --save NAME`.
 A small network, several seeds per cell and per arm, the same number of examples seen by all; no times are kept.
 Accuracies are those at the end, and `renewed` those of the same weights with new running statistics.
 """
@@ -125,7 +125,7 @@ def _noise():
 
 def main(argv=None):
     """Measure, print the arms, and keep all as JSON if a name is given."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.learning_rates", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.records.learning_rates", description=__doc__)
     parser.add_argument("--save", metavar="NAME", help="keep the figures in benchmarks/results/NAME.json")
     args = parser.parse_args(argv)
     torch.set_num_threads(1)
@@ -138,7 +138,7 @@ def main(argv=None):
     for row in found["noise"]:
         print(f"seed {row['seed']}, noise scale after {row['epoch']} epochs: {row['examples']:,.0f} examples")
     if args.save:
-        keep(args.save, command_line("benchmarks.learning_rates", argv), facts, found)
+        keep(args.save, command_line("benchmarks.records.learning_rates", argv), facts, found)
 
 
 if __name__ == "__main__":

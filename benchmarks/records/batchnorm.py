@@ -1,6 +1,6 @@
 """Accuracy over examples per replica with batch normalisation: chapter 10's networks, tested on all test images.
 
-Alone: `python -m benchmarks.batchnorm --save NAME`.
+Alone: `python -m benchmarks.records.batchnorm --save NAME`.
 The functions are those of the chapter's cells. All arms use the same seeds; no times are kept.
 """
 
@@ -10,7 +10,7 @@ from functools import partial
 
 import torch
 
-from benchmarks.chapter_code import chapter_code
+from benchmarks.records.chapter_code import chapter_code
 from benchmarks.report import command_line, keep, machine
 from d2lite import load_data_fashion_mnist
 from d2lite.data import FASHION_MNIST, BatchIterator
@@ -55,7 +55,7 @@ def _row(name, nets, few, test_iter):
 
 def main(argv=None):
     """Measure, print the arms, and keep all as JSON if a name is given."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.batchnorm", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.records.batchnorm", description=__doc__)
     parser.add_argument("--save", metavar="NAME", help="keep the figures in benchmarks/results/NAME.json")
     args = parser.parse_args(argv)
     torch.set_num_threads(1)
@@ -65,7 +65,7 @@ def main(argv=None):
         for what, accuracies in row.items():
             print(what if what == "name" else f"   {what}:", *_shown(accuracies))
     if args.save:
-        keep(args.save, command_line("benchmarks.batchnorm", argv), facts, found)
+        keep(args.save, command_line("benchmarks.records.batchnorm", argv), facts, found)
 
 
 def _shown(accuracies):

@@ -1,8 +1,8 @@
 """Why 0.91 on one GPU became 0.73 on two: the published ResNet-18, several seeds per arm, and its repair.
 
-Alone, on a GPU: `python -m benchmarks.published_accuracy --save NAME`. Each trial is kept as soon as it has ended, and
-the same command goes on with those that are missing. With one GPU the two replicas share it: slower, and the same
-numbers up to rounding.
+Alone, on a GPU: `python -m benchmarks.records.published_accuracy --save NAME`. Each trial is kept as soon as it has
+ended, and the same command goes on with those that are missing. With one GPU the two replicas share it: slower, and
+the same numbers up to rounding.
 """
 
 import argparse
@@ -77,7 +77,7 @@ def trials(arms, seeds, num_examples, num_epochs, num_test_examples, width=64, d
 
 def main(argv=None):
     """Train, print a line per trial and per arm, and keep all as JSON if a name is given."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.published_accuracy", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.records.published_accuracy", description=__doc__)
     parser.add_argument("--save", metavar="NAME", help="keep the figures in benchmarks/results/NAME.json")
     parser.add_argument("--seeds", type=int, default=3, help="per arm (3)")
     parser.add_argument("--epochs", type=int, default=NUM_EPOCHS, help="per trial (10)")
@@ -91,7 +91,7 @@ def main(argv=None):
     record = json.loads(path.read_text()) if path is not None and path.exists() else {}
     if record and record["size"] != size:
         sys.exit(f"{path}: expected {size}, got {record['size']}. Choose another name.")
-    record.setdefault("command", command_line("benchmarks.published_accuracy", argv))
+    record.setdefault("command", command_line("benchmarks.records.published_accuracy", argv))
     record.setdefault("machine", machine(FASHION_MNIST))
     record.setdefault("size", size)
     record.setdefault("arms", [asdict(arm) for arm in ARMS])

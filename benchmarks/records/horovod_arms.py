@@ -1,13 +1,13 @@
 """Losses and accuracies of chapter 6: the linear scaling rule, a broadcast forgotten, the parameters averaged.
 
-Alone: `python -m benchmarks.horovod_arms --save NAME`.
+Alone: `python -m benchmarks.records.horovod_arms --save NAME`.
 The functions are those of the chapter's cells, on two ranks. No times are kept.
 """
 
 import argparse
 import sys
 
-from benchmarks.chapter_code import chapter_code
+from benchmarks.records.chapter_code import chapter_code
 from benchmarks.report import command_line, keep, machine
 from d2lite import Workers
 from d2lite.data import FASHION_MNIST
@@ -54,7 +54,7 @@ def record(arms=ARMS, num_examples=NUM_EXAMPLES, num_epochs=NUM_EPOCHS, num_seed
 
 def main(argv=None):
     """Measure, print the arms, and keep all as JSON if a name is given."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.horovod_arms", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.records.horovod_arms", description=__doc__)
     parser.add_argument("--save", metavar="NAME", help="keep the figures in benchmarks/results/NAME.json")
     args = parser.parse_args(argv)
     facts = machine(FASHION_MNIST)
@@ -64,7 +64,7 @@ def main(argv=None):
         for what in ("losses", "accuracies"):
             print(f"   {what}:", *("/".join(f"{figure:.3f}" for figure in ranks) for ranks in row[what]))
     if args.save:
-        keep(args.save, command_line("benchmarks.horovod_arms", argv), facts, found)
+        keep(args.save, command_line("benchmarks.records.horovod_arms", argv), facts, found)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """What the divergence finder costs: its share of a step, and the memory that it keeps.
 
-Alone: `python -m benchmarks.divergence --save NAME`. A plain step and a recorded one take turns.
+Alone: `python -m benchmarks.records.divergence --save NAME`. A plain step and a recorded one take turns.
 """
 
 import argparse
@@ -52,7 +52,7 @@ def kept_bytes(k, num_steps=NUM_STEPS, batch_size=BATCH_SIZE):
 
 def main(argv=None):
     """Measure, print, and keep the figures as JSON if a name is given."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.divergence", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.records.divergence", description=__doc__)
     parser.add_argument("--rounds", type=int, default=7, help="of 20 steps each (7)")
     parser.add_argument("--save", metavar="NAME", help="keep the figures in benchmarks/results/NAME.json")
     args = parser.parse_args(argv)
@@ -65,7 +65,7 @@ def main(argv=None):
         print(f"   a step takes {median(shares):+.1%} ({min(shares):+.1%} to {max(shares):+.1%}), limit {SHARE:+.0%}")
         print(f"   tensors kept: at most {format_bytes(found['devices'][k]['n_bytes'])}, limit {format_bytes(N_BYTES)}")
     if args.save:
-        keep(args.save, command_line("benchmarks.divergence", argv), facts, found)
+        keep(args.save, command_line("benchmarks.records.divergence", argv), facts, found)
 
 
 if __name__ == "__main__":

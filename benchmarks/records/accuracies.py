@@ -1,11 +1,18 @@
-"""The accuracies that chapter 3 compares, by devices, minibatch, learning rate and seed: one run each, no times."""
+"""The accuracies that chapter 3 compares, by devices, minibatch, learning rate and seed: one run each, no times.
+
+Alone: `python -m benchmarks.records.accuracies NAME`.
+"""
+
+import os
+import sys
 
 import torch
 
-from benchmarks.report import Row
+from benchmarks.report import Row, machine, save, table
 from d2lite import SimpleCNN, resnet18, train_concise
+from d2lite.data import FASHION_MNIST
 
-__all__ = ["RUNS", "label", "rows"]
+__all__ = ["RUNS", "label", "main", "rows"]
 
 WIDTH = 8  # of ResNet-18, as the chapter has it on a CPU
 SEEDS = [(k, 256, lr, seed) for k in (1, 2) for seed in (0, 1) for lr in (0.1, 0.2)]
@@ -38,3 +45,16 @@ def _accuracy(net, num_gpus, batch_size, lr, seed, num_epochs, num_examples):
         animator=None,
         optim=optim,
     ).accuracy
+
+
+def main():
+    """Train on CPU cores, print the table, and keep it under the name given."""
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    facts, found = machine(FASHION_MNIST), rows()
+    print(table(facts, found))
+    if len(sys.argv) > 1:
+        print(save(sys.argv[1], "python -m benchmarks.records.accuracies " + sys.argv[1], facts, found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+"""Write docs/rooms.md: a picture of the rooms, drawn from the imports of the package, and one line about each.
+
+`python -m tools.rooms` writes the page; tests/test_rooms.py compares it with the code.
+"""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+__all__ = ["MODULES", "PAGE", "ROOMS", "imported", "imports_of_rooms", "main", "modules_in", "page", "room_of"]
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE, PAGE = ROOT / "d2lite", ROOT / "docs" / "rooms.md"
+ROOMS = sorted(path.parent.name for path in PACKAGE.glob("*/__init__.py"))
+# "costs.step" -> its file, "costs" -> costs/__init__.py, "__init__" -> the package's own
+MODULES = {
+    ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__"): path
+    for path in sorted(PACKAGE.rglob("*.py"))
+}
+TOP = "top"  # the modules beside the rooms
+INTRO = """# The rooms of the package
+
+A *room* is a subpackage of `d2lite` for one subject. `tests/test_rooms.py` holds the order: a room imports only from
+the rooms below it. `__init__.py` and `__main__.py` of the package are left out, since they import from all rooms.
+
+`python -m tools.rooms` writes this page from the code, and a test compares the two.
+"""
+OUTRO = """An arrow leads from a room to a room that it imports from. Where a chain of other arrows leads there, the
+arrow is left out; the table names all rooms that a room imports from.
+"""
+
+
+def room_of(module: str) -> str:
+    """Return the room of a module, for example "costs" for "costs.step", and "top" for a module beside the rooms."""
+    first = module.split(".")[0]
+    return first if first in ROOMS else TOP
+
+
+def imported(source: str) -> Iterator[str]:
+    """Yield the names d2lite.x.y that some code imports, in whatever form, those inside functions as well."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name.split(".")[0] == "d2lite")
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "d2lite":
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def modules_in(names: Iterator[str]) -> set[str]:
+    """Return the modules of the package among imported names: d2lite.costs.step.predict_step is of costs.step."""
+    found = set()
+    for name in names:
+        module = name.removeprefix("d2lite.")
+        found.add(module if module in MODULES else module.rpartition(".")[0])
+    return found & MODULES.keys()
+
+
+def imports_of_rooms() -> dict[str, set[str]]:
+    """Return {room: the rooms that its modules import from}, the modules at the top included as "top"."""
+    found: dict[str, set[str]] = {room: set() for room in (TOP, *ROOMS)}
+    for name, path in MODULES.items():
+        if name not in ("__init__", "__main__"):
+            found[room_of(name)] |= {room_of(other) for other in modules_in(imported(path.read_text("utf-8")))}
+    return {room: others - {room} for room, others in found.items()}
+
+
+def _reached(room: str, imports: dict[str, set[str]]) -> set[str]:
+    """Return all rooms below a room."""
+    return imports[room].union(*(_reached(other, imports) for other in imports[room]))
+
+
+def page() -> str:
+    """Return the page. The picture has an arrow to a room only if no chain of other arrows leads there."""
+    imports = imports_of_rooms()
+    lines = [INTRO, "```mermaid", "flowchart TD", f'    {TOP}["modules beside the rooms"]']
+    for room in ROOMS:
+        through = set().union(*(_reached(other, imports) for other in imports[room]))
+        lines += [f"    {room} --> {other}" for other in sorted(imports[room] - through)]
+    lines += ["```", "", OUTRO]
+    lines += ["| room | what it holds | imports from |", "| --- | --- | --- |"]
+    for room in sorted(ROOMS, key=lambda room: (len(_reached(room, imports)), room)):
+        about = (ast.get_docstring(ast.parse(MODULES[room].read_text("utf-8"))) or "").split("\n")[0]
+        below = ", ".join(sorted(imports[room] - {TOP})) or "no room"
+        lines.append(f"| [`{room}`](../d2lite/{room}) | {about} | {below} |")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Write the page."""
+    PAGE.write_text(page(), encoding="utf-8")
+    print(PAGE.relative_to(ROOT))
+
+
+if __name__ == "__main__":
+    main()
