@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import d2lite
-from tools.rooms import MODULES, PAGE, ROOMS, imported, modules_in, page, room_of
+from tools.rooms import FRONT, MODULES, PAGE, ROOMS, imported, modules_in, page, room_of
 
 ROOT = Path(__file__).parents[1]
 # each room and the rooms that it may import from; "top" is the modules beside the rooms
@@ -22,7 +22,6 @@ BELOW["bugs"] = (*BELOW["profiling"], "profiling")
 BELOW["figures"] = (*BELOW["bugs"], "bugs")
 BELOW["widgets"] = (*BELOW["figures"], "figures")
 BELOW["exercises"] = BELOW["figures"]  # beside figures and widgets
-FRONT = ("__init__", "__main__", "d2l")  # what users call: they import from every room
 EACH = pytest.mark.parametrize("name", MODULES)
 
 
@@ -82,6 +81,7 @@ def test_book_benchmarks_and_tools_import_from_the_package_and_its_rooms_alone(p
     public = {f"d2lite.{name}" for name in d2lite.__all__} | {"d2lite", *(f"d2lite.{room}" for room in ROOMS)}
     for room in ROOMS:
         public |= {f"d2lite.{room}.{name}" for name in getattr(d2lite, room).__all__}
+    public |= {"d2lite.d2l", *(f"d2lite.d2l.{name}" for name in d2lite.d2l.__all__)}
     assert set(imported(code(path))) <= public
 
 
@@ -93,7 +93,7 @@ def test_all_lists_what_others_import():
     unused = [
         f"{module}.{name}"
         for module, path in MODULES.items()
-        if path.name not in ("__init__.py", "__main__.py")
+        if path.name not in ("__init__.py", "__main__.py", "d2l.py")
         for name in all_of(path)
         if f"d2lite.{module}.{name}" not in names and name not in attributes
     ]

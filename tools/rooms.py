@@ -7,7 +7,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["MODULES", "PAGE", "ROOMS", "imported", "imports_of_rooms", "main", "modules_in", "page", "room_of"]
+__all__ = ["FRONT", "MODULES", "PAGE", "ROOMS", "imported", "imports_of_rooms", "main", "modules_in", "page", "room_of"]
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE, PAGE = ROOT / "d2lite", ROOT / "docs" / "rooms.md"
@@ -18,10 +18,12 @@ MODULES = {
     for path in sorted(PACKAGE.rglob("*.py"))
 }
 TOP = "top"  # the modules beside the rooms
+FRONT = ("__init__", "__main__", "d2l")  # users call them, and they import from all rooms
 INTRO = """# The rooms of the package
 
 A *room* is a subpackage of `d2lite` for one subject. `tests/test_rooms.py` holds the order: a room imports only from
-the rooms below it. `__init__.py` and `__main__.py` of the package are left out, since they import from all rooms.
+the rooms below it. `__init__.py`, `__main__.py` and
+`d2l.py` of the package are left out, since they import from all rooms.
 
 `python -m tools.rooms` writes this page from the code, and a test compares the two.
 """
@@ -58,7 +60,7 @@ def imports_of_rooms() -> dict[str, set[str]]:
     """Return {room: the rooms that its modules import from}, the modules at the top included as "top"."""
     found: dict[str, set[str]] = {room: set() for room in (TOP, *ROOMS)}
     for name, path in MODULES.items():
-        if name not in ("__init__", "__main__"):
+        if name not in FRONT:
             found[room_of(name)] |= {room_of(other) for other in modules_in(imported(path.read_text("utf-8")))}
     return {room: others - {room} for room, others in found.items()}
 
