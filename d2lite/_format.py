@@ -1,6 +1,8 @@
-"""Numbers as text: three digits and a unit."""
+"""Numbers and objects as text: numbers with three digits and a unit, objects printable and bounded in length."""
 
-__all__ = ["format_bytes", "format_money", "format_number", "format_seconds"]
+__all__ = ["format_bytes", "format_money", "format_number", "format_seconds", "printable", "text_of"]
+
+MOST_CHARS = 1_000_000
 
 
 def format_bytes(n_bytes: float) -> str:
@@ -28,3 +30,16 @@ def format_seconds(seconds: float) -> str:
         if seconds >= least:
             return f"{format_number(seconds / size)} {unit}"
     return f"{1e6 * seconds:.3g} µs" if seconds > 1e-9 else "0 ms"  # differences of equal times are not quite zero
+
+
+def printable(text: str) -> str:
+    """Return `text` as a plain str in which control characters and lone surrogates are escaped."""
+    return "".join(c if c in "\n\t" or c.isprintable() else ascii(c)[1:-1] for c in str.__str__(text))
+
+
+def text_of(thing: object) -> str:
+    """Return `str(thing)` as a printable str of its first million characters, also if its `__str__` raises."""
+    try:
+        return printable(str(thing)[:MOST_CHARS])
+    except BaseException as error:
+        return f"(its __str__ raises {type(error).__name__})"

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from d2lite._files import replace_file
-from d2lite._text import text_of
+from d2lite._format import text_of
 
 __all__ = ["FILE", "ledger_file", "read_ledger", "record"]
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from d2lite import _malloc
-from d2lite._text import text_of
+from d2lite._format import text_of
 from d2lite.devices import num_cores
 
 __all__ = ["check_devices", "in_replica", "one_intra_op_thread", "parallel_apply"]

@@ -10,7 +10,7 @@ import torch.distributed as dist
 
 from d2lite import _malloc
 from d2lite._checks import positive_number
-from d2lite._text import text_of
+from d2lite._format import text_of
 from d2lite.bugs.check_replicas import judge_replicas
 from d2lite.bugs.known_bugs import KNOWN_BUGS, RIGHT, Bug, simulate
 from d2lite.bugs.step_case import CASES, SEED, Replicate, StepCase, TrainBatch, examples, flat, start_params

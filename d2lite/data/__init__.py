@@ -9,7 +9,6 @@ from d2lite.data.fashion_mnist import (
     load_data_fashion_mnist,
     location,
 )
-from d2lite.data.quick import quick
 
 __all__ = [
     "BatchIterator",
@@ -20,5 +19,4 @@ __all__ = [
     "find_files",
     "load_data_fashion_mnist",
     "location",
-    "quick",
 ]

@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from d2lite._text import text_of
+from d2lite._format import text_of
 from d2lite.data.idx import read_idx
 
 __all__ = ["FILES", "URL", "cache_folder", "find_files", "get_files"]

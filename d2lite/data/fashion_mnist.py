@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from d2lite._checks import positive_int, whole_number
 from d2lite.data.download import find_files, get_files
 from d2lite.data.idx import broken_file, read_idx
-from d2lite.events import emit
 from d2lite.parallel import one_intra_op_thread
+from d2lite.progress import emit
 
 __all__ = ["FASHION_MNIST", "NUM_SHIPPED", "SHIPPED", "BatchIterator", "load_data_fashion_mnist", "location"]
 

@@ -5,8 +5,8 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from d2lite.events import Stopped
 from d2lite.exercises.compare import ratio_of, same, shown, shown_apart
+from d2lite.progress import Stopped
 
 __all__ = ["CaseResult", "Exercise", "Mistake", "Unfit", "run_cases"]
 

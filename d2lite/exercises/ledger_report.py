@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from d2lite._text import text_of
+from d2lite._format import text_of
 from d2lite.exercises.specifications import all_exercises, chapters
 from d2lite.ledger import FILE, ledger_file, read_ledger
 

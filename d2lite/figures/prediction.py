@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from d2lite._format import format_number
-from d2lite._text import printable
+from d2lite._format import format_number, printable
 from d2lite.figures.palette import GREY, PALETTE
 
 __all__ = ["Answer", "Prediction", "as_answer", "as_text", "prediction_html"]

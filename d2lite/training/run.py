@@ -17,9 +17,9 @@ import torch
 from d2lite import _malloc
 from d2lite._checks import positive_int, positive_number
 from d2lite._files import replace_file
-from d2lite._text import text_of
+from d2lite._format import text_of
 from d2lite.devices import describe
-from d2lite.events import Diverged, emit
+from d2lite.progress import Diverged, emit
 
 __all__ = ["SCHEMA", "Run", "as_json", "format_setting", "legends", "save"]
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from d2lite.events import Stopped
+from d2lite.progress import Stopped
 
 __all__ = ["Interruptible"]
 

@@ -4,7 +4,7 @@ import os
 import traceback
 from pathlib import Path
 
-from d2lite._text import text_of
+from d2lite._format import text_of
 
 __all__ = ["truncate", "explain", "exception_name"]
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from d2lite._text import printable
+from d2lite._format import printable
 from d2lite.workers.diagnosis import Diagnosis, diagnose_hang
 from d2lite.workers.flight_recorder import FlightRecord, file_label, waits_in
 from d2lite.workers.tempdir import make_tempdir, remove_tempdir

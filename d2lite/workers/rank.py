@@ -20,8 +20,8 @@ from typing import Any
 import cloudpickle
 
 from d2lite import _malloc
-from d2lite._text import text_of
-from d2lite.events import listening
+from d2lite._format import text_of
+from d2lite.progress import listening
 from d2lite.workers.errors import Frame, Report
 from d2lite.workers.flight_recorder import read_recorder, send_before_abort
 from d2lite.workers.group import PoolGroup

@@ -5,7 +5,7 @@ import threading
 import warnings
 from collections.abc import Generator
 
-from d2lite.events import Stopped
+from d2lite.progress import Stopped
 from d2lite.workers.errors import WorkersError
 from d2lite.workers.pool import Workers
 

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from d2lite._quick import quick
 from d2lite.data import fashion_mnist as data
 from d2lite.data.download import FILES, cache_folder, find_files
 from d2lite.data.fashion_mnist import SHIPPED, BatchIterator, load_data_fashion_mnist
 from d2lite.data.idx import read_idx
-from d2lite.data.quick import quick
-from d2lite.events import listening
+from d2lite.progress import listening
 
 
 @pytest.fixture

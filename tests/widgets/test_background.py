@@ -10,7 +10,7 @@ import torch
 
 from d2lite import train
 from d2lite.data.fashion_mnist import BatchIterator
-from d2lite.events import Diverged, emit
+from d2lite.progress import Diverged, emit
 from d2lite.training.run import Run
 from d2lite.widgets.background import Training
 from d2lite.widgets.explain import explain

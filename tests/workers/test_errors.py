@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from d2lite._text import printable, text_of
+from d2lite._format import printable, text_of
 from d2lite.devices import num_gpus
 from d2lite.exercises.bounded import quiet_pool
 from d2lite.workers import CAUSES, Job, diagnose_hang, simulated_records, train_job

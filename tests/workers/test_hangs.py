@@ -14,7 +14,7 @@ import psutil
 import pytest
 import torch.distributed as dist
 
-from d2lite.events import Stopped
+from d2lite.progress import Stopped
 from d2lite.workers import pool as module
 from d2lite.workers import process
 from d2lite.workers.pool import Workers, WorkersError

@@ -18,7 +18,7 @@ import torch.distributed as dist
 
 from benchmarks.leaks import of_a_pool
 from d2lite.devices import num_gpus
-from d2lite.events import Stopped, emit
+from d2lite.progress import Stopped, emit
 from d2lite.widgets.panel import Panel
 from d2lite.workers import launch, process
 from d2lite.workers import pool as module
