@@ -16,7 +16,7 @@ from d2lite.figures.figure_layout import layout
 from d2lite.figures.labels import escape_label
 from d2lite.figures.palette import GREY, PALETTE, TRANSPARENT
 
-__all__ = ["COLOURS", "MOST", "partition_figure", "traffic_bars"]
+__all__ = ["COLOURS", "partition_figure", "traffic_bars"]
 
 MOST = 8  # columns of a picture
 PLATE = ("#E6E6E6", "black")

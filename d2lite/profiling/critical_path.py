@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from d2lite.trace import Event
 
-__all__ = ["IDLE_KINDS", "critical_path", "cut_waits", "idle_events", "is_collective"]
+__all__ = ["critical_path", "cut_waits", "idle_events", "is_collective"]
 
 IDLE_KINDS = ("wait", "idle")  # spans in which nothing is done
 _SAME_S = 1e-9  # times that differ by less are one moment

@@ -17,12 +17,10 @@ from torch.nn.parameter import is_lazy
 from d2lite.parallel import in_replica
 
 __all__ = [
-    "Normalise",
     "SyncBatchNorm",
     "convert_sync_batchnorm",
     "gradient_over_ranks",
     "moments_over_ranks",
-    "per_channel",
     "sum_over_ranks",
 ]
 

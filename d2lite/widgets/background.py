@@ -26,7 +26,7 @@ from d2lite.widgets.explain import exception_name, truncate
 from d2lite.widgets.generators import check_result
 from d2lite.widgets.printing import Lines, printing_to
 
-__all__ = ["GRACE_S", "Training"]
+__all__ = ["Training"]
 
 GRACE_S = 2.0  # seconds after Stop, or after an interrupt, in which a function may end by itself
 

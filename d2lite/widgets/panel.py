@@ -34,7 +34,7 @@ from d2lite.widgets.plotly_widget import PlotlyWidget
 from d2lite.widgets.static_picture import StaticPicture
 from d2lite.widgets.style import CLASS, fixed, growing, row, sheet
 
-__all__ = ["Panel", "PanelLayout"]
+__all__ = ["Panel"]
 
 _MOST_BARS = 8  # runs in the figure of seconds; the table holds all
 _LAYOUT = widgets.Layout
