@@ -15,7 +15,9 @@ from d2lite.workers.pool import Workers
 def folder(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    modules = dict(sys.modules)
     yield tmp_path
+    sys.modules.update(modules)  # other tests go on with the modules that were forgotten here
     for name in ("our_helper", "our_module"):
         sys.modules.pop(name, None)
 
