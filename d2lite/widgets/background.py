@@ -7,6 +7,7 @@ Stop takes effect where the function emits an event. `interrupt` ends a function
 """
 
 import atexit
+import inspect
 import math
 import reprlib
 import threading
@@ -23,7 +24,6 @@ from d2lite.training.run import Run
 from d2lite.widgets.animator import Animator
 from d2lite.widgets.async_exception import Interruptible
 from d2lite.widgets.explain import exception_name, truncate
-from d2lite.widgets.generators import check_result
 from d2lite.widgets.printing import Lines, printing_to
 
 __all__ = ["Training"]
@@ -185,7 +185,7 @@ class Training:
                 with listening(self._on_event), printing_to(self.lines):
                     animator = {"animator": Animator("epoch", "test accuracy")} if self.animated else {}
                     result = self._interruptible.call(self.function, **self.arguments, **animator)
-                    check_result(result)
+                    _check_result(result)
                 if isinstance(result, Run):
                     self._adopt(result)
                 self.read_points()
@@ -269,3 +269,16 @@ def _stop_all() -> None:
 
 
 atexit.register(_stop_all)
+
+
+def _check_result(result: Any) -> None:
+    """Raise TypeError if a training function has returned a coroutine or a generator, whose lines have yet to run."""
+    if inspect.iscoroutine(result) or inspect.isgenerator(result):
+        result.close()
+    elif not inspect.isasyncgen(result):
+        return
+    kind = "an async generator" if inspect.isasyncgen(result) else f"a {type(result).__name__}"
+    raise TypeError(
+        f"function: expected a training function that is done when it returns, got one that returned {kind}, whose "
+        "lines have not run. Call a function without async and yield, or return something else."
+    )
