@@ -144,9 +144,9 @@ def copy_out(folder: str) -> None:
 
 def print_progress(folder: str) -> None:
     """Print which exercises were solved with the notebooks of a folder."""
-    from d2lite.exercises.ledger_report import ledger_report  # all chapters: only when they are needed
+    from d2lite.exercises.progress_report import progress_report  # all chapters: only when they are needed
 
-    print(ledger_report(folder))
+    print(progress_report(folder))
 
 
 def main(arguments: Sequence[str] = ()) -> None:

@@ -1,27 +1,23 @@
-"""Load Fashion-MNIST into memory, and iterate over its minibatches."""
+"""Load Fashion-MNIST into memory: the images that come with d2lite, or all of them."""
 
 import functools
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F
 
 from d2lite._checks import positive_int, whole_number
+from d2lite.data.batch_iterator import BatchIterator
 from d2lite.data.download import find_files, get_files
 from d2lite.data.idx import broken_file, read_idx
-from d2lite.parallel import one_intra_op_thread
-from d2lite.progress import emit
 
-__all__ = ["FASHION_MNIST", "NUM_SHIPPED", "SHIPPED", "BatchIterator", "load_data_fashion_mnist", "location"]
+__all__ = ["FASHION_MNIST", "NUM_SHIPPED", "SHIPPED", "load_data_fashion_mnist", "location"]
 
 FASHION_MNIST = "Fashion-MNIST"
 NUM_EXAMPLES = {"train": 60_000, "t10k": 10_000}  # by the names of the files
 # the first training images and all test images, in the format of the original files; tools/ship_images.py writes them
 SHIPPED = Path(__file__).with_name("shipped")
 NUM_SHIPPED = {"train": 12_000, "t10k": 10_000}
-_CPU = [torch.device("cpu")]
 _MOST_SEED = 2**43 - 1  # torch's generators take 64 bits; an epoch's number takes 20 of them
 
 Split = tuple[torch.Tensor, torch.Tensor]  # images, uint8 [n, 1, 28, 28], and labels, int64 [n]
@@ -76,66 +72,6 @@ def load_data_fashion_mnist(
         BatchIterator(X[:n], y[:n], batch_size, name, resize, seed),
         BatchIterator(X_test[:n_test], y_test[:n_test], batch_size, name, resize),
     )
-
-
-class BatchIterator:
-    """Minibatches from uint8 images [n, 1, h, w] and labels [n], shuffled if `seed` is given.
-
-    Epoch e is shuffled by its own generator, seeded with (seed, e), so that neither the number of devices nor other
-    random numbers change the order. `dataset` is the name of the data set for curves, and `len()` is the number of
-    minibatches per epoch.
-    """
-
-    def __init__(
-        self,
-        images: torch.Tensor,
-        labels: torch.Tensor,
-        batch_size: int,
-        dataset: str,
-        resize: int | None = None,
-        seed: int | None = None,
-    ) -> None:
-        self.images, self.labels, self.batch_size = images, labels, positive_int("batch_size", batch_size)
-        self.dataset, self.resize, self.seed = dataset, resize, seed
-        self.epoch = 0
-
-    @property
-    def num_examples(self) -> int:
-        """The number of examples per epoch."""
-        return len(self.labels)
-
-    def __len__(self) -> int:
-        return -(-self.num_examples // self.batch_size)
-
-    def smallest(self) -> int:
-        """Return the size of the smallest minibatch: the last one, where batch_size does not divide num_examples."""
-        return self.num_examples % self.batch_size or self.batch_size
-
-    def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        if self.seed is None:
-            for images, labels in zip(
-                self.images.split(self.batch_size), self.labels.split(self.batch_size), strict=True
-            ):
-                emit("evaluation")
-                yield self._to_float(images), labels
-            return
-        epoch, self.epoch = self.epoch, self.epoch + 1
-        generator = torch.Generator().manual_seed((self.seed << 20) + epoch)
-        order = torch.randperm(self.num_examples, generator=generator)
-        start = time.perf_counter()
-        for step, index in enumerate(order.split(self.batch_size)):
-            emit("minibatch", epoch=epoch, step=step, steps=len(self), dataset=self.dataset)
-            with one_intra_op_thread(_CPU):  # a second thread would go on spinning on a core that a replica needs
-                X, y = self._to_float(self.images.index_select(0, index)), self.labels[index]
-            yield X, y
-        seconds = time.perf_counter() - start
-        emit("epoch", epoch=epoch, seconds=seconds, num_examples=self.num_examples)
-
-    def _to_float(self, images: torch.Tensor) -> torch.Tensor:
-        X = images.float().div_(255)
-        if self.resize is not None:
-            X = F.interpolate(X, size=(self.resize, self.resize), mode="bilinear", antialias=True)
-        return X
 
 
 def location() -> str:

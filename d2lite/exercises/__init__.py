@@ -1,4 +1,7 @@
-"""Exercises that answer: `check` runs a learner's function on odd cases and says what is wrong."""
+"""Exercises that answer: `check` runs a learner's function on odd cases and says what is wrong.
+
+The exercises themselves, their cases, solutions and hints, are in `book/exercises/chapter_N.py`.
+"""
 
 from typing import Any
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from d2lite._format import format_number
-from d2lite.figures.prediction import Prediction, as_answer, as_text
+from d2lite.figures.learner_prediction import Prediction, as_answer, as_text
 
 __all__ = ["bias", "exercises_html", "ledger_html", "predictions_html", "predictions_of", "predictions_summary"]
 

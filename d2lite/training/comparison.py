@@ -13,7 +13,8 @@ from torch import nn
 from torch.optim.swa_utils import update_bn
 
 from d2lite._checks import non_negative_number, one_of, positive_int, positive_number, whole_number
-from d2lite.data.fashion_mnist import BatchIterator, load_data_fashion_mnist
+from d2lite.data.batch_iterator import BatchIterator
+from d2lite.data.fashion_mnist import load_data_fashion_mnist
 from d2lite.devices import MAX_REPLICAS, num_gpus, try_gpus
 from d2lite.parallel import one_intra_op_thread, parallel_apply
 from d2lite.training.data_parallel import wrap

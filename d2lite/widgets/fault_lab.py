@@ -14,8 +14,8 @@ from d2lite.widgets.explain import exception_name, truncate
 from d2lite.widgets.live_figure import close_all
 from d2lite.widgets.static_picture import StaticPicture
 from d2lite.widgets.style import CLASS, fixed, sheet
-from d2lite.workers.diagnosis import diagnose_hang
 from d2lite.workers.faults import FAULTS, Job, first_not_finite, train_job
+from d2lite.workers.hang_diagnosis import diagnose_hang
 from d2lite.workers.pool import Workers, WorkersError
 
 __all__ = ["FaultLab"]

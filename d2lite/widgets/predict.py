@@ -17,7 +17,7 @@ import torch
 from d2lite._checks import non_negative_number
 from d2lite._notebook import notebook_shell
 from d2lite.devices import describe
-from d2lite.figures.prediction import Answer, Prediction, prediction_html
+from d2lite.figures.learner_prediction import Answer, Prediction, prediction_html
 from d2lite.ledger import read_ledger, record
 
 __all__ = ["Predict", "typed_number"]

@@ -13,7 +13,7 @@ from typing import Any
 
 from ipywidgets import widgets
 
-from d2lite.figures.prediction import Prediction, prediction_html
+from d2lite.figures.learner_prediction import Prediction, prediction_html
 from d2lite.widgets.style import CLASS, sheet
 
 __all__ = ["PredictLayout"]

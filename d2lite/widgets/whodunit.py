@@ -15,9 +15,9 @@ from d2lite._checks import whole_number
 from d2lite.figures.sequence_diagram import RED
 from d2lite.widgets.live_figure import close_all
 from d2lite.widgets.style import CLASS, control_style, row, sheet
-from d2lite.workers.diagnosis import diagnose_hang, first_mismatch
 from d2lite.workers.faults import CAUSES, Job, reduce_gradients, simulated_records, train_job
 from d2lite.workers.flight_recorder import Collective, FlightRecord
+from d2lite.workers.hang_diagnosis import diagnose_hang, first_mismatch
 
 __all__ = ["Whodunit"]
 

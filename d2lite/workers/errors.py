@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from d2lite._format import printable
-from d2lite.workers.diagnosis import Diagnosis, diagnose_hang
 from d2lite.workers.flight_recorder import FlightRecord, file_label, waits_in
+from d2lite.workers.hang_diagnosis import Diagnosis, diagnose_hang
 from d2lite.workers.tempdir import make_tempdir, remove_tempdir
 
 __all__ = ["Frame", "Report", "WorkersError", "describe_failure", "ended_by", "short_message"]

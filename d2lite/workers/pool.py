@@ -20,9 +20,9 @@ from d2lite.devices import MAX_REPLICAS, num_cores, num_gpus
 from d2lite.progress import Stopped, emit
 from d2lite.workers.errors import WorkersError, describe_failure
 from d2lite.workers.flight_recorder import FlightRecord
-from d2lite.workers.functions import load_answer, pickled_job, require_generator_function
 from d2lite.workers.interrupts import interrupts_held
 from d2lite.workers.output import Cell
+from d2lite.workers.pickling import load_answer, pickled_job, require_generator_function
 from d2lite.workers.pipe import pack
 from d2lite.workers.process import PING_S, RankProcess, ask_records, end_all, last_reports, start_ranks, wait
 

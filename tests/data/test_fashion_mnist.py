@@ -12,8 +12,9 @@ import torch
 
 from d2lite._quick import quick
 from d2lite.data import fashion_mnist as data
+from d2lite.data.batch_iterator import BatchIterator
 from d2lite.data.download import FILES, cache_folder, find_files
-from d2lite.data.fashion_mnist import SHIPPED, BatchIterator, load_data_fashion_mnist
+from d2lite.data.fashion_mnist import SHIPPED, load_data_fashion_mnist
 from d2lite.data.idx import read_idx
 from d2lite.progress import listening
 

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from d2lite.figures import bias, exercises_html, ledger, predictions_html, predictions_of, predictions_summary
-from d2lite.figures.prediction import Prediction, prediction_html
+from d2lite.figures.learner_prediction import Prediction, prediction_html
 from d2lite.ledger import read_ledger
 
 

@@ -8,7 +8,7 @@ import threading
 import pytest
 import torch
 
-from d2lite.data.fashion_mnist import BatchIterator
+from d2lite.data.batch_iterator import BatchIterator
 from d2lite.devices import describe
 from d2lite.progress import Diverged
 from d2lite.training.run import Run, as_json, format_setting, legends, save

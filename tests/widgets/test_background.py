@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from d2lite import train
-from d2lite.data.fashion_mnist import BatchIterator
+from d2lite.data.batch_iterator import BatchIterator
 from d2lite.progress import Diverged, emit
 from d2lite.training.run import Run
 from d2lite.widgets.background import Training

@@ -13,7 +13,7 @@ import torch
 from ipywidgets import widgets
 
 from d2lite import Panel, train
-from d2lite.data.fashion_mnist import BatchIterator
+from d2lite.data.batch_iterator import BatchIterator
 from d2lite.devices import describe, try_gpus
 from d2lite.progress import Diverged, Stopped, emit
 

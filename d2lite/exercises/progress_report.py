@@ -9,14 +9,14 @@ from d2lite._format import text_of
 from d2lite.exercises.specifications import all_exercises, chapters
 from d2lite.ledger import FILE, ledger_file, read_ledger
 
-__all__ = ["ledger_report"]
+__all__ = ["progress_report"]
 
 OTHERS = "others"
 MOST_FOLDERS = 5
 MOST_CHARS = 100
 
 
-def ledger_report(folder: str = "") -> str:
+def progress_report(folder: str = "") -> str:
     """Return what was solved with the notebooks of a folder, by default the current one, as lines of text.
 
     A ledger is a file that anyone may have edited: what is not as expected counts as not solved.

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from d2lite.exercises import all_exercises
-from d2lite.exercises.ledger_report import ledger_report
+from d2lite.exercises.progress_report import progress_report
 from d2lite.ledger import FILE
 
 
@@ -33,7 +33,7 @@ def test_what_was_solved_tried_and_predicted_by_chapter(folder):
         "x": {"answers": [1]},
     }
     write(folder, exercises=exercises, predictions=predictions)
-    lines = ledger_report().splitlines()
+    lines = progress_report().splitlines()
     assert lines[0] == f"2 of {len(all_exercises()) + 1} exercises solved, 3 predictions made ({folder / FILE})"
     assert "chapter 1: 1 of 3 solved, 1 prediction made" in lines
     assert "  1.1   solved, 7 cases         Iterations per epoch, and the size of the last batch" in lines
@@ -50,28 +50,28 @@ def test_the_folder_or_the_file_is_an_argument(folder):
     (folder / "mine").mkdir()
     write(folder / "mine", exercises={"1.1": {"solved": True}})
     for argument in (str(folder / "mine"), "mine", f"mine/{FILE}"):
-        assert ledger_report(argument).startswith("1 of ")
-    assert "solved" in ledger_report("mine").splitlines()[3]
+        assert progress_report(argument).startswith("1 of ")
+    assert "solved" in progress_report("mine").splitlines()[3]
 
 
 def test_no_ledger(folder, monkeypatch):
-    text = ledger_report()
+    text = progress_report()
     assert text.startswith(f"No ledger: there is no {folder / FILE}. Nothing was checked or predicted")
     assert text.endswith("progress FOLDER")
     (folder / "book").mkdir()
     write(folder / "book")
-    assert ledger_report().endswith(f"There is one here: python -m d2lite progress {folder / 'book'}")
+    assert progress_report().endswith(f"There is one here: python -m d2lite progress {folder / 'book'}")
     with pytest.raises(FileNotFoundError, match="expected a folder with notebooks, got none, which does not exist"):
-        ledger_report("none")
+        progress_report("none")
     monkeypatch.setenv("D2LITE_LEDGER", "off")
-    assert ledger_report() == "Nothing is kept: the variable D2LITE_LEDGER is off."
+    assert progress_report() == "Nothing is kept: the variable D2LITE_LEDGER is off."
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"exercises": []}', "\udcff", "[" * 100_000])
 def test_a_damaged_ledger(folder, text):
     (folder / FILE).write_text(text, errors="surrogateescape")
     with pytest.raises(ValueError, match=FILE):
-        ledger_report()
+        progress_report()
 
 
 def test_odd_entries_count_as_not_solved(folder):
@@ -83,6 +83,6 @@ def test_odd_entries_count_as_not_solved(folder):
     write(
         folder, exercises={**odd, "\x1b]0;title\x07": {}, "x" * 10_000: {}}, predictions={"": {"answers": 1}, "1": []}
     )
-    text = ledger_report()
+    text = progress_report()
     assert text.startswith("0 of ") and "\x1b" not in text and "x" * 200 not in text
     assert "  1.1   tried" in text and "  1.2   not tried" in text and "  1.3   tried" in text

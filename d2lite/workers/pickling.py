@@ -1,4 +1,4 @@
-"""What a pool and its ranks exchange: a function with its arguments, and the answers."""
+"""Jobs and answers as bytes: what a pool sends to its ranks, a function with its arguments, and what comes back."""
 
 import inspect
 import warnings

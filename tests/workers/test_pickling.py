@@ -11,8 +11,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from d2lite._checks import require_plain_function
 from d2lite.devices import num_gpus
-from d2lite.workers import functions
-from d2lite.workers.functions import pickled_job, require_generator_function
+from d2lite.workers import pickling
+from d2lite.workers.pickling import pickled_job, require_generator_function
 from d2lite.workers.pool import Workers, WorkersError
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="Workers needs Linux or macOS")
@@ -91,7 +91,7 @@ def test_what_is_no_function_is_refused():
 
 
 def test_a_large_job_is_warned_about(monkeypatch):
-    monkeypatch.setattr(functions, "LARGE_BYTES", 1000)
+    monkeypatch.setattr(pickling, "LARGE_BYTES", 1000)
     data = torch.zeros(1000)
     with pytest.warns(UserWarning, match="fn and what it uses are 0 MB, and each of 2 ranks gets a copy"):
         pickled_job(lambda: data, (), 2)

@@ -1,0 +1,75 @@
+"""Iterate over minibatches: the training ones are shuffled anew in every epoch, the test ones are in order."""
+
+import time
+from collections.abc import Iterator
+
+import torch
+import torch.nn.functional as F
+
+from d2lite._checks import positive_int
+from d2lite.parallel import one_intra_op_thread
+from d2lite.progress import emit
+
+__all__ = ["BatchIterator"]
+
+_CPU = [torch.device("cpu")]
+
+
+class BatchIterator:
+    """Minibatches from uint8 images [n, 1, h, w] and labels [n], shuffled if `seed` is given.
+
+    Epoch e is shuffled by its own generator, seeded with (seed, e), so that neither the number of devices nor other
+    random numbers change the order. `dataset` is the name of the data set for curves, and `len()` is the number of
+    minibatches per epoch.
+    """
+
+    def __init__(
+        self,
+        images: torch.Tensor,
+        labels: torch.Tensor,
+        batch_size: int,
+        dataset: str,
+        resize: int | None = None,
+        seed: int | None = None,
+    ) -> None:
+        self.images, self.labels, self.batch_size = images, labels, positive_int("batch_size", batch_size)
+        self.dataset, self.resize, self.seed = dataset, resize, seed
+        self.epoch = 0
+
+    @property
+    def num_examples(self) -> int:
+        """The number of examples per epoch."""
+        return len(self.labels)
+
+    def __len__(self) -> int:
+        return -(-self.num_examples // self.batch_size)
+
+    def smallest(self) -> int:
+        """Return the size of the smallest minibatch: the last one, where batch_size does not divide num_examples."""
+        return self.num_examples % self.batch_size or self.batch_size
+
+    def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        if self.seed is None:
+            for images, labels in zip(
+                self.images.split(self.batch_size), self.labels.split(self.batch_size), strict=True
+            ):
+                emit("evaluation")
+                yield self._to_float(images), labels
+            return
+        epoch, self.epoch = self.epoch, self.epoch + 1
+        generator = torch.Generator().manual_seed((self.seed << 20) + epoch)
+        order = torch.randperm(self.num_examples, generator=generator)
+        start = time.perf_counter()
+        for step, index in enumerate(order.split(self.batch_size)):
+            emit("minibatch", epoch=epoch, step=step, steps=len(self), dataset=self.dataset)
+            with one_intra_op_thread(_CPU):  # a second thread would go on spinning on a core that a replica needs
+                X, y = self._to_float(self.images.index_select(0, index)), self.labels[index]
+            yield X, y
+        seconds = time.perf_counter() - start
+        emit("epoch", epoch=epoch, seconds=seconds, num_examples=self.num_examples)
+
+    def _to_float(self, images: torch.Tensor) -> torch.Tensor:
+        X = images.float().div_(255)
+        if self.resize is not None:
+            X = F.interpolate(X, size=(self.resize, self.resize), mode="bilinear", antialias=True)
+        return X
