@@ -18,12 +18,12 @@ MODULES = {
     for path in sorted(PACKAGE.rglob("*.py"))
 }
 TOP = "top"  # the modules beside the rooms
-FRONT = ("__init__", "__main__", "d2l")  # users call them, and they import from all rooms
+FRONT = ("__init__", "__main__", "d2l")  # they stand above all rooms
 INTRO = """# The rooms of the package
 
-A *room* is a subpackage of `d2lite` for one subject. `tests/test_rooms.py` holds the order: a room imports only from
-the rooms below it. `__init__.py`, `__main__.py` and
-`d2l.py` of the package are left out, since they import from all rooms.
+A *room* is a subpackage of `d2lite` for one subject. `tests/test_rooms.py` checks the order: a room imports only from
+the rooms below it (in the table: above it). `__init__.py`, `__main__.py` and
+`d2l.py` of the package are left out, since they stand above all rooms.
 
 `python -m tools.rooms` writes this page from the code, and a test compares the two.
 """
@@ -74,7 +74,7 @@ def page() -> str:
     """Return the page. The picture has an arrow to a room only if no chain of other arrows leads there."""
     imports = imports_of_rooms()
     lines = [INTRO, "```mermaid", "flowchart TD", f'    {TOP}["modules beside the rooms"]']
-    for room in ROOMS:
+    for room in sorted(ROOMS, key=lambda room: (-len(_reached(room, imports)), room)):  # few crossings
         through = set().union(*(_reached(other, imports) for other in imports[room]))
         lines += [f"    {room} --> {other}" for other in sorted(imports[room] - through)]
     lines += ["```", "", OUTRO]
