@@ -152,7 +152,8 @@ def _cores(n: int) -> ThreadPoolExecutor:
     num_threads, barrier = torch.get_num_threads(), threading.Barrier(n)
     cores = ThreadPoolExecutor(n, "d2lite-core", _init_worker, (barrier,))
     try:
-        wait([cores.submit(int) for _ in range(n)])
+        for future in [cores.submit(int) for _ in range(n)]:
+            future.result()  # raises if a thread did not start in time: then nothing is kept
         return cores
     finally:
         torch.set_num_threads(num_threads)

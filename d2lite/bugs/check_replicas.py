@@ -9,6 +9,7 @@ import torch
 from d2lite.bugs.drift import replica_drift
 from d2lite.bugs.tolerances import replica_drift_rtol
 from d2lite.bugs.verdict import Verdict
+from d2lite.collectives.checks import check_memory
 
 __all__ = ["check_replicas", "judge_replicas"]
 
@@ -51,10 +52,10 @@ def judge_replicas(device_params: Any) -> Verdict:
         where = f"parameter {i} of replica {rank} and " + ("" if i == j else f"parameter {j} ") + f"of replica {other}"
         words = f"{where} are in the same memory. An update of one is an update of the other."
         return Verdict(False, "aliased replicas", f"{words} Copy them: p.to(device, copy=True).")
-    drift = replica_drift(device_params)
     k = len(device_params)
-    if drift == 0.0:
+    if _are_bit_equal(device_params):
         return Verdict(True, "copies", f"{k} replicas are equal, bit for bit, and share no memory.")
+    drift = replica_drift(device_params)
     if drift <= min(replica_drift_rtol(dtype) for _, dtype in shapes[0]):
         return Verdict(True, "equal up to rounding", f"{k} replicas differ by {drift:.0e} of their weights.")
     rank, i, most = _farthest(device_params)
@@ -85,16 +86,44 @@ def _other_shape(first: list[Any], own: list[Any], rank: int) -> str:
 
 
 def _shared(device_params: Any) -> tuple[tuple[int, int], tuple[int, int]] | None:
-    """Return (replica, parameter) of two tensors of different replicas that share memory, or None."""
-    seen: dict[Any, tuple[int, int]] = {}
+    """Return (replica, parameter) of two tensors of different replicas that share memory, or None.
+
+    Replicas may be parts of one buffer: then they have one storage, and no memory in common.
+    """
+    in_storage: dict[Any, list[tuple[int, int]]] = {}
     for rank, params in enumerate(device_params):
         for i, param in enumerate(params):
             if param.numel() == 0:
                 continue
-            first = seen.setdefault((param.device, param.untyped_storage().data_ptr()), (rank, i))
-            if first[0] != rank:
-                return first, (rank, i)
+            others = in_storage.setdefault((param.device, param.untyped_storage().data_ptr()), [])
+            for other, j in others:
+                if other != rank and _overlap(device_params[other][j].detach(), param.detach()):
+                    return (other, j), (rank, i)
+            others.append((rank, i))
     return None
+
+
+def _overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
+    try:
+        check_memory([one, other], ["one", "other"])
+    except ValueError:
+        return True
+    return False
+
+
+def _are_bit_equal(device_params: Any) -> bool:
+    """Return whether all replicas hold the same bits, NaN and inf included."""
+    return all(
+        torch.equal(_bits(p), _bits(q.to(p.device)))
+        for params in device_params[1:]
+        for p, q in zip(device_params[0], params, strict=True)
+    )
+
+
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    return (
+        tensor.detach().contiguous().view(torch.uint8) if tensor.dim() else tensor.detach().reshape(1).view(torch.uint8)
+    )
 
 
 def _farthest(device_params: Any) -> tuple[int, int, float]:

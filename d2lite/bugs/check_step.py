@@ -37,8 +37,8 @@ def check_step(
     bug. Most bugs are named only if the step computes exactly what the bug computes, in every case. Four bugs are
     recognised by other signs: two replicas share memory; the initial weights of the replicas differ; the replicas were
     updated with different gradients, and hold equal ones afterwards; or two replicas draw the same random numbers. If
-    no bug fits, the verdict says "different, cause unknown", in which case the step differs, by how much, and whether
-    the replicas are still copies.
+    no bug fits, the verdict is called "different, cause unknown". Its words say which case differs, by how much, and
+    whether the replicas are still copies.
 
     The step runs in a process of its own, for `limit_s` seconds at most. The process has ended when the check returns.
 

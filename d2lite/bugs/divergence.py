@@ -146,7 +146,10 @@ def _difference(one: torch.Tensor | None, other: torch.Tensor | None) -> float:
         return math.nan
     if one.shape != other.shape:
         return math.inf
-    apart = float((one.double() - other.to(one.device).double()).abs().max())
+    other = other.to(one.device)
+    if torch.equal(one, other):  # 0.0 and -0.0 included
+        return 0.0
+    apart = float((one.double() - other.double()).abs().max())
     most = float(one.double().abs().max())
     return math.inf if math.isnan(apart) else apart / most if most else math.inf
 

@@ -27,6 +27,7 @@ BYSTANDER = re.compile(
     re.IGNORECASE,
 )
 OF_TORCH = {"RuntimeError", "DistError", "DistBackendError", "DistStoreError", "DistNetworkError"}  # types of errors
+OF_GROUP = re.compile(r"gloo|nccl|c10d|ProcessGroup|process group|store|rank|socket|pair\.cc", re.IGNORECASE)
 TIMEOUT = re.compile(r"timed? ?out|timeout", re.IGNORECASE)
 OURS = (os.path.dirname(os.path.dirname(__file__)), os.path.dirname(os.__file__), "torch" + os.sep + "distributed")
 POINT_TO_POINT = {"send", "recv", "isend", "irecv", "batch_isend_irecv"}
@@ -58,9 +59,10 @@ def describe_failure(
     """Return (rank at fault, message): what it did, its traceback, and what the other ranks were doing.
 
     A report is a dict with "state": "error" (type, message, frames, and the same of its causes), "died" (exitcode,
-    output), "done", "silent", or "running" (frames). A rank that raised an error of its own is at fault, or whose
-    process has ended or does not answer. An abort in C++, a lost connection and a time-out are often consequences: then
-    `diagnose_hang` decides from the `records`. The rank is None, and the message says so, if it is not sure.
+    output), "done", "silent", or "running" (frames). A rank is at fault if it raised an error of its own, if its
+    process has ended, or if it does not answer. An abort in C++, a lost connection and a time-out are often
+    consequences: then `diagnose_hang` decides from the `records`. The rank is None, and the message says so, if it
+    is not sure.
 
     A message has at most 40 lines and 4,000 characters. What is longer is in a file, which the last line names.
     """
@@ -75,8 +77,8 @@ def describe_failure(
     body: list[str] = []
     if reports[shown].get("frames") and reports[shown]["state"] == "error":
         body = ["", *error_lines(reports[shown])]
-    silent = shown if body or found is None else None  # the rank of which all is said
-    others = [f"rank {r} {_doing(x, timeout_s)}" for r, x in sorted(reports.items()) if r != silent]
+    described = shown if body or found is None else None  # all is said of this rank
+    others = [f"rank {r} {_doing(x, timeout_s)}" for r, x in sorted(reports.items()) if r != described]
     return at_fault, short_message(head, body, ["", *others] if others else [])
 
 
@@ -107,11 +109,19 @@ def _is_cause(report: Report) -> bool:
 
 
 def _timed_out(report: Report) -> bool:
-    return report["type"] in OF_TORCH and TIMEOUT.search(report["message"]) is not None
+    return _is_of_the_group(report) and TIMEOUT.search(report["message"]) is not None
 
 
 def _lost_connection(report: Report) -> bool:
-    return report["type"] in OF_TORCH and BYSTANDER.search(report["message"]) is not None
+    return _is_of_the_group(report) and BYSTANDER.search(report["message"]) is not None
+
+
+def _is_of_the_group(report: Report) -> bool:
+    """Return whether an error is one of torch.distributed, and not one of the learner's code with similar words."""
+    if report["type"] not in OF_TORCH:
+        return False
+    frames = report.get("frames")
+    return not frames or bool(waits_in(frames)) or OF_GROUP.search(report["message"]) is not None
 
 
 def _head(
@@ -136,7 +146,12 @@ def short_message(head: str, body: Sequence[str] = (), others: Sequence[str] = (
     short = "\n".join(lines).rstrip()
     if len(short) > MOST_CHARS:
         short = f"{short[: MOST_CHARS // 2]}\n...\n{short[-MOST_CHARS // 3 :]}"
-    return short if short == whole else f"{short}\nThe whole message is in {_keep(whole)}."
+    if short == whole:
+        return short
+    try:
+        return f"{short}\nThe whole message is in {_keep(whole)}."
+    except OSError:  # a full disk, or the folder was removed: what happened matters more
+        return short
 
 
 def _middle_left_out(lines: Sequence[str], most: int) -> list[str]:

@@ -39,7 +39,7 @@ FAULTS: dict[str, str] = {
     "raise: an exception on one rank": "raise",
     "kill: one rank is killed": "dead",
     "stop: one rank is stopped, but not ended": "stopped",
-    "slow: one rank sleeps a quarter of a second in each step": "slow",
+    "slow: one rank sleeps 0.25 s in each step": "slow",
     "size: one rank reduces a shorter tensor": "size",
     "skip: one rank leaves out a step": "skip",
     "NaN: one gradient is not a number": "nan",

@@ -1,8 +1,8 @@
 """The flight recorder of PyTorch: the last collectives of each rank, with the source lines that called them.
 
-A process keeps its last 2000 collectives, those of gloo included (torch 2.15); `TORCH_FR_BUFFER_SIZE` sets a different
-number. PyTorch gives them to its own process as a pickle. Each rank reads its own, and sends plain lists and
-dicts; nothing that comes from elsewhere is unpickled.
+A process keeps its last 2000 collectives, those of gloo included (torch 2.15), and a rank of a pool its last 256;
+`TORCH_FR_BUFFER_SIZE` sets a different number. PyTorch gives them to its own process as a pickle. Each rank reads its
+own, and sends plain lists and dicts; nothing that comes from elsewhere is unpickled.
 """
 
 import contextlib

@@ -73,9 +73,9 @@ def diagnose_hang(records: Records) -> Diagnosis:
     """Return the guilty rank and its cause, from the records of all ranks of a call that has failed or has ended.
 
     Made for one fault on one rank. With two ranks it may remain open which of two different calls is the wrong one:
-    then the steps before decide, and without such steps `is_sure` is False. So it is if a rank left out a collective
-    or swapped two, and one line calls both; if several ranks did not reach a collective; and if a rank gave no record,
-    unless its process has ended or is stopped.
+    then the steps before decide, and without such steps `is_sure` is False. `is_sure` is also False in three other
+    cases. One line calls both collectives, and a rank left one out or swapped them. Several ranks did not reach a
+    collective. Or a rank gave no record, although its process has neither ended nor stopped.
 
     Raises:
         ValueError: Without records.

@@ -50,6 +50,7 @@ def at_most(limit_s: float, workers: Workers) -> Generator[None, None, None]:
         raise TookTooLong(f"it took longer than {limit_s:g} s") from None
     finally:
         limit.cancel()
+        limit.join()  # a timer that has fired would stop the next call
 
 
 def why_it_ended(error: WorkersError) -> str:

@@ -16,11 +16,24 @@ def test_copies_pass_and_the_verdict_is_printed(capsys):
     assert capsys.readouterr().out == "copies: 3 replicas are equal, bit for bit, and share no memory.\n"
 
 
-@pytest.mark.parametrize("share", [lambda p: p, lambda p: p[:2], lambda p: p.view(4)[2:], lambda p: p.detach()])
+@pytest.mark.parametrize("share", [lambda p: p, lambda p: p[:2], lambda p: p.view(4)[1:], lambda p: p.detach()])
 def test_shared_memory_is_aliased_whatever_the_views(share):
     base = torch.ones(4)
     verdict = judge_replicas([[torch.zeros(1), base[:2]], [torch.zeros(1), share(base)[:2]]])
     assert verdict.name == "aliased replicas" and "parameter 1 of replica 0 and of replica 1" in verdict.words
+
+
+def test_parts_of_one_buffer_share_no_memory():
+    flat = torch.ones(2, 5)
+    assert judge_replicas([[flat[0]], [flat[1]]]).name == "copies"
+    turns = torch.ones(10)
+    assert judge_replicas([[turns[::2]], [turns[1::2]]]).name == "copies"
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_equal_replicas_of_a_run_that_diverged_are_copies(value):
+    assert judge_replicas(two([1.0, value], [1.0, value])).name == "copies"
+    assert judge_replicas(two([1.0, value], [1.0, 0.0])).name == "different replicas"
 
 
 def test_shared_memory_of_two_different_parameters_is_named():

@@ -178,9 +178,12 @@ def test_without_records_different_collectives_are_named_as_such():
     )
 
 
+GLOO = "[third_party/gloo/gloo/transport/tcp/unbound_buffer.cc:81] "  # begins each message of gloo
+
+
 def timed_out(*frames):
     here = [("cell", 1, "f"), *frames]
-    return {"state": "error", "type": "RuntimeError", "message": "Timed out", "frames": here, "causes": []}
+    return {"state": "error", "type": "RuntimeError", "message": f"{GLOO}Timed out", "frames": here, "causes": []}
 
 
 def test_other_waits_are_not_called_different_collectives():
@@ -193,9 +196,10 @@ def test_other_waits_are_not_called_different_collectives():
 
 DONE = {"state": "done"}
 ABORTED = {"state": "died", "exitcode": -6, "output": "what():  1000 vs 12"}
-LOST = {**timed_out(), "message": "Connection closed by peer"}
+LOST = {**timed_out(), "message": f"{GLOO}Connection closed by peer"}
 ELSEWHERE = {"state": "running", "frames": [("cell", 7, "compute")]}
 OWN = {**timed_out(), "type": "TimeoutError", "message": "the file server timed out"}
+LOADER = {**timed_out(), "message": "DataLoader timed out after 5 seconds"}  # a RuntimeError of PyTorch, not of a group
 
 
 @pytest.mark.parametrize(
@@ -206,10 +210,15 @@ OWN = {**timed_out(), "type": "TimeoutError", "message": "the file server timed 
         ({0: timed_out(), 1: ELSEWHERE, 2: ELSEWHERE}, None, "not sure which rank is at fault: rank 1 did not reach"),
         ({0: ABORTED, 1: LOST}, None, "not sure which rank is at fault: rank 0 was aborted inside PyTorch's C++ code"),
         ({0: timed_out(), 1: OWN}, 1, "rank 1 failed: TimeoutError: the file server timed out"),
+        ({0: ELSEWHERE, 1: LOADER}, 1, "rank 1 failed: RuntimeError: DataLoader timed out after 5 seconds"),
         ({0: ABORTED, 1: {**ABORTED, "exitcode": -9}}, 1, "rank 1 died (SIGKILL)"),
         ({0: ABORTED, 1: OWN}, 1, "rank 1 failed: TimeoutError"),
         ({0: {"state": "silent"}, 1: LOST}, 0, "rank 0 was silent for 60 s"),
-        ({0: DONE, 1: LOST}, None, "not sure which rank is at fault: rank 1 failed: RuntimeError: Connection closed"),
+        (
+            {0: DONE, 1: LOST},
+            None,
+            f"not sure which rank is at fault: rank 1 failed: RuntimeError: {GLOO}Connection closed",
+        ),
     ],
 )
 def test_without_records_a_rank_is_named_only_if_the_reports_leave_no_doubt(reports, rank, first):
