@@ -21,10 +21,10 @@ def check(exercise: str | Exercise, answer: Callable[..., Any]) -> Score:
     """Run `answer` on the cases of an exercise, print the score and what is wrong, and return the score.
 
     The answer runs in a process of its own (in several, for an exercise on ranks), which has ended when this returns:
-    it gets 5 seconds (a few exercises more) and 2 GiB of memory, and some lines of what it prints are shown. The first
-    wrong try shows what is wrong, the next ones also how to think. A function that only returns None, or that only
-    raises NotImplementedError, is "not attempted". The result goes into the ledger, where what was solved once stays
-    solved.
+    it gets 5 seconds, in a few exercises more, and 2 GiB of memory. The first 20 lines that it prints are shown. The
+    first wrong try shows what is wrong, the next ones also how to think. A function that only returns None, or that
+    only raises NotImplementedError, is "not attempted". The result goes into the ledger, where what was solved once
+    stays solved.
 
     Args:
         exercise: Its name, for example "4.2", or an `Exercise` of your own.
@@ -111,9 +111,22 @@ def _documented_text():  # type: ignore[no-untyped-def]
     raise NotImplementedError("text")
 
 
+def _raises_instance():  # type: ignore[no-untyped-def]
+    raise NotImplementedError()
+
+
+def _documented_instance():  # type: ignore[no-untyped-def]
+    """Raise an error."""
+    raise NotImplementedError()
+
+
+def _raises_from_none():  # type: ignore[no-untyped-def]
+    raise NotImplementedError from None
+
+
 # compiled by the Python that runs, their bytecode is that of a learner's stub
 _RETURNS = (_empty, _documented)
-_RAISES = (_raises_class, _raises_text, _documented_text)
+_RAISES = (_raises_class, _raises_instance, _documented_instance, _raises_from_none, _raises_text, _documented_text)
 
 
 def _function(answer: Any) -> Any:

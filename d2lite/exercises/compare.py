@@ -18,7 +18,7 @@ RELATIVE, ABSOLUTE = 1e-5, 1e-7  # 32-bit numbers that were added in another ord
 def same(expected: Any, got: Any) -> bool:
     """Return whether two results are equal: numbers up to rounding, tuples as lists, tensors element by element.
 
-    Whole numbers are equal only if they are the same. What raises an error while it is compared is not equal.
+    Whole numbers are equal only if they are the same. Two results whose comparison raises an error are not equal.
     """
     try:
         return _same(_plain(expected), _plain(got))

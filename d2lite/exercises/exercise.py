@@ -5,6 +5,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from d2lite._checks import instance_of
 from d2lite.exercises.compare import ratio_of, same, shown, shown_apart
 from d2lite.progress import Stopped
 
@@ -41,7 +42,8 @@ class Exercise:
         observe: Calls an answer with the arguments of a case, and returns what counts: by default what the answer
             returns; where an answer works in place, its arguments afterwards. It may raise `Unfit`.
         world_size: Number of ranks on which cases run; each rank then has to give what the solution gives there.
-        limit_s: Seconds that all cases may take together: 5, and 20 on several ranks, unless it is given.
+        limit_s: Seconds that all cases may take together. The default is 5 seconds, or 20 for an exercise on several
+            ranks.
     """
 
     name: str
@@ -55,6 +57,18 @@ class Exercise:
     limit_s: float = 0.0
 
     def __post_init__(self) -> None:
+        instance_of("name", self.name, str, hint='Write it as a text, for example "4.2".')
+        for name in ("solution", "cases"):
+            if not callable(getattr(self, name)):
+                kind = type(getattr(self, name)).__name__
+                raise TypeError(
+                    f"{name} of exercise {self.name}: expected a function, got {kind}. Write a lambda or a def."
+                )
+        if not isinstance(self.mistakes, Sequence) or not all(isinstance(m, Mistake) for m in self.mistakes):
+            raise TypeError(
+                f"mistakes of exercise {self.name}: expected a tuple of Mistake, got {type(self.mistakes).__name__}. A "
+                "tuple of one has a comma at its end: (Mistake(...),)."
+            )
         if not self.limit_s:
             object.__setattr__(self, "limit_s", 5.0 if self.world_size == 1 else 20.0)
 
@@ -73,6 +87,7 @@ class Raised:
 
     kind: str
     message: str
+    in_observe: bool = False  # `observe` raised it, before it called the answer
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.message}" if self.message else self.kind
@@ -120,7 +135,7 @@ def run_cases(exercise: Exercise, answer: Callable[..., Any]) -> Generator[CaseR
     is_right = True
     for label in exercise.cases():
         got = _observed(observe, answer, exercise.cases()[label])
-        expected = _observed(observe, exercise.solution, exercise.cases()[label])
+        expected = _expected(exercise, label)
         result = _case_result(label, expected, got, () if late else _mistakes_in(exercise, label, got))
         is_right = is_right and result.right
         yield result
@@ -129,6 +144,18 @@ def run_cases(exercise: Exercise, answer: Callable[..., Any]) -> Generator[CaseR
     if late and not is_right:
         for label, (result, got) in results.items():
             yield replace(result, alike=_mistakes_in(exercise, label, got))
+
+
+def _expected(exercise: Exercise, label: str) -> Any:
+    """Return what `observe` returns for the solution. Raises ValueError if the specification is wrong."""
+    expected = _observed(exercise.observe or _call, exercise.solution, exercise.cases()[label])
+    if isinstance(expected, (_Unusable, Unfit)) or (isinstance(expected, Raised) and expected.in_observe):
+        why = "it cannot read the solution's result" if isinstance(expected, _Unusable) else f"{expected}"
+        raise ValueError(
+            f"exercise {exercise.name}, case {label}: expected an `observe` that accepts the solution, got an error "
+            f"of its own: {why}. The specification is wrong, not the answer."
+        )
+    return expected
 
 
 def _mistakes_in(exercise: Exercise, label: str, got: Any) -> tuple[int, ...]:
@@ -178,7 +205,7 @@ def _observed(observe: Callable[..., Any], answer: Callable[..., Any], args: Seq
             return unfit
         if failed or not results:
             cause = failed[0] if failed else error
-            return Raised(type(cause).__name__, str(cause))
+            return Raised(type(cause).__name__, str(cause), in_observe=not failed)
         return _Unusable(results[-1])
 
 

@@ -46,8 +46,8 @@ class Lockstep:
         """Return `answer(*args)`. All ranks call this.
 
         Raises:
-            Unfit: On all ranks, if one of them calls a collective that another one does not call. On the other ranks,
-                if the answer raises an error on one.
+            Unfit: On all ranks, if one of them calls a collective that another one does not call. If the answer raises
+            an error on one rank, the other ranks raise it.
         """
         failed: BaseException | None = None
         functions = [inspect.unwrap(fn) for fn in (answer, *args) if callable(fn)]

@@ -1,4 +1,4 @@
-"""Tensors that are each on one of several devices, also where one CPU holds them all: who computes what is logged.
+"""Tensors that name their device, although one CPU holds them all; it is logged which device computes what.
 
 A `PretendTensor` names its device: "cpu:2" is device 2. It moves with `.to(device)` and `copy_`, and an operation on
 tensors of two devices is refused, as GPUs refuse it. So an exercise can see on which device something was computed.
@@ -104,6 +104,9 @@ def _moved(func: Any, name: str, own: PretendTensor, args: Any, kwargs: Any) -> 
     if name in ("cpu", "cuda"):
         raise _unknown(f"{name}()")
     home = own.home
+    if not isinstance(args[0], PretendTensor):  # plain.to(other), plain.type_as(other): a copy where `other` is
+        with torch._C.DisableTorchFunctionSubclass():
+            return _tagged(args[0].to(own.dtype, copy=True), name, own.devices, own.home, [])
     if isinstance(target, torch.Tensor):
         home, dtype = getattr(target, "home", own.home), target.dtype
     elif isinstance(target, (str, torch.device, int)):

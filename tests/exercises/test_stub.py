@@ -20,6 +20,14 @@ def not_implemented(x):
     raise NotImplementedError
 
 
+def not_implemented_called(x):
+    raise NotImplementedError()
+
+
+def not_implemented_from_none(x):
+    raise NotImplementedError from None
+
+
 def not_implemented_yet(x):
     """Say what it should do."""
     raise NotImplementedError("your code")
@@ -40,7 +48,7 @@ def wrapper(x):
 cell = 3
 inner = (lambda y: lambda x: None)(cell)
 STUBS = [
-    documented, dots, not_implemented, not_implemented_yet, lambda x: None, inner, Stub(), Stub().method, wrapper,
+    documented, dots, not_implemented, not_implemented_called, not_implemented_from_none, not_implemented_yet, lambda x: None, inner, Stub(), Stub().method, wrapper,
     functools.partial(dots, 1), torch.no_grad()(dots),
 ]  # fmt: skip
 
