@@ -17,7 +17,8 @@ TOLERANCE = 8.0  # percentage points
 
 @dataclass(frozen=True)
 class Case:
-    """A published efficiency of `k` GPUs, in percent of what each of `baseline_k` does, and the inputs to predict it.
+    """A published efficiency of `k` GPUs, in percent of the rate of each of `baseline_k` GPUs, and the inputs to
+    predict it.
 
     `images_per_s` is the rate of one GPU with `batch_size` images; `caps` are the sizes of the buckets in bytes;
     `sources` gives the origin of each input; `fails` names the assumption that does not hold, if the prediction is off.

@@ -23,13 +23,13 @@ import torch.distributed as dist
 import d2lite
 from d2lite._install import how_to_install, in_checkout
 from d2lite.book import copy_book
-from d2lite.data import URL, find_files, load_data_fashion_mnist, location
+from d2lite.data import URL, find_files, is_offline, load_data_fashion_mnist, location
 from d2lite.devices import MAX_REPLICAS, describe, num_cores, num_gpus, try_gpus
 
 __all__ = ["features", "main", "report"]
 
 PACKAGES = ("torch", "torchvision", "numpy", "jupyterlab", "ipykernel", "ipywidgets", "plotly", "anywidget", "pooch")
-MIRROR = (str(urlsplit(URL).hostname), 80)  # where the complete Fashion-MNIST is downloaded from
+SERVER = (str(urlsplit(URL).hostname), 80)  # where the complete Fashion-MNIST is downloaded from
 
 
 def version_of(package: str) -> str | None:
@@ -50,7 +50,7 @@ def memory() -> str:
     return f"{found.total / 2**30:.1f} GiB, {found.available / 2**30:.1f} GiB of it free"
 
 
-def reachable(address: tuple[str, int] = MIRROR, timeout_s: float = 3.0) -> bool:
+def reachable(address: tuple[str, int] = SERVER, timeout_s: float = 3.0) -> bool:
     """Return whether a connection to (host, port) opens within about `timeout_s`."""
     try:
         with socket.create_connection(address, timeout=timeout_s):
@@ -73,6 +73,7 @@ def features(is_reachable: Callable[[], bool] = reachable) -> list[tuple[str, bo
     shows = installed["plotly"] and installed["ipywidgets"] and installed["anywidget"]
     gpus, ranks, set_up = num_gpus(), dist.is_available(), how_to_install()
     cuda = "TORCH=cuda make lab" if in_checkout() else "see pytorch.org/get-started"
+    may_download = not (os.environ.get("D2LITE_DATA") or is_offline())
     torch_hint = "this build of torch does not have it: install a build from pytorch.org"
     return [
         ("JupyterLab", installed["jupyterlab"] and installed["ipykernel"], set_up),
@@ -85,9 +86,10 @@ def features(is_reachable: Callable[[], bool] = reachable) -> list[tuple[str, bo
         ),
         (
             "all 60,000 images of Fashion-MNIST, here or by download",
-            _here() or (installed["pooch"] and is_reachable()),
-            "pooch is missing, or the server cannot be reached. No chapter needs them: 12,000 come with d2lite. For "
-            "all, put the four .gz files into a folder fashion-mnist and set D2LITE_DATA to its parent folder",
+            _here() or (may_download and installed["pooch"] and is_reachable()),
+            "pooch is missing, the server cannot be reached, D2LITE_OFFLINE=1 forbids it, or D2LITE_DATA lacks a file. "
+            "No chapter needs them: 12,000 come with d2lite. For all, put the four .gz files into a folder "
+            "fashion-mnist and set D2LITE_DATA to its parent folder",
         ),
         (
             "two replicas at the same time",

@@ -15,7 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from d2lite.data import load_data_fashion_mnist
+from d2lite.data import BatchIterator
+from d2lite.data import load_data_fashion_mnist as _load_data
 from d2lite.devices import num_gpus, synchronize, try_all_gpus, try_gpu, try_gpus
 from d2lite.meters import Accumulator, Timer
 from d2lite.models import lenet, lenet_params, resnet18
@@ -196,6 +197,13 @@ def _pyplot() -> ModuleType:
     return plt
 
 
+def load_data_fashion_mnist(
+    batch_size: int, resize: int | None = None, *, num_examples: int | None = None, seed: int = 0
+) -> tuple[BatchIterator, BatchIterator]:
+    """Return train_iter and test_iter as `d2lite.load_data_fashion_mnist` does; `resize` is the second, as in d2l."""
+    return _load_data(batch_size, num_examples, resize, seed)
+
+
 def set_figsize(figsize: Sequence[float] = (3.5, 2.5)) -> None:
     """Set the size of matplotlib's next figures, (width, height) in inches. Figures of this kit have their own sizes.
 
@@ -211,3 +219,7 @@ def __getattr__(name: str) -> Any:
     if name == "Animator":  # it shows things: plotly and ipywidgets are loaded with it
         return importlib.import_module("d2lite.widgets").Animator
     raise AttributeError(f"module 'd2lite.d2l' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), "Animator", "plt"})

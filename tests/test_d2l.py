@@ -221,3 +221,8 @@ def test_lessons_in_the_calls_of_sections_13_5_and_13_6(tmp_path):
     ]
     assert sum("sec/epoch on [device" in text for text in "".join(printed).splitlines(keepends=True)) == 3
     assert any("a matrix product on each device: 0." in text for text in printed)
+
+
+def test_the_second_argument_of_load_data_is_the_size_as_in_d2l():
+    train_iter, test_iter = d2l.load_data_fashion_mnist(4, 96, num_examples=12)
+    assert next(iter(train_iter))[0].shape == (4, 1, 96, 96) and test_iter.num_examples == 2

@@ -43,9 +43,14 @@ def test_the_data_is_a_yes_when_it_is_here_or_can_be_downloaded(monkeypatch):
     name = "all 60,000 images of Fashion-MNIST, here or by download"
     monkeypatch.setattr(page, "version_of", lambda package: "1.0")
     monkeypatch.setattr(page, "find_files", lambda: [])
+    monkeypatch.delenv("D2LITE_DATA", raising=False)
+    monkeypatch.delenv("D2LITE_OFFLINE", raising=False)
     assert not verdicts(is_reachable=lambda: False)[name][0]
     assert "D2LITE_DATA" in verdicts(is_reachable=lambda: False)[name][1]
     assert verdicts(is_reachable=lambda: True)[name][0]
+    monkeypatch.setenv("D2LITE_OFFLINE", "1")
+    assert not verdicts(is_reachable=lambda: True)[name][0]
+    monkeypatch.delenv("D2LITE_OFFLINE")
     monkeypatch.setattr(page, "version_of", lambda package: None)  # pooch would download
     assert not verdicts(is_reachable=lambda: True)[name][0]
     monkeypatch.setattr(page, "find_files", lambda: ["file"])

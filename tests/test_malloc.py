@@ -67,7 +67,7 @@ def freed():
     del tensors
     return full - psutil.Process().memory_info().rss
 print(freed())
-d2lite.parallel_apply(lambda: None, [()], ["cpu"])
+d2lite.parallel_apply(lambda: None, ["cpu"])
 print(freed())
 """
     after_import, after_run = printed(code)

@@ -1,8 +1,8 @@
 """`python tools/ship_images.py FOLDER` writes the images that come with d2lite, from the four original files in FOLDER.
 
 They are the first 12,000 training images and all 10,000 test images, with their labels, in the format of the original
-files (IDX), unpacked: 17 MB that all processes map, of which the wheel and the repository keep 9.6 MB. The same
-originals give the same bytes.
+files (IDX), unpacked: 17 MB, which all processes share. Packed, in the wheel and in the repository, they have 9.6 MB.
+The same originals give the same bytes.
 """
 
 import gzip

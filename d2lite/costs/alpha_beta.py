@@ -236,7 +236,7 @@ def as_cluster(cluster: Cluster | Link) -> Cluster:
 
 
 def lower_bound_n_bytes(k: int, n_bytes: float) -> float:
-    """Return 2 (k - 1) / k * n_bytes: the busiest of k devices sends at least so many bytes to sum tensors.
+    """Return 2 (k - 1) / k * n_bytes: the busiest of k devices must send at least so many bytes to sum tensors.
 
     Source: Patarasuk and Yuan 2009, Bandwidth optimal all-reduce algorithms for clusters of workstations, J. Parallel
     Distrib. Comput. 69(2). A ring sends no more than that. A plan that gathers on the first device sends more for

@@ -12,7 +12,7 @@ from pathlib import Path
 from d2lite._format import text_of
 from d2lite.data.idx import read_idx
 
-__all__ = ["FILES", "URL", "cache_folder", "find_files", "get_files"]
+__all__ = ["FILES", "URL", "cache_folder", "find_files", "get_files", "is_offline"]
 
 # where torchvision.datasets.FashionMNIST finds the four files, and their MD5 sums
 URL = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"
@@ -35,6 +35,11 @@ def cache_folder() -> Path:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "d2lite"
     except RuntimeError as error:
         raise OSError("HOME: expected the path of a home folder, got none. Set HOME or XDG_CACHE_HOME.") from error
+
+
+def is_offline() -> bool:
+    """Return whether D2LITE_OFFLINE=1 forbids downloads."""
+    return os.environ.get("D2LITE_OFFLINE") == "1"
 
 
 def find_files() -> list[Path]:
@@ -82,7 +87,7 @@ def get_files() -> list[Path]:
     folder = cache_folder() / "fashion-mnist"
     paths = [folder / name.removesuffix(".gz") for name in FILES]
     if not all(map(_is_whole, paths)):
-        if os.environ.get("D2LITE_OFFLINE") == "1":
+        if is_offline():
             raise OSError(_failed(f"they are not all in {folder}, and D2LITE_OFFLINE=1 forbids a download"))
         try:
             folder.mkdir(parents=True, exist_ok=True)

@@ -8,7 +8,7 @@ import torch
 
 from d2lite._checks import positive_int, whole_number
 from d2lite.data.batch_iterator import BatchIterator
-from d2lite.data.download import find_files, get_files
+from d2lite.data.download import find_files, get_files, is_offline
 from d2lite.data.idx import broken_file, read_idx
 
 __all__ = ["FASHION_MNIST", "NUM_SHIPPED", "SHIPPED", "load_data_fashion_mnist", "location"]
@@ -29,7 +29,7 @@ def load_data_fashion_mnist(
     """Return train_iter and test_iter over minibatches of Fashion-MNIST.
 
     The first 12,000 training images and all 10,000 test images come with d2lite. For more training images the original
-    files are read: those in $D2LITE_DATA, if it is set, else those in the cache, where they are downloaded to.
+    files are read: those in $D2LITE_DATA, if it is set, else those in the cache, into which they are downloaded.
     `train_iter.dataset` says which data set it is and how many images.
 
     Args:
@@ -78,7 +78,8 @@ def location() -> str:
     """Return a line that says where the images are, without downloading anything."""
     try:
         found = find_files()
-        where = f"in {found[0].parent}" if found else "not here yet, downloaded where more images are asked for"
+        missing = "not here" if is_offline() else "not here yet, downloaded if you ask for more images"
+        where = f"in {found[0].parent}" if found else missing
     except OSError as error:
         where = f"not here ({error})"
     return (

@@ -26,7 +26,10 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
             head = file.read(4)
             if head[:3] != b"\x00\x00\x08" or head[3:] not in (b"\x01", b"\x03"):
                 raise broken_file(path, "it does not begin like an IDX file of bytes")
-            shape = tuple(int.from_bytes(file.read(4), "big") for _ in range(head[3]))
+            sizes = file.read(4 * head[3])
+            if len(sizes) < 4 * head[3]:
+                raise broken_file(path, "it ends inside its head")
+            shape = tuple(int.from_bytes(sizes[i : i + 4], "big") for i in range(0, len(sizes), 4))
             n_bytes = math.prod(shape)
             if n_bytes > 2**31:
                 raise broken_file(path, f"it claims to hold {n_bytes} bytes")

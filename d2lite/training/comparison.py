@@ -33,8 +33,8 @@ class Arm:
     """The settings of one side of a comparison.
 
     `batch_size` counts the examples of all devices together. In the first `warm_up_epochs` the learning rate grows, and
-    in the last part of the budget, a share of `decay_share`, it falls to zero. `kept` says what the network keeps of
-    one that was trained before, as in `start_net`.
+    it falls to zero in the last part of the budget, of which `decay_share` is the share. `kept` says what the network
+    keeps of one that was trained before, as in `start_net`.
 
     Raises:
         TypeError, ValueError: if a setting is of the wrong type, or out of range.
@@ -124,11 +124,13 @@ def train_arm(
         num_epochs: The budget, if `seconds` is None.
         seconds: The budget in seconds.
         num_points: Number of measurements.
-        num_test_examples: Number of test examples; the first ones of the test set are taken.
+        num_test_examples: Number of test examples, at most 10,000; the first ones of the test set are taken.
     """
     devices = try_gpus(arm.num_gpus)
     train_iter, _ = load_data_fashion_mnist(arm.batch_size, num_examples, seed=seed)
-    _, test_iter = load_data_fashion_mnist(_TEST_BATCH, 6 * num_test_examples)
+    _, all_tests = load_data_fashion_mnist(_TEST_BATCH)
+    n = positive_int("num_test_examples", num_test_examples, all_tests.num_examples)
+    test_iter = BatchIterator(all_tests.images[:n], all_tests.labels[:n], _TEST_BATCH, all_tests.dataset)
     replicas = wrap(net, devices) if len(devices) > 1 else net.to(devices[0])
     optimizer, trial, spent = arm.make_optimizer(net), Trial(arm, seed), 0.0
     with one_intra_op_thread(devices):  # a second thread costs more than it gives for so small a network

@@ -1,7 +1,7 @@
 """DataParallel for any devices, in the four verbs of torch.nn.parallel: scatter, replicate, parallel_apply, gather.
 
-The four functions at the end of this file are the four verbs. On CPU cores each replica has a graph of its own
-(`replica_graphs`), so that the backward pass runs on all cores too. What few networks need is in
+`_scatter`, `_replica`, `_apply` and `_gather` in this file are the four verbs. On CPU cores each replica has a graph of
+its own (`replica_graphs`), so that the backward pass runs on all cores too. What few networks need is in
 `data_parallel_rare_cases`.
 """
 

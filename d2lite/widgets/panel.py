@@ -54,8 +54,9 @@ class Panel:
         function: the training function. Train calls it with the values of the controls by name, and with an Animator as
             `animator` if it has that parameter.
         fixed: {parameter: value} for parameters that are passed without a control.
-        **given: what is known of a control: a number is its initial value, a tuple (low, high) its bounds, a list a
-            selection, None no control. All are in the units of the parameter.
+        **given: what is known of a control: a number is the initial value of the control, a tuple (low, high) gives its
+            bounds, a list makes it a selection, and None means that there is no control. All are in the units of the
+            parameter.
 
     Raises:
         TypeError: if `function` is not callable, is an async or a generator function (a call would run nothing), has a

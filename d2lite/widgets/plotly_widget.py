@@ -28,8 +28,14 @@ class _Code(Widget):
 
 
 @cache
-def _code() -> _Code:
+def _first_code() -> _Code:
     return _Code(code=get_plotlyjs())
+
+
+def _code() -> _Code:
+    if _first_code().comm is None:  # Widget.close_all() has closed it
+        _first_code.cache_clear()
+    return _first_code()
 
 
 class PlotlyWidget(AnyWidget):

@@ -232,7 +232,7 @@ def test_files_of_one_set_may_be_packed_and_unpacked(small, monkeypatch, tmp_pat
 
 
 def test_location_downloads_nothing(small):
-    assert "all 12 not here yet" in data.location() and str(SHIPPED) in data.location()
+    assert "all 12 not here" in data.location() and str(SHIPPED) in data.location()
     assert not cache_folder().exists()
 
 
