@@ -48,7 +48,8 @@ def wrapper(x):
 cell = 3
 inner = (lambda y: lambda x: None)(cell)
 STUBS = [
-    documented, dots, not_implemented, not_implemented_called, not_implemented_from_none, not_implemented_yet, lambda x: None, inner, Stub(), Stub().method, wrapper,
+    documented, dots, not_implemented, not_implemented_called, not_implemented_from_none,
+    not_implemented_yet, lambda x: None, inner, Stub(), Stub().method, wrapper,
     functools.partial(dots, 1), torch.no_grad()(dots),
 ]  # fmt: skip
 
