@@ -1,6 +1,7 @@
 """The bug finder: which bug a training step has, whether replicas are copies, and the first tensor that differs.
 
-The bugs of the museum themselves are in `book/exercises/bug_museum.py`, which `d2lite.exercises` loads.
+The bugs of the museum themselves are in `bug_museum.py`, beside the specifications of exercises; `d2lite.exercises`
+loads them.
 """
 
 from d2lite.bugs.bug_exhibit import DRIFT, LATER, LONG, NOTHING, SHORT, SIGNS, SIZES, BugExhibit

@@ -19,7 +19,7 @@ from d2lite.bugs.verdict import Verdict
 from d2lite.parallel import one_intra_op_thread
 from d2lite.training import replicate as copies
 from d2lite.workers import Workers, WorkersError
-from d2lite.workers.time_limit import REASON_CHARS, TookTooLong, at_most, quiet_pool, why_it_ended
+from d2lite.workers.learner_pool import REASON_CHARS, TookTooLong, at_most, quiet_pool, why_it_ended
 
 __all__ = ["check_step", "judge_step"]
 

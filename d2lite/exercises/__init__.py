@@ -1,6 +1,6 @@
 """Exercises that answer: `check` runs a learner's function on odd cases and says what is wrong.
 
-The exercises themselves, their cases, solutions and hints, are in `book/exercises/chapter_N.py`.
+The exercises themselves, their cases, solutions and hints, are the files `chapter_N.py` that `specifications` finds.
 """
 
 from typing import Any

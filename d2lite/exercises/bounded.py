@@ -12,7 +12,7 @@ from d2lite.devices import num_gpus
 from d2lite.exercises import specifications
 from d2lite.exercises.exercise import CaseResult, Exercise, run_cases
 from d2lite.workers import WorkersError
-from d2lite.workers.time_limit import REASON_CHARS, TookTooLong, at_most, quiet_pool, why_it_ended
+from d2lite.workers.learner_pool import REASON_CHARS, TookTooLong, at_most, quiet_pool, why_it_ended
 
 __all__ = ["run_bounded"]
 

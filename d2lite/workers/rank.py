@@ -24,10 +24,10 @@ from d2lite._format import text_of
 from d2lite.progress import listening
 from d2lite.workers.errors import Frame, Report
 from d2lite.workers.flight_recorder import read_recorder, send_before_abort
-from d2lite.workers.group import PoolGroup
 from d2lite.workers.output import Output
 from d2lite.workers.own_modules import OwnModules
 from d2lite.workers.pipe import RankEnd
+from d2lite.workers.process_group import PoolGroup
 
 __all__ = ["error_report", "main"]
 

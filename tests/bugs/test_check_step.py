@@ -14,7 +14,7 @@ from d2lite.bugs.known_bugs import KNOWN_BUGS
 from d2lite.d2l import sgd
 from d2lite.exercises import EXHIBITS
 from d2lite.workers import Workers
-from d2lite.workers.time_limit import quiet_pool
+from d2lite.workers.learner_pool import quiet_pool
 from tests.by_value import by_value
 
 

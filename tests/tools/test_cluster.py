@@ -12,7 +12,7 @@ import nbformat
 import pytest
 
 from tools.cluster import __main__ as cli
-from tools.cluster import agents, delay, faults, hosts, links, rings, speed
+from tools.cluster import agents, delay_without_netem, faults, hosts, links, rings, speed
 from tools.cluster.hosts import Host
 
 ROOT = Path(__file__).parents[2]
@@ -160,7 +160,7 @@ def test_the_delay_line_holds_packets_back_and_drops_what_is_for_nobody():
         theirs[1].send(packet)
         theirs[1].send(bytes(10 + 16) + bytes([10, 77, 0, 9]))
         start = time.monotonic()
-        delay.relay({address: s.fileno() for address, s in ours.items()}, 0.05, rounds=3)
+        delay_without_netem.relay({address: s.fileno() for address, s in ours.items()}, 0.05, rounds=3)
         assert theirs[2].recv(100) == packet and time.monotonic() - start >= 0.05
         theirs[2].setblocking(False)
         with pytest.raises(BlockingIOError):

@@ -15,8 +15,8 @@ from d2lite.models import resnet18
 from d2lite.training import sync_batchnorm
 from d2lite.training.data_parallel import DataParallel
 from d2lite.training.sync_batchnorm import SyncBatchNorm, convert_sync_batchnorm, moments_over_ranks, sum_over_ranks
+from d2lite.workers.learner_pool import quiet_pool
 from d2lite.workers.pool import Workers
-from d2lite.workers.time_limit import quiet_pool
 from tests.book.test_book import BOOK, Untyped, code_cells, plain
 from tests.by_value import by_value
 

@@ -154,7 +154,7 @@ def _remove(space):
 
 def _delay_line(delay_ms, spaces):
     """Start the delay line and wait until its devices are there."""
-    command = [sys.executable, "-m", "tools.cluster.delay", str(delay_ms), *spaces]
+    command = [sys.executable, "-m", "tools.cluster.delay_without_netem", str(delay_ms), *spaces]
     line = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
     if line.stdout.readline() != "ready\n":  # it has ended, and said why on its standard error
         _end_line(line)

@@ -67,7 +67,7 @@ def shape(space, mbit, delay_ms, netem, device=INTERFACE):
     """Return the commands that limit what a device sends: a host's interface, or the switch's port to a host.
 
     `mbit` is the bandwidth in megabits a second (None: not limited), `delay_ms` the one-way delay. netem does both;
-    without it (`netem` False) tbf limits the bandwidth, and a delay is the delay line's (`tools.cluster.delay`).
+    without it (`netem` False) tbf limits the bandwidth, and `tools.cluster.delay_without_netem` delays.
     """
     on = ["tc", "-n", space, "qdisc", "replace", "dev", device, "root"]
     if netem and (mbit or delay_ms):

@@ -8,7 +8,7 @@ from d2lite.exercises import WORLD_SIZE
 from d2lite.exercises.exercise import run_cases
 from d2lite.exercises.judge import judge
 from d2lite.exercises.specifications import find_exercise
-from d2lite.workers.time_limit import quiet_pool
+from d2lite.workers.learner_pool import quiet_pool
 from tests.by_value import by_value
 
 __all__ = ["Answers", "RightAnswers", "WrongAnswers", "scoring"]

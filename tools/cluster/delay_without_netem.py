@@ -1,4 +1,4 @@
-"""A delay line, for kernels without netem: `python -m tools.cluster.delay DELAY_MS NAMESPACE...`.
+"""A delay line, for kernels without netem: `python -m tools.cluster.delay_without_netem DELAY_MS NAMESPACE...`.
 
 It opens a TUN device as `eth0` in each namespace and is the switch between them: a packet that one host sends arrives
 at another DELAY_MS later. Large segments pass uncut, as on a veth, so that Python can keep up. Linux, root.
