@@ -163,7 +163,8 @@ def predicted_efficiency(
 
     def seconds(k: int) -> float:
         wait_s = normal_wait(k, spread * case.batch_size / case.images_per_s)
-        step = predict_step(net, case.batch_size, k, device, cluster, case.algorithm, overlap, case.caps, wait_s)
+        settings = dict(algorithm=case.algorithm, overlap=overlap, caps=case.caps, wait_s=wait_s)
+        step = predict_step(net, case.batch_size, k, device, cluster, **settings)
         return step.seconds
 
     return 100 * seconds(case.baseline_k) / seconds(case.k)

@@ -88,7 +88,9 @@ def _epoch(setup: Setup, k: int) -> tuple[StepPrediction, float]:
     each = setup.batch_size / k if setup.is_global else setup.batch_size
     compute_s = device.overhead_s + workload.flops * each / device.flops_per_s
     wait_s = normal_wait(k, setup.spread * compute_s)
-    step = predict_step(workload, each, k, device, _cluster(setup), setup.algorithm, setup.overlap, wait_s=wait_s)
+    step = predict_step(
+        workload, each, k, device, _cluster(setup), algorithm=setup.algorithm, overlap=setup.overlap, wait_s=wait_s
+    )
     return step, step.seconds * workload.num_examples / (each * k)
 
 

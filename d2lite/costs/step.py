@@ -97,6 +97,7 @@ def predict_step(
     k: int,
     device: Device,
     cluster: Cluster | Link,
+    *,
     algorithm: str = "ring",
     overlap: bool = True,
     caps: Sequence[int] = DDP_BUCKETS,

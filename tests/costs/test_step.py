@@ -40,7 +40,7 @@ def test_buckets_are_those_of_ddp(numels):
 @given(workload=workloads, k=st.integers(1, 600), batch_size=st.integers(1, 512), device=devices, link=links)
 def test_a_step_adds_up(workload, k, batch_size, device, link):
     for algorithm in ("ring", "tree"):
-        step = predict_step(workload, batch_size, k, device, link, algorithm, wait_s=0.5)
+        step = predict_step(workload, batch_size, k, device, link, algorithm=algorithm, wait_s=0.5)
         parts = step.overhead_s + step.compute_s + step.exposed_s + step.wait_s
         assert math.isclose(step.seconds, parts, rel_tol=1e-9)
         assert math.isclose(step.compute_s, workload.flops * batch_size / device.flops_per_s, rel_tol=1e-9)
