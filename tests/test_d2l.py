@@ -117,7 +117,8 @@ from torch.nn import functional as F
 from d2lite import d2l
 from itertools import islice
 load = d2l.load_data_fashion_mnist
-d2l.load_data_fashion_mnist = lambda batch_size: [list(islice(batches, 4)) for batches in load(batch_size, 512)]"""
+few = lambda batch_size: [list(islice(batches, 4)) for batches in load(batch_size, num_examples=512)]
+d2l.load_data_fashion_mnist = few"""
 
 FROM_SCRATCH = [
     """loss = nn.CrossEntropyLoss(reduction="none")
