@@ -78,3 +78,9 @@ def test_without_device_gives_plain_tensors(machine):
     a = machine.put(torch.ones(2), 0)
     assert type(without_device(a)) is torch.Tensor and without_device("x") == "x"
     assert type(without_device([a, (a, 1)])[1][0]) is torch.Tensor
+
+
+def test_a_plain_tensor_that_moves_to_a_pretend_one_keeps_its_own_numbers():
+    there = PretendDevices(lambda *_: None).put(torch.tensor([0.0, 1.0, 2.0]), 1)
+    for moved in (torch.zeros(3).type_as(there), torch.zeros(3).to(there)):
+        assert moved.tolist() == [0.0, 0.0, 0.0] and moved.home == 1
