@@ -8,8 +8,9 @@ import nbformat
 import pytest
 
 import d2lite
+from tests.book.expected_output import BOOK, KEPT, expected_output, is_compared
 
-BOOK = Path(__file__).parents[2] / "book"
+ROOT = BOOK.parent
 CHAPTERS = sorted(BOOK.glob("[0-9]*.ipynb"))
 SOLUTIONS = sorted((BOOK / "solutions").glob("*.ipynb"))
 APPENDIX = sorted((BOOK / "appendix").glob("*.ipynb"))
@@ -71,19 +72,26 @@ def test_there_are_chapters_and_a_solution_for_each():
 
 
 @ALL
-def test_nothing_is_committed_but_text_that_is_compared(path):
+def test_no_output_is_committed(path):
+    """An output in the file would answer a question on the page before its cell has run."""
     notebook = read(path)
     nbformat.validate(notebook)
     assert path.stat().st_size < 100_000
     assert "widgets" not in notebook.metadata
     assert notebook.metadata.kernelspec.name == "python3"
-    for cell in code_cells(path):
-        compared = "nbval-check-output" in cell.metadata.get("tags", [])
-        assert cell.execution_count == (1 if compared else None)  # nbval wants a count where there is an output
-        if compared:
-            assert cell.outputs and all(o.output_type == "stream" for o in cell.outputs), cell.id
-        else:
-            assert cell.outputs == [], cell.id
+    assert [cell.id for cell in code_cells(path) if cell.outputs or cell.execution_count is not None] == []
+
+
+@ALL
+def test_each_compared_cell_has_its_expected_output(path):
+    assert list(expected_output(path)) == [cell.id for cell in code_cells(path) if is_compared(cell)]
+
+
+def test_make_compares_with_the_expected_output():
+    """Without the plugin, nbval compares nothing: the notebooks hold no outputs."""
+    assert "--nbval-lax -p tests.book.expected_output" in (ROOT / "Makefile").read_text(encoding="utf-8")
+    kept = {path.relative_to(KEPT).with_suffix("") for path in KEPT.rglob("*.json")}
+    assert kept <= {path.relative_to(BOOK).with_suffix("") for path in BOOK.rglob("*.ipynb")} and len(kept) > 10
 
 
 @ALL
