@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from d2lite.figures.sequence_diagram import sequence_figure
     from d2lite.figures.table import runs_table
     from d2lite.figures.timeline import timeline_figure
-    from d2lite.figures.training_curves import curves, seconds_per_epoch
+    from d2lite.figures.training_curves import curves, losses
 
 __all__ = [
     "Figure",
@@ -44,13 +44,13 @@ __all__ = [
     "layout",
     "least_n_bytes",
     "ledger_html",
+    "losses",
     "partition_figure",
     "predicted_and_measured",
     "predictions_html",
     "predictions_of",
     "predictions_summary",
     "runs_table",
-    "seconds_per_epoch",
     "sequence_figure",
     "step_figure",
     "style",
@@ -72,7 +72,7 @@ _ROOM = {
     "sequence_diagram": ("sequence_figure",),
     "table": ("runs_table",),
     "timeline": ("timeline_figure",),
-    "training_curves": ("curves", "seconds_per_epoch"),
+    "training_curves": ("curves", "losses"),
 }
 _WHERE = {name: module for module, names in _ROOM.items() for name in names}
 

@@ -18,6 +18,7 @@ __all__ = ["figure_svg"]
 
 _WIDTH = 760
 _ROW, _TEXT = 18, 6.6  # pixels: height of a legend's row, width of a character
+_DOT = re.compile(r'<span style="color:(#\w{6})">●</span> ')  # before a name at the end of a curve
 _MARKUP = re.compile(r"<(?!br)[^<>]*>")
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # a picture with these is not drawn
 _Scale = Callable[[Any], float]  # a value -> pixels; NaN without a place
@@ -43,9 +44,10 @@ def figure_svg(figure: BaseFigure, width: int = _WIDTH) -> str:
         left = max(left, int(layout.margin.l or 0) if yaxis.showticklabels is False else 0)
         left += 22 if yaxis.title.text else 0
         x0, x1 = (int(d * width) for d in xaxis.domain or (0, 1))
-        across = _scale(xaxis, mine, "x", x0 + left, x1 - 18)
+        right = x1 - max(18, int(layout.margin.r or 0))
+        across = _scale(xaxis, mine, "x", x0 + left, right)
         down = _scale(yaxis, mine, "y", base, top + 8)
-        frame = (x0 + left, x1 - 18, top + 8, base)
+        frame = (x0 + left, right, top + 8, base)
         parts += _axis(xaxis, mine, across, frame, vertical=False)
         parts += _axis(yaxis, mine, down, frame, vertical=True)
         if (xname, yname) == pairs[0]:
@@ -248,6 +250,11 @@ def _notes(layout: Any, across: _Scale, down: _Scale, box: tuple[float, float, f
         if not note.text:
             continue
         x, y = x + (note.xshift or 0), y - (note.yshift or 0)
+        dot = _DOT.match(note.text)
+        if dot:
+            yield f'<circle cx="{x + 5:.1f}" cy="{y:.1f}" r="4" fill="{dot[1]}"/>'
+            yield _text(x + 14, y + 4, note.text[dot.end() :], anchor="start")
+            continue
         anchor = {"left": "start", "right": "end"}.get(note.xanchor or "", "middle")
         long = _TEXT * max(len(line) for line in _lines(note.text))
         if note.bgcolor:

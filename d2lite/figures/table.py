@@ -1,21 +1,16 @@
-"""Training runs as an HTML table, and their speed-ups."""
+"""Training runs as an HTML table."""
 
 import html
 import math
 from collections.abc import Sequence
 
 from d2lite.figures.palette import DASHES, style
+from d2lite.figures.speed_up import speed_ups
 from d2lite.training.run import Run, legends
 
-__all__ = ["runs_table", "speed_ups"]
+__all__ = ["runs_table"]
 
 _HEADS = ("run", "test accuracy", "s/epoch", "examples/s", "speed-up", "status", "devices", "data")
-
-
-def speed_ups(runs: Sequence[Run]) -> list[float]:
-    """Return each run's examples per second over those of the first run that has a time; NaN for a run without one."""
-    base = next((run.examples_per_s for run in runs if run.seconds), math.nan)
-    return [run.examples_per_s / base if run.seconds else math.nan for run in runs]
 
 
 def runs_table(runs: Sequence[Run]) -> str:
@@ -27,7 +22,7 @@ def runs_table(runs: Sequence[Run]) -> str:
             _number(run.seconds_per_epoch, ".3g"),
             _number(run.examples_per_s, ",.0f") if run.seconds else "–",
             _number(speed_up, ".2f", "×"),
-            run.status,
+            f"{run.status}; {run.disturbance[:-1].lower()}" if run.disturbance else run.status,
             run.devices or "–",
             run.dataset or "–",
         ]

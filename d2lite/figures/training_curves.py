@@ -1,24 +1,28 @@
-"""Training runs -> their curves, and the seconds per epoch of each run, as plotly figures.
+"""Training runs -> their curves as plotly figures: what was tested after each epoch, and the loss of each step.
 
-Every number comes from the runs that are given. Each run differs from its neighbours in colour, dash and marker.
+Every number comes from the runs that are given. Each run differs from its neighbours in colour, dash and marker. Up to
+six curves have their names at their ends; more have a legend.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from d2lite.figures.figure import Figure
-from d2lite.figures.figure_layout import layout, line, thin
+from d2lite.figures.figure_layout import end_labels, layout, line, thin
 from d2lite.figures.labels import escape_label
 from d2lite.figures.palette import DASHES, style
 from d2lite.figures.ticks import tick_step
-from d2lite.training.run import Run, legends
+from d2lite.training.run import Run, legends, short_legends
 
-__all__ = ["axes", "curves", "is_accuracy", "seconds_per_epoch"]
+__all__ = ["axes", "curves", "is_accuracy", "losses"]
 
 _WIDTHS = (5.0, 3.5, 2.0)  # equal curves lie on each other: the lower ones show at the sides
 _NO_RUN = 10  # epochs that an axis without a run has room for
+_HEIGHT = 300  # pixels
+_LEGEND = 110  # pixels that a legend adds
+_MOST_LABELS = 6  # curves with their names at their ends
+_LOSS_POINTS = 400  # of one run: all are sent again several times per second
 
 
 def is_accuracy(name: str) -> bool:
@@ -35,12 +39,12 @@ def _curves_of(run: Run) -> dict[str, tuple[list[float], list[float]]]:
 
 
 def _curve_traces(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """Return plotly traces (dicts), one per curve of each run.
+    """Return plotly traces (dicts), one per curve of each run, with the text for its end in `meta`.
 
     A run has one colour; if it has several curves, they differ in dash.
     """
     traces = []
-    for i, (run, legend) in enumerate(zip(runs, legends(runs), strict=True)):
+    for i, (run, legend, short) in enumerate(zip(runs, legends(runs), short_legends(runs), strict=True)):
         colour, dash, marker = style(i)
         about = "<br>".join(escape_label(part) for part in (run.devices, run.dataset) if part)
         own = _curves_of(run)
@@ -48,17 +52,19 @@ def _curve_traces(runs: Sequence[Run]) -> list[dict[str, Any]]:
             n = min(len(x), len(y))
             several = len(own) > 1
             text = f"{legend} · {name}" if several else legend
+            at_end = " · ".join(([short] if len(runs) > 1 or not several else []) + ([name] if several else []))
             dash = list(DASHES)[j % len(DASHES)] if several else dash
             hover = f"%{{x:.4g}}: %{{y:.4f}}<br>{about}<extra>{escape_label(text)}</extra>"
             trace = line(text, *thin(x[:n], y[:n]), (colour, dash, marker), _WIDTHS[i % len(_WIDTHS)])
-            traces.append(trace | {"hovertemplate": hover})
+            traces.append(trace | {"hovertemplate": hover, "meta": {"label": at_end}})
     return traces
 
 
 def axes(runs: Sequence[Run]) -> tuple[str, dict[str, Any], dict[str, Any]]:
     """Return plotly's text of the title, and its `xaxis` and `yaxis` with titles and ranges, for the curves of `runs`.
 
-    Accuracies have a fixed axis from 0% to 100%, and epochs one that is as long as the runs will be: nothing jumps.
+    Accuracies have an axis that fits them, in steps of 10%, and epochs one that is as long as the runs will be: little
+    jumps.
     """
     data = sorted({run.dataset for run in runs if run.dataset})
     found = list(dict.fromkeys(name for run in runs for name in _curves_of(run))) or ["test accuracy"]
@@ -72,7 +78,9 @@ def axes(runs: Sequence[Run]) -> tuple[str, dict[str, Any], dict[str, Any]]:
     yaxis: dict[str, Any] = {"title": {"text": escape_label(" · ".join(quantities))}, "range": None, "autorange": True}
     yaxis |= {"tickformat": ""}
     if all(is_accuracy(name) for name in found):
-        yaxis |= {"range": [0, 1], "autorange": False, "tickformat": ".0%"}
+        values = [v for run in runs for _, y in _curves_of(run).values() for v in y if math.isfinite(v)]
+        yaxis |= {"range": _tenths(values), "autorange": False, "tickformat": ".0%", "dtick": 0.1}
+        yaxis["dtick"] = 0.2 if yaxis["range"][1] - yaxis["range"][0] > 0.65 else 0.1
     xaxis["dtick"] = tick_step(min(seen, default=0), max(seen, default=1))
     ends: list[Any] = [run.settings.get("num_epochs") for run in runs] or [_NO_RUN]
     if all(isinstance(n, int) for n in ends):
@@ -83,50 +91,46 @@ def axes(runs: Sequence[Run]) -> tuple[str, dict[str, Any], dict[str, Any]]:
     return escape_label(title), xaxis, yaxis
 
 
+def _tenths(values: Sequence[float]) -> list[float]:
+    """Return the ends of an axis of accuracies: whole tenths around the values, two tenths apart or more."""
+    if not values:
+        return [0.0, 1.0]
+    low, high = max(0, math.floor(10 * min(values) - 0.1)), min(10, math.ceil(10 * max(values) + 0.1))
+    high = max(high, low + 2) if low < 9 else 10
+    return [min(low, high - 2) / 10, high / 10]
+
+
 def curves(runs: Sequence[Run]) -> Figure:
-    """Return a figure with the curves of all `runs` on the same axes, legends beneath."""
+    """Return a figure with the curves of all `runs` on the same axes."""
     title, xaxis, yaxis = axes(runs)
-    figure = Figure(_curve_traces(runs), layout())
-    return figure.update_layout(title_text=title, xaxis=xaxis, yaxis=yaxis)
+    return _figure(_curve_traces(runs), title, xaxis, yaxis)
 
 
-def seconds_per_epoch(runs: Sequence[Run], names: Sequence[str] | None = None, first: int = 0) -> Figure:
-    """Return a figure with one bar per run: the median of its measured seconds per epoch.
-
-    A run without a complete epoch has no bar. `names` are the legends of the runs, and `first` is the place of runs[0]
-    among all runs, which decides the colours.
-    """
-    timed = [
-        (i, run, name)
-        for i, (run, name) in enumerate(zip(runs, names or legends(runs), strict=True), first)
-        if run.seconds
-    ]
-    figure = Figure(layout=layout(title="seconds per epoch, measured"))
-    figure.add_bar(
-        orientation="h",
-        x=np.array([run.seconds_per_epoch for _, run, _ in timed]),
-        y=["<br>".join(escape_label(line) for line in _wrap(name)) for _, _, name in timed],
-        text=[f"{run.seconds_per_epoch:.3g} s" for _, run, _ in timed],
-        customdata=[escape_label(f"{run.devices}; {run.dataset}") for _, run, _ in timed],
-        hovertemplate="%{x:.4g} s per epoch<br>%{customdata}<extra></extra>",
-        marker={"color": [style(i)[0] for i, _, _ in timed]},
-        textposition="outside",
-        cliponaxis=False,
-        showlegend=False,
-    )
-    # the first run on top; where there are no names plotly would put numbers
-    figure.update_yaxes(autorange="reversed", type="category", showgrid=False, showticklabels=bool(timed))
-    longest = max((run.seconds_per_epoch for _, run, _ in timed), default=1.0)
-    gap = 1 - 0.65 * min(1, len(timed) / 3)  # a bar among few is no thicker than among three
-    return figure.update_layout(margin_b=40, xaxis_range=[0, 1.25 * longest], bargap=gap)  # room for the texts
+def losses(runs: Sequence[Run]) -> Figure:
+    """Return a figure with the training loss of each step of all `runs` that have losses."""
+    traces = []
+    for i, (run, legend, short) in enumerate(zip(runs, legends(runs), short_legends(runs), strict=True)):
+        found = run.losses[:]  # it grows while it is read
+        if found:
+            x, y = thin(range(1, len(found) + 1), found, _LOSS_POINTS)
+            trace = line(legend, x, y, style(i), 2.0) | {"mode": "lines" if len(x) > 1 else "markers"}
+            hover = f"step %{{x:.0f}}: %{{y:.4f}}<extra>{escape_label(legend)}</extra>"
+            traces.append(trace | {"hovertemplate": hover, "meta": {"label": short}})
+    last = max((len(run.losses) for run in runs), default=1)
+    seen = [v for trace in traces for v in trace["y"] if math.isfinite(v)]
+    xaxis = {"title": {"text": "step"}, "range": [0, max(last, 16)], "dtick": tick_step(0, max(last, 16))}
+    yaxis = {"title": {"text": ""}, "range": [0, 1.05 * max(seen, default=2.4)]}
+    return _figure(traces, "training loss per step", xaxis, yaxis)
 
 
-def _wrap(name: str, width: int = 24) -> list[str]:
-    """Cut the name of a run at its dots, the first part on a line of its own, so that it leaves room for a bar."""
-    lines: list[str] = []
-    for part in name.split(" · "):
-        if len(lines) > 1 and len(lines[-1]) + len(part) + 3 <= width:
-            lines[-1] += f" · {part}"
-        else:
-            lines.append(part)
-    return lines
+def _figure(traces: Sequence[dict[str, Any]], title: str, xaxis: dict[str, Any], yaxis: dict[str, Any]) -> Figure:
+    with_legend = len(traces) > _MOST_LABELS
+    at_ends = [trace.pop("meta")["label"] for trace in traces]
+    for trace in traces:
+        trace["showlegend"] = with_legend
+    figure = Figure(traces, layout(height=_HEIGHT + _LEGEND * with_legend, bottom=46 + _LEGEND * with_legend))
+    figure.update_layout(title_text=title, xaxis=xaxis, yaxis=yaxis)
+    if not with_legend:
+        labels, margin = end_labels(traces, at_ends, yaxis["range"], _HEIGHT - 82)
+        figure.update_layout(annotations=labels, margin_r=margin)
+    return figure

@@ -21,10 +21,11 @@ from d2lite._format import text_of
 from d2lite.devices import describe
 from d2lite.progress import Diverged, emit
 
-__all__ = ["SCHEMA", "Run", "as_json", "format_setting", "legends", "save"]
+__all__ = ["SCHEMA", "Run", "as_json", "format_setting", "legends", "save", "short_legends"]
 
 SCHEMA = "d2lite-runs/1"
 _MOST_CHARS = 40  # of one setting in a legend
+_FEW_CORES = 0.4  # the page itself takes up to 0.3 while it draws
 _READ_EVERY = 32  # losses kept on a GPU before they are read; reading waits for the GPU
 
 
@@ -36,7 +37,8 @@ class Run:
     `seconds` the measured times of the epochs' training, evaluation left out. `status` is "running", "finished",
     "stopped", "diverged at step n, lr x" or "failed: ...". `curves` holds what an Animator was given:
     {name: {"x": [...], "y": [...]}}; a panel fills it. The curve of one rank among several also has its "rank" and
-    the "quantity" that it shows.
+    the "quantity" that it shows. `other_programs` is how many CPU cores other programs used meanwhile, on average, NaN
+    if that is not known; a panel measures it.
     """
 
     settings: dict[str, Any]
@@ -48,6 +50,7 @@ class Run:
     seconds: list[float] = field(default_factory=list)
     curves: dict[str, dict[str, Any]] = field(default_factory=dict)
     status: str = "running"
+    other_programs: float = math.nan
     versions: dict[str, str] = field(
         default_factory=lambda: {"python": platform.python_version(), "torch": torch.__version__}
     )
@@ -129,6 +132,13 @@ class Run:
         return self.num_examples / self.seconds_per_epoch
 
     @property
+    def disturbance(self) -> str:
+        """That other programs used the cores that this run was timed on, in words; "" if they used few, or on GPUs."""
+        if not self.other_programs >= _FEW_CORES or "CPU" not in self.devices:
+            return ""
+        return f"Other programs used {self.other_programs:.1f} CPU cores meanwhile: the seconds are too long."
+
+    @property
     def legend(self) -> str:
         """The text that stands for the run in a legend: "k=2 · lr 0.2 · batch 512"."""
         names = {"num_gpus": "k={}", "lr": "lr {}", "batch_size": "batch {}"}
@@ -165,6 +175,36 @@ def legends(runs: Sequence[Run]) -> list[str]:
         seen[name] += 1
         names[i] += f" ({seen[name]})" if seen[name] > 1 else ""
     return names
+
+
+def short_legends(runs: Sequence[Run]) -> list[str]:
+    """Return one short text per run, all different: the settings that differ between the runs, else the devices.
+
+    Example:
+        >>> one, two = (Run({"num_gpus": k, "lr": 0.1}, "", "", 0) for k in (1, 2))
+        >>> short_legends([one, two]), short_legends([two])
+        (['1 device', '2 devices'], ['2 devices'])
+    """
+    different = [
+        name
+        for name in dict.fromkeys(name for run in runs for name in run.settings)
+        if len({format_setting(run.settings.get(name)) for run in runs}) > 1
+    ]
+    names = []
+    for run in runs:
+        own = [name for name in different if name in run.settings] or ["num_gpus"] * ("num_gpus" in run.settings)
+        names.append(", ".join(_short_setting(name, run.settings[name]) for name in own) or "run")
+    seen: Counter[str] = Counter()
+    for i, name in enumerate(names):
+        seen[name] += 1
+        names[i] += f" ({seen[name]})" if seen[name] > 1 else ""
+    return names
+
+
+def _short_setting(name: str, value: Any) -> str:
+    if name == "num_gpus":
+        return "1 device" if value == 1 else f"{format_setting(value)} devices"
+    return f"{'batch' if name == 'batch_size' else name.removeprefix('num_')} {format_setting(value)}"
 
 
 def as_json(runs: Sequence[Run], function: str = "") -> dict[str, Any]:

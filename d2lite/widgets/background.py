@@ -82,14 +82,19 @@ class Training:
         self._diverged: Diverged | None = None
         self._lock, self._stop, self._started = threading.Lock(), threading.Event(), 0.0
         self._asked: float | None = None  # when it was first asked to stop
+        self._why_stopped = "stopped"  # for the outcome
         self._interruptible = Interruptible()
         self._thread = threading.Thread(target=self._work, name="d2lite-training", daemon=True)
 
     def start(self) -> "Training":
-        """Start the thread and return self."""
+        """Start the thread and return self; it first stops a training that runs already in this process."""
         self._started = time.monotonic()
-        self._thread.start()
         _live.add(self)
+        try:
+            self._thread.start()
+        except BaseException:
+            _live.discard(self)
+            raise
         return self
 
     def stop(self) -> None:
@@ -183,6 +188,7 @@ class Training:
         try:
             try:
                 with listening(self._on_event), printing_to(self.lines):
+                    self._wait_for_cores()
                     animator = {"animator": Animator("epoch", "test accuracy")} if self.animated else {}
                     result = self._interruptible.call(self.function, **self.arguments, **animator)
                     _check_result(result)
@@ -193,7 +199,7 @@ class Training:
                     raise self._diverged
                 status = words = "finished"
             except Stopped:
-                status = words = "stopped"
+                status, words = "stopped", self._why_stopped
             except Diverged as diverged:
                 if isinstance(diverged.run, Run):
                     self._adopt(diverged.run)
@@ -211,6 +217,19 @@ class Training:
             self.outcome = TrainingOutcome(status, words, self.seconds, error)
             _live.discard(self)
             self.ended.set()
+
+    def _wait_for_cores(self) -> None:
+        """Stop the trainings that began earlier in this process: two at once would make the seconds of both wrong."""
+        for earlier in [training for training in list(_live) if training._started < self._started]:
+            self.progress.doing = "waiting for an earlier run"
+            earlier._why_stopped = "stopped, because another run was started: the times of two at once would be wrong"
+            if not earlier.end():
+                print(
+                    "An earlier run in this kernel does not end, so the seconds of both are too long. "
+                    "It ends with the kernel: menu Kernel, Restart Kernel."
+                )
+        if self._stop.is_set():
+            raise Stopped
 
     def _on_event(self, event: str, **facts: Any) -> None:
         if self._stop.is_set():

@@ -19,11 +19,13 @@ from ipywidgets import widgets
 
 from d2lite._checks import require_plain_function
 from d2lite.devices import describe, try_gpus
-from d2lite.figures import figure_layout, training_curves
+from d2lite.figures import training_curves
 from d2lite.figures.alternative_text import alternative_text
 from d2lite.figures.figure import picture
+from d2lite.figures.speed_up import speed_up_card
 from d2lite.figures.svg import figure_svg
 from d2lite.figures.table import runs_table
+from d2lite.profiling.other_programs import OtherPrograms
 from d2lite.training.run import Run, legends, save
 from d2lite.widgets import controls
 from d2lite.widgets.animator import PUSH_EVERY_S
@@ -32,11 +34,11 @@ from d2lite.widgets.explain import explain
 from d2lite.widgets.live_figure import close_all
 from d2lite.widgets.plotly_widget import PlotlyWidget
 from d2lite.widgets.static_picture import StaticPicture
-from d2lite.widgets.style import CLASS, fixed, growing, row, sheet
+from d2lite.widgets.style import CLASS, growing, row, sheet
 
 __all__ = ["Panel"]
 
-_MOST_BARS = 8  # runs in the figure of seconds; the table holds all
+_OTHERS_EVERY_S = 1.0  # how often the CPU time of other programs is read: it takes milliseconds
 _LAYOUT = widgets.Layout
 
 
@@ -93,7 +95,6 @@ class Panel:
         self._error: BaseException | None = None
         self._idle = threading.Event()  # an interrupted Thread.join may mark a running thread as ended
         self._idle.set()
-        self._dataset = ""
         self._closed = False
         self._lock = threading.Lock()
         self.layout = PanelLayout(list(self.controls.values()))
@@ -220,8 +221,12 @@ class Panel:
     def _watch(self, training: Training, before: Sequence[Run]) -> None:
         """Show a run until it has ended, its last state included; whatever fails, Train is enabled at the end."""
         try:
+            others, read_at = OtherPrograms(), time.monotonic()
             while not training.ended.wait(PUSH_EVERY_S):
+                if time.monotonic() - read_at >= _OTHERS_EVERY_S:
+                    training.run.other_programs, read_at = others.cores(), time.monotonic()
                 self._try_to_show(training, before)
+            training.run.other_programs = others.cores()
             training.join()
             self._error = training.error
             self._try_to_show(training, before)
@@ -244,7 +249,6 @@ class Panel:
             self.layout.show_status("Ended." if training.ended.is_set() else "Running.")
 
     def _show(self, training: Training) -> None:
-        self._dataset = training.run.dataset or self._dataset
         self._show_devices()
         self.layout.draw(self.runs)
         problem = explain(training.error) if training.error else training.why_running
@@ -258,7 +262,7 @@ class Panel:
             devices = training.run.devices
         else:
             devices = _devices({**self.fixed, **controls.values(self.controls)})
-        self.layout.show_devices(devices or "chosen by the function", self._dataset or "named by the run")
+        self.layout.show_devices(devices or "devices chosen by the function")
 
     def _ipython_display_(self) -> None:
         from IPython.display import display
@@ -286,21 +290,22 @@ class PanelLayout:
         self.interrupt = _button("Interrupt", "bolt", "End a run that does not see Stop", button_style="warning")
         self.interrupt.layout.visibility = "hidden"  # it has its place all the same, so that nothing moves
         self.devices, self.status, self.table, self.messages = (widgets.HTML() for _ in range(4))
-        self.progress = widgets.FloatProgress(max=1.0, layout=_LAYOUT(width="100%", height="10px", margin="4px 0"))
+        self.progress = widgets.FloatProgress(max=1.0, layout=_LAYOUT(width="100%", height="6px", margin="4px 0 0"))
         self.curves = PlotlyWidget(training_curves.curves([]))
-        self.bars = PlotlyWidget(training_curves.seconds_per_epoch([]))
+        self.losses = PlotlyWidget(training_curves.losses([]))
         self._drawn: list[Any] | None = None  # what the figures show now: they are made anew only after a change
+        self._losses_drawn: list[int] | None = None
         scrolled = _LAYOUT(flex="0 0 auto", overflow="visible")  # else the table's head scrolls away
+        self.loss_box, self.card = _figure(self.losses, "1 1 240px"), widgets.HTML(layout=_LAYOUT(flex="1 1 190px"))
         parts = [
             sheet(),
-            row(inputs),
-            row([self.train, self.stop, self.clear, self.save, self.interrupt]),
-            fixed(self.devices, 44),
+            row([*inputs, row([self.train, self.stop, self.clear, self.save, self.interrupt])]),
             self.progress,
-            fixed(self.status, 24),
-            row([_figure(self.curves, "2 1 420px"), _figure(self.bars, "1 1 280px")]),
+            growing(row([self.devices, self.status]), 24, 48),
+            row([_figure(self.curves, "3 1 380px"), self.loss_box, self.card]),
             growing(widgets.VBox([self.table, self.messages], layout=scrolled), 84, 240),
         ]
+        self.loss_box.layout.display = "none"
         self.widget = widgets.VBox(parts, layout=_LAYOUT(width="100%", overflow="hidden"))
         self.widget.add_class(CLASS)
         self.draw([])
@@ -317,14 +322,14 @@ class PanelLayout:
         self.interrupt.layout.visibility = "visible" if is_shown else "hidden"
 
     def show_status(self, status: str, fraction: float | None = None) -> None:
-        """Show the status line, and the progress (0..1) if given."""
+        """Show the status, and the progress (0..1) if given."""
         self.status.value = html.escape(status)
         if fraction is not None:
             self.progress.value = fraction
 
-    def show_devices(self, devices: str, dataset: str) -> None:
-        """Show which devices train, or would train, and on which data."""
-        self.devices.value = f"Devices: <b>{html.escape(devices)}</b><br>Data: <b>{html.escape(dataset)}</b>"
+    def show_devices(self, devices: str) -> None:
+        """Show which devices train, or would train, before the status."""
+        self.devices.value = f"<b>{html.escape(devices)}</b>&ensp;"
 
     def show_messages(self, printed: str = "", problem: str = "") -> None:
         """Show the last lines that were printed, and a problem in plain words beneath them."""
@@ -333,18 +338,22 @@ class PanelLayout:
         self.messages.value = "".join(f'<pre class="{kind}">{html.escape(text)}</pre>' for kind, text in parts if text)
 
     def draw(self, runs: Sequence[Run]) -> None:
-        """Draw the runs: curves, bars and table."""
-        names = legends(runs)
+        """Draw the runs: their curves and losses, the speed-up, and the table."""
         now = [
-            (name, run.devices, run.dataset, len(run.accuracies), run.seconds[:])
+            (name, run.devices, run.dataset, len(run.accuracies))
             + tuple((curve, len(points["y"])) for curve, points in run.curves.items())
-            for run, name in zip(runs, names, strict=True)
+            for run, name in zip(runs, legends(runs), strict=True)
         ]
         if now != self._drawn:
-            first = max(0, len(runs) - _MOST_BARS)
             self.curves.show(training_curves.curves(runs))
-            self.bars.show(training_curves.seconds_per_epoch(runs[first:], names[first:], first))
             self._drawn = now
+        num_losses = [len(run.losses) for run in runs]
+        if num_losses != self._losses_drawn:
+            self.losses.show(training_curves.losses(runs))
+            self._losses_drawn = num_losses
+        if any(num_losses):  # only a function that keeps its losses needs the place
+            self.loss_box.layout.display = "block"
+        self.card.value = speed_up_card(runs)
         self.table.value = runs_table(runs)
 
     def close(self) -> None:
@@ -379,6 +388,8 @@ def _status_line(training: Training) -> tuple[str, float | None]:
             else "Stopping after this step"
         )
         return f"{doing} · {seconds}", None
+    if progress.doing.startswith("waiting"):
+        return f"{progress.doing[:1].upper()}{progress.doing[1:]} to end · {seconds}", 0.0
     if progress.doing in ("starting", "run"):
         return f"Starting: data, network, replicas · {seconds}", 0.0
     words = [f"Epoch {progress.epoch + 1}" + (f" of {epochs}" if epochs else "")]
@@ -396,8 +407,9 @@ def _status_line(training: Training) -> tuple[str, float | None]:
 
 def _picture(runs: Sequence[Run]) -> str:
     """Return the curves of the runs as a picture, and their table beneath it (HTML)."""
-    figure = training_curves.curves(runs)
-    return picture(figure_svg(figure), alternative_text(figure)) + runs_table(runs)
+    figures = [training_curves.curves(runs)] + [training_curves.losses(runs)] * any(run.losses for run in runs)
+    pictures = "".join(picture(figure_svg(figure, 560), alternative_text(figure)) for figure in figures)
+    return pictures + speed_up_card(runs) + runs_table(runs)
 
 
 def _button(text: str, icon: str, tooltip: str, **options: Any) -> widgets.Button:
@@ -405,5 +417,4 @@ def _button(text: str, icon: str, tooltip: str, **options: Any) -> widgets.Butto
 
 
 def _figure(figure: PlotlyWidget, flex: str) -> widgets.Box:
-    height = f"{figure_layout.layout()['height'] + 4}px"
-    return widgets.Box([figure], layout=_LAYOUT(flex=flex, min_width="0", height=height, display="block"))
+    return widgets.Box([figure], layout=_LAYOUT(flex=flex, min_width="0", display="block"))

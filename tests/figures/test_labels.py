@@ -51,7 +51,7 @@ def partition(way):
 EVENTS = [Event(0, EVIL, EVIL, 0.0, 0.01), Event(1, "forward", EVIL, 0.0, 0.01)]
 FIGURES = {
     "curves": lambda: training_curves.curves(evil_runs()),
-    "seconds": lambda: training_curves.seconds_per_epoch(evil_runs()),
+    "losses": lambda: training_curves.losses([Run({"x": f"<b>x</b>%{{y}}{i}"}, "", "", 10, [1.0]) for i in range(2)]),
     "layout": lambda: figure_layout.layout(EVIL, EVIL, EVIL),
     "timeline": lambda: timeline_figure({EVIL: EVENTS}, EVIL, explain=True),
     "scaling": lambda: predicted_and_measured({(1, 1): 1.0}, {}, EVIL),

@@ -55,7 +55,7 @@ def test_a_picture_holds_the_curves_and_their_names():
     runs = [Run({"num_gpus": k, "lr": 0.2}, "", "toys", 240, [], [0.5, 0.75], [1.0, 1.0]) for k in (1, 2)]
     figure = figures.curves(runs)
     texts, strokes = texts_and_strokes(figure)
-    assert {"epoch", "test accuracy", "k=1 · lr 0.2", "k=2 · lr 0.2", "20%"} <= set(texts)
+    assert {"epoch", "test accuracy", "1 device", "2 devices", "60%"} <= set(texts)
     assert figure.data[0].line.color in strokes and figure.data[1].line.color in strokes
 
 

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from d2lite.figures import figure_layout, palette, training_curves
-from d2lite.figures.table import runs_table, speed_ups
+from d2lite.figures.speed_up import speed_up_card, speed_ups
+from d2lite.figures.table import runs_table
 from d2lite.figures.ticks import tick_step, ticks
 from d2lite.training.run import SCHEMA, Run, legends, save
 
@@ -37,7 +38,7 @@ def test_curves_hold_the_runs_numbers():
     assert [list(trace.y) for trace in figure.data] == [[0.5, 0.6, 0.7], [0.1, 0.2]]
     assert list(figure.data[0].x) == [1, 2, 3]
     assert "toys" in figure.layout.title.text and "2 on toys" in figure.data[1].hovertemplate
-    assert list(figure.layout.yaxis.range) == [0, 1]
+    assert list(figure.layout.yaxis.range) == [0, 0.8]
     assert figure.layout.xaxis.range[0] < 1 and figure.layout.xaxis.range[1] > 5  # as long as was asked for
 
 
@@ -60,18 +61,52 @@ def test_curves_of_several_ranks_share_the_name_of_their_axis():
 
 
 def test_no_runs_give_empty_figures():
-    assert len(training_curves.curves([]).data) == 0
-    assert len(training_curves.seconds_per_epoch([]).data[0].x) == 0
+    assert len(training_curves.curves([]).data) == len(training_curves.losses([]).data) == 0
+    assert speed_up_card([]) == speed_up_card([make_run(seconds=())]) == ""
 
 
-def test_bars_hold_the_measured_medians_and_leave_out_runs_without_a_time():
-    runs = [make_run(1), make_run(2, seconds=()), make_run(4, seconds=(1.5,))]
-    (bars,) = training_curves.seconds_per_epoch(runs).data
-    assert list(bars.x) == [3.0, 1.5]
-    assert [name.split("<br>")[0] for name in bars.y] == ["k=1", "k=4"]
-    assert bars.text == ("3 s", "1.5 s")
-    curves = training_curves.curves(runs).data
-    assert list(bars.marker.color) == [curves[0].line.color, curves[2].line.color]
+@pytest.mark.parametrize(
+    ("values", "ends"),
+    [
+        ((0.731, 0.829), (0.7, 0.9)),
+        ((0.05, 0.95), (0, 1)),
+        ((0.8,), (0.7, 0.9)),
+        ((1.0,), (0.8, 1)),
+        ((0.0,), (0, 0.2)),
+    ],
+)
+def test_an_axis_of_accuracies_fits_them(values, ends):
+    low, high = training_curves.curves([make_run(accuracies=values)]).layout.yaxis.range
+    assert (low, high) == pytest.approx(ends)
+    assert low <= min(values) and max(values) <= high
+
+
+def test_the_loss_of_each_step_is_drawn_for_the_runs_that_have_losses():
+    runs = [make_run(1), make_run(2), make_run(4)]
+    runs[0].losses, runs[1].losses, runs[2].losses = [2.0, 1.0, 0.5], [], [float(i) for i in range(2000)]
+    one, four = training_curves.losses(runs).data
+    assert list(one.x) == [1, 2, 3] and list(one.y) == [2.0, 1.0, 0.5]
+    assert len(four.x) <= 400 and (four.x[0], four.x[-1], four.y[-1]) == (1, 2000, 1999)
+    assert one.line.color == palette.style(0)[0] and four.line.color == palette.style(2)[0]
+
+
+def test_up_to_six_curves_have_their_names_at_their_ends_and_more_have_a_legend():
+    for n, at_ends in ((1, True), (6, True), (7, False)):
+        figure = training_curves.curves([make_run(seed=seed, accuracies=(0.5,)) for seed in range(n)])
+        assert [trace.showlegend for trace in figure.data] == [not at_ends] * n
+        assert len(figure.layout.annotations) == (n if at_ends else 0)
+    texts = [
+        note.text.partition("</span> ")[2]
+        for note in training_curves.curves([make_run(1), make_run(2)]).layout.annotations
+    ]
+    assert sorted(texts) == ["1 device", "2 devices"]
+
+
+def test_names_at_the_ends_of_equal_curves_do_not_lie_on_each_other():
+    figure = training_curves.curves([make_run(seed=seed) for seed in range(6)])
+    (low, high), height = figure.layout.yaxis.range, 300 - 82
+    places = sorted(note.y / (high - low) * height + note.yshift for note in figure.layout.annotations)
+    assert (np.diff(places) > 15.9).all()
 
 
 def test_legends_are_all_different_and_show_what_differs():
@@ -89,18 +124,6 @@ def test_legends_do_not_tell_rounding_errors_apart():
     nearly = make_run()
     nearly.settings["lr"] *= 1 + 1e-15
     assert legends([make_run(), nearly]) == ["k=1 · lr 0.2 · batch 512", "k=1 · lr 0.2 · batch 512 (2)"]
-
-
-def test_long_names_of_bars_take_several_lines():
-    (bars,) = training_curves.seconds_per_epoch([make_run(), make_run(seed=1)]).data
-    assert bars.y[1] == "k=1<br>lr 0.2 · batch 512<br>seed 1"
-
-
-def test_a_bar_among_few_is_no_thicker_than_among_three():
-    for n in range(1, 6):
-        runs = [make_run(seed=seed) for seed in range(n)]
-        share = (1 - training_curves.seconds_per_epoch(runs).layout.bargap) / n  # of the height of the axis
-        assert share == pytest.approx(0.65 / max(3, n))
 
 
 def test_legends_of_other_parameters():
@@ -147,7 +170,7 @@ def test_ticks_are_few_and_inside(low, high):
     assert 1 <= len(found) <= 6 and all(low - 1e-6 * span <= t <= high + 1e-6 * span for t in found)
 
 
-def test_the_table_has_the_runs_numbers_and_speed_ups_over_the_first():
+def test_the_table_has_the_runs_numbers_and_speed_ups_over_one_device():
     runs = [make_run(1), make_run(2, seconds=(1.5,), accuracies=(0.8,)), make_run(4, seconds=(), accuracies=())]
     runs[2].status = "diverged at step 3, lr 9"
     text = runs_table(runs)
@@ -158,10 +181,38 @@ def test_the_table_has_the_runs_numbers_and_speed_ups_over_the_first():
     assert rows[2] == ["–", "–", "–", "–", "diverged at step 3, lr 9", "4 on toys", "toys"]
 
 
-def test_the_speed_up_is_over_the_first_run_that_has_a_time_and_counts_examples():
-    runs = [make_run(seconds=()), make_run(seconds=(2.0,)), make_run(seconds=(2.0,))]
-    runs[2].num_examples = 12_000
-    assert speed_ups(runs)[1:] == [1.0, 2.0]
+def test_a_speed_up_is_over_one_device_with_the_same_work_and_never_over_what_ran_first():
+    two, one = make_run(2, seconds=(2.0,)), make_run(1, seconds=(3.0,), lr=0.1, seed=3, num_epochs=9)
+    assert np.isnan(speed_ups([two])).all() and speed_ups([two, one]) == [1.5, 1.0]
+    other_batch, other_data = make_run(1, seconds=(9.0,), batch_size=64), make_run(1, seconds=(9.0,))
+    other_data.num_examples = 12_000
+    without_time = make_run(1, seconds=())
+    assert np.isnan(speed_ups([two, other_batch, other_data, without_time])[0])
+    assert speed_ups([two, one, make_run(1, seconds=(4.0,))])[0] == 2.0  # the newest one
+
+
+def test_the_card_has_one_number_or_says_what_to_run():
+    two, one = make_run(2, seconds=(2.0,)), make_run(1, seconds=(3.0,))
+    assert "2 s<" in speed_up_card([two]) and "num_gpus</b> 1 to compare" in speed_up_card([two])
+    assert "num_gpus</b> 2 to compare" in speed_up_card([one])
+    for runs in ([two, one], [one, two], [make_run(4, seconds=(1.0,)), one, two]):
+        card = speed_up_card(runs)
+        assert "1.50×" in card and "as fast as one device" in card and "2 on toys" in card and "one device: 3 s" in card
+    assert speed_up_card([Run({"width": 8}, "", "", 0, seconds=[1.0])]) == ""  # no number of devices
+
+
+def test_a_busy_machine_is_named_in_the_card_and_in_the_table():
+    two, one = make_run(2, seconds=(2.0,)), make_run(1, seconds=(3.0,))
+    two.devices, two.other_programs = "2 replicas on 2 CPU cores", 0.83
+    assert "Other programs used 0.8 CPU cores" in speed_up_card([one, two])
+    assert "finished; other programs used 0.8 cpu cores" in runs_table([one, two])
+    for devices, cores in (
+        ("2 replicas on 2 CPU cores", 0.2),
+        ("2 GPUs", 5.0),
+        ("2 replicas on 2 CPU cores", math.nan),
+    ):
+        two.devices, two.other_programs = devices, cores
+        assert "Other programs" not in speed_up_card([one, two])
 
 
 def test_a_run_file_holds_everything_and_is_strict_json(tmp_path):

@@ -10,7 +10,7 @@ import torch
 
 from d2lite import train
 from d2lite.data.batch_iterator import BatchIterator
-from d2lite.progress import Diverged, emit
+from d2lite.progress import Diverged, Stopped, emit
 from d2lite.training.run import Run
 from d2lite.widgets.background import Training
 from d2lite.widgets.explain import explain
@@ -191,18 +191,66 @@ def test_only_this_thread_s_prints_are_taken(capsys):
     assert capsys.readouterr() == ("from the cell\n", "")
 
 
-def test_two_at_the_same_time_keep_their_prints_apart():
-    barrier = threading.Barrier(2, timeout=10)
+def test_two_threads_at_the_same_time_keep_their_prints_apart():
+    barrier, lines = threading.Barrier(2, timeout=10), {"a": Lines(), "b": Lines()}
 
     def chatty(name):
-        for i in range(50):
-            barrier.wait()
-            print(f"{name}{i}")
+        with printing_to(lines[name]):
+            for i in range(50):
+                barrier.wait()
+                print(f"{name}{i}")
 
-    a, b = (Training(chatty, {"name": name}, animated=False).start() for name in "ab")
-    assert a.join(20) and b.join(20)
-    assert str(a.lines).split() == [f"a{i}" for i in range(50)]
-    assert str(b.lines).split() == [f"b{i}" for i in range(50)]
+    threads = [threading.Thread(target=chatty, args=name) for name in lines]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    for name, printed in lines.items():
+        assert str(printed).split() == [f"{name}{i}" for i in range(50)]
+
+
+def test_a_training_stops_the_one_that_runs_already_and_begins_when_that_has_ended():
+    running, seconds = [], []
+
+    def train(name):
+        running.append(name)
+        seconds.append(len(running))
+        try:
+            for _ in range(2000 if name == "first" else 3):
+                emit("minibatch", epoch=0, step=0, steps=1, dataset="toys")
+                time.sleep(0.01)
+        finally:
+            running.remove(name)
+
+    first = Training(train, {"name": "first"}, animated=False).start()
+    while not running:
+        time.sleep(0.01)
+    second = Training(train, {"name": "second"}, animated=False).start()
+    assert first.join(20) and second.join(20)
+    assert seconds == [1, 1]  # never both at once
+    assert (first.outcome.status, second.outcome.status) == ("stopped", "finished")
+    assert "another run was started" in first.outcome.words
+
+
+def test_a_training_that_does_not_end_is_named_by_the_next_one(monkeypatch):
+    monkeypatch.setattr("d2lite.widgets.background.GRACE_S", 0.1)
+    gate, running = threading.Event(), threading.Event()
+
+    def deaf():
+        running.set()
+        while not gate.is_set():
+            try:
+                time.sleep(0.05)
+            except Stopped:
+                pass
+
+    first = Training(deaf, {}, animated=False).start()
+    assert running.wait(20)
+    second = Training(lambda: None, {}, animated=False).start()
+    assert second.join(20) and second.outcome.status == "finished"
+    assert "An earlier run in this kernel does not end" in str(second.lines)
+    gate.set()
+    assert first.join(20)
 
 
 def test_lines_are_those_a_terminal_shows():

@@ -100,8 +100,9 @@ def test_real_training_in_the_panel():
     assert run.settings["num_examples"] == 100 and run.devices == describe(try_gpus(2))
     (trace,) = panel.layout.curves.figure.data
     assert list(trace.y) == run.accuracies and trace.name == "k=2 · lr 0.1 · batch 50"
-    assert list(panel.layout.bars.figure.data[0].x) == [run.seconds_per_epoch]
-    assert run.dataset in text(panel.layout.devices) and f"{run.accuracy:.1%}" in text(panel.layout.table)
+    assert list(panel.layout.losses.figure.data[0].y) == run.losses and panel.layout.loss_box.layout.display == "block"
+    assert f"{run.seconds_per_epoch:.3g} s" in text(panel.layout.card)
+    assert run.dataset in text(panel.layout.table) and f"{run.accuracy:.1%}" in text(panel.layout.table)
     assert text(panel.layout.status).startswith("Finished") and panel.layout.progress.value == 1.0
     assert "k=2 · lr 0.1 · batch 50: test accuracy" in repr(panel)
 
@@ -118,11 +119,13 @@ def test_runs_lie_over_each_other_with_their_own_names():
     assert [list(t.y) for t in panel.layout.curves.figure.data] == [[0.5, 0.5]] * 3
     table = text(panel.layout.table)
     assert all(name in table for name in names) and table.count("finished") == 3
-    speed_up = panel.runs[2].examples_per_s / panel.runs[0].examples_per_s
+    speed_up = panel.runs[1].seconds_per_epoch / panel.runs[2].seconds_per_epoch  # over the newest on one device
     assert f"<td>{speed_up:.2f}×</td>" in table and "<td>1.00×</td>" in table
+    assert f">{speed_up:.2f}×<" in text(panel.layout.card)
+    assert panel.layout.loss_box.layout.display == "none"  # this function keeps no losses
     panel.clear.click()
     assert panel.runs == [] and len(panel.layout.curves.figure.data) == 0 and "No run yet" in text(panel.layout.table)
-    assert len(panel.layout.bars.figure.data[0].x) == 0
+    assert text(panel.layout.card) == ""
 
 
 def test_two_clicks_start_one_run():
@@ -179,7 +182,7 @@ def test_progress_while_it_trains():
         time.sleep(0.02)
     assert text(panel.layout.status).startswith("Epoch 1 of 4 · step 1 of 2")
     assert panel.layout.progress.value == pytest.approx(1 / 8)
-    assert "toys" in text(panel.layout.devices) and "running" in text(panel.layout.table)
+    assert "toys" in text(panel.layout.table) and "running" in text(panel.layout.table)
     gate.through.release(100)
     panel.wait()
 
@@ -504,24 +507,28 @@ def test_what_a_learner_names_is_text_on_the_page():
     shown = [text(w) for w in (view.devices, view.status, view.messages, view.table)]
     shown += [
         json.dumps(view.curves.figure.to_plotly_json(), default=repr),
-        json.dumps(view.bars.figure.to_plotly_json(), default=repr),
+        json.dumps(view.losses.figure.to_plotly_json(), default=repr),
     ]
     for markup in ("<img", "<script", "<a ", "<b>printed", "<u>", "%{x}<"):
         assert not any(markup in page for page in shown), markup
     assert "&lt;script&gt;data&lt;/script&gt;" in view.curves.figure.layout.title.text
-    assert "&lt;script&gt;data" in text(view.devices) and "&lt;b&gt;printed" in text(view.messages)
+    assert "&lt;script&gt;data" in text(view.table) and "&lt;b&gt;printed" in text(view.messages)
     panel.close()
 
 
-def test_two_panels_at_the_same_time():
+def test_of_two_panels_the_later_one_stops_the_earlier_and_both_say_so():
     gates = [Gate(), Gate()]
-    panels = [Panel(gate, lr=lr) for gate, lr in zip(gates, (0.25, 0.75), strict=True)]
-    for panel in panels:
-        panel.train.click()
+    earlier, later = (Panel(gate, lr=lr) for gate, lr in zip(gates, (0.25, 0.75), strict=True))
+    earlier.train.click()
+    assert gates[0].at.acquire(timeout=20)
+    later.train.click()
+    assert until(lambda: "Waiting for an earlier run" in text(later.layout.status))
+    assert not gates[1].at.acquire(blocking=False)
     for gate in gates:
-        gate.at.acquire(timeout=20)
         gate.through.release(200)
-    assert [panel.wait().curves["test accuracy"]["y"][-1] for panel in panels] == [0.25, 0.75]
+    assert (earlier.wait().status, later.wait().status) == ("stopped", "finished")
+    assert "another run was started" in text(earlier.layout.status)
+    assert later.runs[0].curves["test accuracy"]["y"] == [0.75] * 100
 
 
 def test_without_a_front_end_it_is_text():

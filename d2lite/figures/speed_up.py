@@ -1,0 +1,58 @@
+"""How many times as fast as one device: the speed-up of each run, and the newest one as a large number (HTML)."""
+
+import html
+import math
+from collections.abc import Sequence
+
+from d2lite.training.run import Run, format_setting
+
+__all__ = ["one_device_run", "speed_up_card", "speed_ups"]
+
+_NOT_TIME = ("num_gpus", "num_epochs", "seed", "lr")  # settings on which the seconds of a step do not depend
+
+
+def one_device_run(run: Run, runs: Sequence[Run]) -> Run | None:
+    """Return the last of `runs` that was timed on one device with the settings of `run`, None if there is none."""
+    alike = [other for other in runs if other.settings.get("num_gpus") == 1 and other.seconds]
+    return next((other for other in reversed(alike) if _work(other) == _work(run)), None)
+
+
+def _work(run: Run) -> tuple[object, ...]:
+    settings = {name: format_setting(value) for name, value in run.settings.items() if name not in _NOT_TIME}
+    return settings, run.dataset, run.num_examples
+
+
+def speed_ups(runs: Sequence[Run]) -> list[float]:
+    """Return the seconds per epoch of one device over those of each run; NaN without a run on one device to compare."""
+    found = []
+    for run in runs:
+        base = one_device_run(run, runs) if run.seconds and "num_gpus" in run.settings else None
+        found.append(base.seconds_per_epoch / run.seconds_per_epoch if base else math.nan)
+    return found
+
+
+def speed_up_card(runs: Sequence[Run]) -> str:
+    """Return the speed-up of the newest run on several devices as HTML, or what to run to get one; "" without a time.
+
+    The number is always over one device, by the same settings.
+    """
+    timed = [run for run in runs if run.seconds and "num_gpus" in run.settings]
+    if not timed:
+        return ""
+    several = [run for run in timed if run.settings["num_gpus"] != 1]
+    run = (several or timed)[-1]
+    base = one_device_run(run, runs) if several else None
+    seconds = f"{run.seconds_per_epoch:.3g} s per epoch, measured"
+    if base is None:
+        to_do = f"Run with <b>num_gpus</b> {1 if several else 2} to compare."
+        return _card(seconds.split(" per")[0], ["per epoch, measured", html.escape(run.devices), to_do], [run])
+    one = f"{seconds}; one device: {base.seconds_per_epoch:.3g} s"
+    number = f"{base.seconds_per_epoch / run.seconds_per_epoch:.2f}×"
+    return _card(number, ["as fast as one device", html.escape(run.devices), one], [run, base])
+
+
+def _card(number: str, words: Sequence[str], measured: Sequence[Run]) -> str:
+    lines = "".join(f"<div>{line}</div>" for line in words)
+    problem = next((text for run in measured if (text := run.disturbance)), "")
+    problem = f'<div class="d2lite-disturbed">{html.escape(problem)}</div>' if problem else ""
+    return f'<div class="d2lite-speed"><div class="d2lite-number">{number}</div>{lines}{problem}</div>'

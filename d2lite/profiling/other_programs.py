@@ -1,0 +1,76 @@
+"""How many CPU cores other programs use while something is measured, on Linux."""
+
+import math
+import os
+import time
+from pathlib import Path
+
+from d2lite.devices import num_cores
+
+__all__ = ["OtherPrograms"]
+
+_PROC = Path("/proc")
+
+
+class OtherPrograms:
+    """Measure how many CPU cores other programs have used, on average, since this object was made.
+
+    This process and all processes that it has started are not among the others; the page that shows a notebook is.
+    `cores()` is NaN where this cannot be known: without Linux's /proc, and where this process may use only a part of
+    the cores, as in most containers, since other programs may then use the rest.
+
+    Example:
+        >>> others = OtherPrograms()
+        >>> cores = others.cores()
+        >>> cores != cores or cores >= 0  # NaN, or a number of cores
+        True
+    """
+
+    def __init__(self) -> None:
+        self._is_known = (_PROC / "stat").exists() and num_cores() == os.cpu_count()
+        self._start_s = time.monotonic()
+        self._start = self._others() if self._is_known else 0.0
+
+    def cores(self) -> float:
+        """Return the cores that other programs have used on average until now, NaN if that is unknown."""
+        elapsed = time.monotonic() - self._start_s
+        if not self._is_known or elapsed <= 0:
+            return math.nan
+        try:
+            return max(0.0, self._others() - self._start) / elapsed
+        except (OSError, ValueError, IndexError):  # a /proc that is restricted
+            return math.nan
+
+    def _others(self) -> float:
+        """Return the seconds that all cores were busy with other programs since the machine was started."""
+        try:
+            return _busy_s() - _family_s()
+        except (OSError, ValueError, IndexError):
+            self._is_known = False
+            return 0.0
+
+
+def _busy_s() -> float:
+    """Return the seconds that all cores together were busy (user, nice, system, interrupts) since the start."""
+    user, nice, system, _, _, irq, soft = (int(word) for word in (_PROC / "stat").read_text().split()[1:8])
+    return (user + nice + system + irq + soft) / os.sysconf("SC_CLK_TCK")
+
+
+def _family_s() -> float:
+    """Return the CPU seconds of this process and of all that it has started, those that have ended included."""
+    parent, seconds = {}, {}
+    for entry in _PROC.iterdir():
+        if entry.name.isdigit():
+            try:
+                words = (entry / "stat").read_text().rpartition(")")[2].split()  # a name may hold anything
+            except (FileNotFoundError, ProcessLookupError):  # it has ended in the meantime
+                continue
+            pid = int(entry.name)
+            parent[pid] = int(words[1])
+            seconds[pid] = sum(int(word) for word in words[11:15])  # own and of children that were waited for
+    family: set[int] = set()
+    children = {os.getpid()}
+    while children:
+        family |= children
+        children = {pid for pid, of in parent.items() if of in family} - family
+    return sum(seconds.get(pid, 0) for pid in family) / os.sysconf("SC_CLK_TCK")
