@@ -55,9 +55,10 @@ def emit(event: str, **facts: Any) -> None:
     """Pass an event to the listener of this thread, if there is one; the listener may raise Stopped or Diverged.
 
     The events are "run" (run: the Run that begins), "minibatch" (epoch, step, steps, dataset), "evaluation",
-    "epoch" (epoch, seconds, num_examples), "waiting" (a pool waits for its ranks) and "point" (names, x, y: three lists
-    with one entry per curve). A pool passes on the events of rank 0, and of a point emitted with each_rank=True that of
-    every rank, with its `rank`: each rank is a curve of its own.
+    "epoch" (epoch, seconds, num_examples), "recorded step" (recorded) and "tested images" (tested) of train_watched,
+    "waiting" (a pool waits for its ranks) and "point" (names, x, y: three lists with one entry per curve). A pool
+    passes on the events of rank 0, and of a point emitted with each_rank=True that of every rank, with its `rank`: each
+    rank is a curve of its own.
     """
     listener = _listener.get()
     if listener is not None:

@@ -22,7 +22,7 @@ def runs_table(runs: Sequence[Run]) -> str:
             _number(run.seconds_per_epoch, ".3g"),
             _number(run.examples_per_s, ",.0f") if run.seconds else "–",
             _number(speed_up, ".2f", "×"),
-            f"{run.status}; {run.disturbance[:-1].lower()}" if run.disturbance else run.status,
+            f"{run.status}; machine busy" if run.disturbance else run.status,
             run.devices or "–",
             run.dataset or "–",
         ]

@@ -19,7 +19,7 @@ __all__ = ["axes", "curves", "is_accuracy", "losses"]
 
 _WIDTHS = (5.0, 3.5, 2.0)  # equal curves lie on each other: the lower ones show at the sides
 _NO_RUN = 10  # epochs that an axis without a run has room for
-_HEIGHT = 300  # pixels
+_HEIGHT = 240  # pixels
 _LEGEND = 110  # pixels that a legend adds
 _MOST_LABELS = 6  # curves with their names at their ends
 _LOSS_POINTS = 400  # of one run: all are sent again several times per second
@@ -74,7 +74,7 @@ def axes(runs: Sequence[Run]) -> tuple[str, dict[str, Any], dict[str, Any]]:
     quantity = {name: curve.get("quantity", name) for run in runs for name, curve in run.curves.items()}
     quantities = dict.fromkeys(quantity.get(name, name) for name in found)  # the legend names the ranks
     seen = [v for run in runs for x, _ in _curves_of(run).values() for v in x]
-    xaxis: dict[str, Any] = {"title": {"text": "epoch"}, "range": None, "autorange": True, "tick0": 0}
+    xaxis: dict[str, Any] = {"title": {"text": "epoch"}, "range": None, "autorange": True, "tick0": 0, "tickangle": 0}
     yaxis: dict[str, Any] = {"title": {"text": escape_label(" · ".join(quantities))}, "range": None, "autorange": True}
     yaxis |= {"tickformat": ""}
     if all(is_accuracy(name) for name in found):
@@ -87,7 +87,7 @@ def axes(runs: Sequence[Run]) -> tuple[str, dict[str, Any], dict[str, Any]]:
         low, high = min([1, *seen]), max([*ends, *seen])
         pad = max(0.02 * (high - low), 0 if high > low else 0.5)
         xaxis |= {"range": [low - pad, high + pad], "autorange": False, "tickformat": ",d"}
-        xaxis["dtick"] = 1 if high <= 20 else tick_step(low, high)
+        xaxis["dtick"] = 1 if high <= 10 else tick_step(low, high)
     return escape_label(title), xaxis, yaxis
 
 
@@ -118,7 +118,12 @@ def losses(runs: Sequence[Run]) -> Figure:
             traces.append(trace | {"hovertemplate": hover, "meta": {"label": short}})
     last = max((len(run.losses) for run in runs), default=1)
     seen = [v for trace in traces for v in trace["y"] if math.isfinite(v)]
-    xaxis = {"title": {"text": "step"}, "range": [0, max(last, 16)], "dtick": tick_step(0, max(last, 16))}
+    xaxis = {
+        "title": {"text": "step"},
+        "range": [0, max(last, 16)],
+        "dtick": tick_step(0, max(last, 16)),
+        "tickangle": 0,
+    }
     yaxis = {"title": {"text": ""}, "range": [0, 1.05 * max(seen, default=2.4)]}
     return _figure(traces, "training loss per step", xaxis, yaxis)
 

@@ -4,19 +4,24 @@ from d2lite.profiling.calibration import Calibration, calibrate, measured_second
 from d2lite.profiling.critical_path import critical_path, cut_waits, idle_events, is_collective
 from d2lite.profiling.fitting import SIZES, Fit, fit_device, fit_link, time_all_reduces
 from d2lite.profiling.instrumented import record_buckets, record_ddp, record_train_batch
+from d2lite.profiling.other_programs import OtherPrograms
 from d2lite.profiling.recorder import Recorder
 from d2lite.profiling.significance import CONFIDENCE, ArmComparison, compare_arms, seeds_needed, student_quantile
 from d2lite.profiling.step_times import PARTS, StepTimes, merged_step, step_parts, step_times
+from d2lite.profiling.watched_training import ImageGuesses, RecordedStep, train_watched
 
 __all__ = [
     "ArmComparison",
     "CONFIDENCE",
     "Calibration",
     "Fit",
+    "OtherPrograms",
     "PARTS",
+    "RecordedStep",
     "Recorder",
     "SIZES",
     "StepTimes",
+    "ImageGuesses",
     "calibrate",
     "compare_arms",
     "critical_path",
@@ -37,4 +42,5 @@ __all__ = [
     "student_quantile",
     "time_all_reduces",
     "time_steps",
+    "train_watched",
 ]

@@ -88,8 +88,10 @@ def record_train_batch(
     devices: Sequence[torch.device],
     lr: float,
     recorder: Recorder,
-) -> None:
-    """Take the step of `train_batch` and record it in `recorder`, a Recorder of these devices, in one lane per device.
+) -> torch.Tensor:
+    """Take the step of `train_batch`, return its mean loss, and record it in `recorder`, one lane per device.
+
+    `recorder` is a Recorder of these devices.
 
     The step is that of `train_batch`, with the clock read in between: cut the minibatch, compute the gradients of each
     shard, add them, update each replica. A replica that is ready before the slowest one waits for it. With more
@@ -99,7 +101,9 @@ def record_train_batch(
     X_shards, y_shards = split_batch(X, y, devices)
     given = [recorder.mark(i) for i in lanes]
 
-    def gradients(i: int, X: torch.Tensor, y: torch.Tensor, params: Sequence[torch.Tensor]) -> Moment:
+    def gradients(
+        i: int, X: torch.Tensor, y: torch.Tensor, params: Sequence[torch.Tensor]
+    ) -> tuple[Moment, torch.Tensor]:
         for param in params:
             param.grad = None
         start = recorder.mark(i)
@@ -111,9 +115,9 @@ def record_train_batch(
         recorder.add("wait", "wait for a core", given[i], start, lane=i)
         recorder.add("forward", "forward", start, forward, lane=i)
         recorder.add("backward", "backward", forward, backward, lane=i)
-        return backward
+        return backward, loss.detach()
 
-    ready = parallel_apply(gradients, devices, lanes, X_shards, y_shards, device_params)
+    ready, losses = zip(*parallel_apply(gradients, devices, lanes, X_shards, y_shards, device_params), strict=True)
     together = [recorder.mark(i) for i in lanes]
     grads = [[param.grad for param in params if param.grad is not None] for params in device_params]
     for tensors in zip(*grads, strict=True):
@@ -132,3 +136,5 @@ def record_train_batch(
 
     parallel_apply(update, devices, lanes, device_params)
     recorder.end()
+    total: torch.Tensor = sum(loss.to(devices[0]) for loss in losses)
+    return total / len(X)

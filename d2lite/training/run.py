@@ -136,7 +136,7 @@ class Run:
         """That other programs used the cores that this run was timed on, in words; "" if they used few, or on GPUs."""
         if not self.other_programs >= _FEW_CORES or "CPU" not in self.devices:
             return ""
-        return f"Other programs used {self.other_programs:.1f} CPU cores meanwhile: the seconds are too long."
+        return f"Other programs used {self.other_programs:.1f} CPU cores: the seconds are too long."
 
     @property
     def legend(self) -> str:

@@ -79,6 +79,7 @@ class Training:
         self.progress, self.lines, self.ended = Progress(), Lines(), threading.Event()
         self.outcome: TrainingOutcome | None = None
         self._points: list[_Point] = []
+        self._work_seen: dict[str, Any] = {}  # the last recorded step and the last tested images
         self._diverged: Diverged | None = None
         self._lock, self._stop, self._started = threading.Lock(), threading.Event(), 0.0
         self._asked: float | None = None  # when it was first asked to stop
@@ -158,6 +159,11 @@ class Training:
         """The exception that ended it, if one did."""
         return self.outcome.error if self.outcome else None
 
+    def work(self) -> tuple[Any, Any]:
+        """Return the RecordedStep and the ImageGuesses that came since the last call, None for what did not come."""
+        seen, self._work_seen = self._work_seen, {}
+        return seen.get("recorded step"), seen.get("tested images")
+
     def read_points(self) -> None:
         """Move the points received so far into the run; values on a GPU are waited for here, not in the loop."""
         with self._lock:
@@ -236,6 +242,9 @@ class Training:
             raise Stopped
         if event == "waiting":
             return  # ranks are at work, and have nothing to report
+        if event in ("recorded step", "tested images"):
+            self._work_seen = {**self._work_seen, event: facts[event.split()[0]]}
+            return
         progress, run = self.progress, self.run
         progress.doing = event
         if event == "run":

@@ -26,10 +26,12 @@ from d2lite.figures.speed_up import speed_up_card
 from d2lite.figures.svg import figure_svg
 from d2lite.figures.table import runs_table
 from d2lite.profiling.other_programs import OtherPrograms
+from d2lite.profiling.watched_training import ImageGuesses, RecordedStep
 from d2lite.training.run import Run, legends, save
 from d2lite.widgets import controls
 from d2lite.widgets.animator import PUSH_EVERY_S
 from d2lite.widgets.background import Training
+from d2lite.widgets.device_lanes import DeviceLanes
 from d2lite.widgets.explain import explain
 from d2lite.widgets.live_figure import close_all
 from d2lite.widgets.plotly_widget import PlotlyWidget
@@ -251,6 +253,7 @@ class Panel:
     def _show(self, training: Training) -> None:
         self._show_devices()
         self.layout.draw(self.runs)
+        self.layout.show_work(*training.work())
         problem = explain(training.error) if training.error else training.why_running
         self.layout.show_messages(str(training.lines), problem)
         self.layout.show_interrupt(bool(training.why_running))
@@ -288,21 +291,24 @@ class PanelLayout:
         self.clear = _button("Clear", "eraser", "Forget all runs")
         self.save = _button("Save", "save", "Write all runs to a JSON file")
         self.interrupt = _button("Interrupt", "bolt", "End a run that does not see Stop", button_style="warning")
+        self.interrupt.layout.width = "96px"
         self.interrupt.layout.visibility = "hidden"  # it has its place all the same, so that nothing moves
         self.devices, self.status, self.table, self.messages = (widgets.HTML() for _ in range(4))
         self.progress = widgets.FloatProgress(max=1.0, layout=_LAYOUT(width="100%", height="6px", margin="4px 0 0"))
         self.curves = PlotlyWidget(training_curves.curves([]))
         self.losses = PlotlyWidget(training_curves.losses([]))
+        self.lanes = DeviceLanes()
         self._drawn: list[Any] | None = None  # what the figures show now: they are made anew only after a change
         self._losses_drawn: list[int] | None = None
         scrolled = _LAYOUT(flex="0 0 auto", overflow="visible")  # else the table's head scrolls away
-        self.loss_box, self.card = _figure(self.losses, "1 1 240px"), widgets.HTML(layout=_LAYOUT(flex="1 1 190px"))
+        self.loss_box, self.card = _figure(self.losses, "2 1 230px"), widgets.HTML(layout=_LAYOUT(flex="1 1 180px"))
         parts = [
             sheet(),
             row([*inputs, row([self.train, self.stop, self.clear, self.save, self.interrupt])]),
             self.progress,
             growing(row([self.devices, self.status]), 24, 48),
             row([_figure(self.curves, "3 1 380px"), self.loss_box, self.card]),
+            self.lanes,
             growing(widgets.VBox([self.table, self.messages], layout=scrolled), 84, 240),
         ]
         self.loss_box.layout.display = "none"
@@ -355,6 +361,13 @@ class PanelLayout:
             self.loss_box.layout.display = "block"
         self.card.value = speed_up_card(runs)
         self.table.value = runs_table(runs)
+
+    def show_work(self, recorded: RecordedStep | None, tested: ImageGuesses | None) -> None:
+        """Show a recorded step and tested images, if there are new ones: see train_watched."""
+        if recorded is not None:
+            self.lanes.show_step(recorded)
+        if tested is not None:
+            self.lanes.show_tests(tested)
 
     def close(self) -> None:
         """Take all widgets off the page."""
@@ -413,7 +426,7 @@ def _picture(runs: Sequence[Run]) -> str:
 
 
 def _button(text: str, icon: str, tooltip: str, **options: Any) -> widgets.Button:
-    return widgets.Button(description=text, icon=icon, tooltip=tooltip, layout=_LAYOUT(width="96px"), **options)
+    return widgets.Button(description=text, icon=icon, tooltip=tooltip, layout=_LAYOUT(width="72px"), **options)
 
 
 def _figure(figure: PlotlyWidget, flex: str) -> widgets.Box:

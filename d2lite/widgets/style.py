@@ -31,8 +31,8 @@ _CSS = f"""<style>
 .d2lite thead th {{ font-weight: 600; position: sticky; top: 0; /* in dark Colab keeps JupyterLab's light colour */
   background: var(--colab-primary-surface-color, var(--jp-layout-color0, Canvas)); }}
 .d2lite tbody th, .d2lite td {{ font-weight: 400; white-space: nowrap; }}
-.d2lite tbody th, .d2lite td:nth-child(n + 7) {{ white-space: normal; }} /* long words: as wide as a narrow page */
-.d2lite-speed {{ padding: 30px 0 0 12px; font-size: 14px; line-height: 1.5; }}
+.d2lite tbody th, .d2lite td:nth-child(n + 6) {{ white-space: normal; }} /* long words: as wide as a narrow page */
+.d2lite-speed {{ padding: 16px 0 0 8px; font-size: 14px; line-height: 1.4; }}
 .d2lite-number {{ font-size: 44px; font-weight: 700; line-height: 1.1; }}
 .d2lite-disturbed {{ border-left: 4px solid {PALETTE[1]}; padding-left: 8px; margin-top: 4px; }}
 .d2lite-static, .jp-OutputArea-child:has(.d2lite-static) {{ display: none !important; }} /* static_picture.py */

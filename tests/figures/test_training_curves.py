@@ -104,7 +104,7 @@ def test_up_to_six_curves_have_their_names_at_their_ends_and_more_have_a_legend(
 
 def test_names_at_the_ends_of_equal_curves_do_not_lie_on_each_other():
     figure = training_curves.curves([make_run(seed=seed) for seed in range(6)])
-    (low, high), height = figure.layout.yaxis.range, 300 - 82
+    (low, high), height = figure.layout.yaxis.range, figure.layout.height - 82
     places = sorted(note.y / (high - low) * height + note.yshift for note in figure.layout.annotations)
     assert (np.diff(places) > 15.9).all()
 
@@ -205,7 +205,7 @@ def test_a_busy_machine_is_named_in_the_card_and_in_the_table():
     two, one = make_run(2, seconds=(2.0,)), make_run(1, seconds=(3.0,))
     two.devices, two.other_programs = "2 replicas on 2 CPU cores", 0.83
     assert "Other programs used 0.8 CPU cores" in speed_up_card([one, two])
-    assert "finished; other programs used 0.8 cpu cores" in runs_table([one, two])
+    assert "finished; machine busy" in runs_table([one, two])
     for devices, cores in (
         ("2 replicas on 2 CPU cores", 0.2),
         ("2 GPUs", 5.0),
@@ -257,7 +257,7 @@ def test_ticks_stand_at_whole_numbers_and_are_few(ends, step):
     assert tick_step(*ends) == step
 
 
-@pytest.mark.parametrize(("num_epochs", "step"), [(2, 1), (20, 1), (500, 100)])
+@pytest.mark.parametrize(("num_epochs", "step"), [(2, 1), (20, 5), (500, 100)])
 def test_a_long_run_gets_few_ticks_from_its_start_on(num_epochs, step):
     """Hundreds of ticks would stop the page."""
     runs = [make_run(num_epochs=2), make_run(num_epochs=num_epochs, accuracies=())]
