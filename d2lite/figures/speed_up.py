@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from d2lite.training.run import Run, format_setting
 
-__all__ = ["one_device_run", "speed_up_card", "speed_ups"]
+__all__ = ["speed_up_card", "speed_ups"]
 
 _NOT_TIME = ("num_gpus", "num_epochs", "seed", "lr")  # settings on which the seconds of a step do not depend
 
 
-def one_device_run(run: Run, runs: Sequence[Run]) -> Run | None:
+def _one_device_run(run: Run, runs: Sequence[Run]) -> Run | None:
     """Return the last of `runs` that was timed on one device with the settings of `run`, None if there is none."""
     alike = [other for other in runs if other.settings.get("num_gpus") == 1 and other.seconds]
     return next((other for other in reversed(alike) if _work(other) == _work(run)), None)
@@ -26,7 +26,7 @@ def speed_ups(runs: Sequence[Run]) -> list[float]:
     """Return the seconds per epoch of one device over those of each run; NaN without a run on one device to compare."""
     found = []
     for run in runs:
-        base = one_device_run(run, runs) if run.seconds and "num_gpus" in run.settings else None
+        base = _one_device_run(run, runs) if run.seconds and "num_gpus" in run.settings else None
         found.append(base.seconds_per_epoch / run.seconds_per_epoch if base else math.nan)
     return found
 
@@ -41,7 +41,7 @@ def speed_up_card(runs: Sequence[Run]) -> str:
         return ""
     several = [run for run in timed if run.settings["num_gpus"] != 1]
     run = (several or timed)[-1]
-    base = one_device_run(run, runs) if several else None
+    base = _one_device_run(run, runs) if several else None
     seconds = f"{run.seconds_per_epoch:.3g} s per epoch, measured"
     if base is None:
         to_do = f"Run with <b>num_gpus</b> {1 if several else 2} to compare."

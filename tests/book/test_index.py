@@ -43,13 +43,12 @@ def test_nothing_is_committed_but_the_cells():
 
 
 def test_a_panel_that_trains_stands_before_everything_else():
-    """One sentence, then the training: its cell needs no other one."""
+    """One line, then the training: its cell needs no other one, and shows no code."""
     first, second = read(INDEX).cells[:2]
-    assert first.cell_type == "markdown" and len(first.source) < 500
+    assert first.cell_type == "markdown" and len(first.source) < 200
     assert second.cell_type == "code" and "panel.train.click()" in second.source
-    assert second.source.rstrip().endswith("\npanel")
-    chapter = code_cells(CHAPTERS[0])[0].source
-    assert second.source.startswith(chapter)  # on Colab: the kit comes first
+    assert second.source.rstrip().endswith("\npanel") and second.metadata.jupyter.source_hidden
+    assert read(INDEX).cells[3].source == code_cells(CHAPTERS[0])[0].source  # for Colab
 
 
 def test_the_map_has_every_chapter_in_order():
