@@ -162,7 +162,7 @@ CASES = (
 def predicted_efficiency(
     case: Case, overlap: bool = True, bandwidth: float = 1.0, latency: float = 1.0, spread: float = 0.0
 ) -> float:
-    """Return the predicted efficiency in percent: the step of `baseline_k` GPUs over that of `k`.
+    """Return the predicted efficiency in percent: the step of `baseline_k` GPUs over the step of `k` GPUs.
 
     The minibatch per GPU is the same. `bandwidth` and `latency` are factors for all links, `spread` is the
     standard deviation of the GPUs' computing times over their mean: 1, 1 and 0 leave the inputs as they are.

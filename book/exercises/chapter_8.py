@@ -270,7 +270,7 @@ BUCKETS = Exercise(
             lambda ready, send: list(
                 accumulate(zip(ready, send, strict=True), lambda f, b: max(f, b[0]) + b[1], initial=0.0)
             ),
-            "it gives a list, and one time is asked for: that of the last bucket.",
+            "it gives a list, and one time is asked for: when has the last bucket been sent?",
             "Which element of the list is the answer?",
         ),
         Mistake(

@@ -78,7 +78,7 @@ def _leashed(words):
 class Job:
     """One torchrun on every host of a cluster. A context manager: leaving it ends what still runs.
 
-    `settings` are those of `command`; `each` may hold a dict of settings of its own for every host. `interface` is what
+    `settings` are those of `command`; `each` may hold a dict of settings for every host. `interface` is what
     the hosts are told instead of their own. `hurt` holds the hosts that `kill_host` and `silence_host` were called for.
     """
 

@@ -38,7 +38,8 @@ def inject(cluster, fault, timeout_s=5, limit_s=60, settings=None, **job_setting
 
     `fault` is one of FAULTS, or a function that takes the running Job and does something to it. `timeout_s` bounds each
     collective. At most about `limit_s` seconds, then the job is ended. `settings` are options of elastic.py, and
-    `job_settings` those of the Job. Raises ValueError for an unknown fault and for one that the cluster cannot have.
+    `job_settings` are settings of the Job. Raises ValueError for an unknown fault, and for one that the cluster cannot
+    have.
     """
     name = getattr(fault, "__name__", "fault").replace("_", " ") if callable(fault) else fault
     if not callable(fault) and fault not in FAULTS:
