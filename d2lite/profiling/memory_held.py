@@ -44,7 +44,8 @@ def bytes_held(
     optimizer.zero_grad()
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         outputs = forward(*args)
-    torch.autograd.backward([output.sum() for output in ([outputs] if torch.is_tensor(outputs) else outputs)])
+    sums = [output.sum().cpu() for output in ([outputs] if torch.is_tensor(outputs) else outputs)]
+    torch.stack(sums).sum().backward()
     optimizer.step()
     own = {param.untyped_storage().data_ptr() for param in params}
     state = [value for values in optimizer.state.values() for value in values.values() if torch.is_tensor(value)]
