@@ -32,17 +32,16 @@ AGAINST = {
     "BatchNorm per device": ONE,
     "what the reset left": ONE,
     ALL_FOUR: ONE,
-    "steps and learning rate": ONE,
     ONE + DECAY: ONE,
     ALL_FOUR + DECAY: ONE + DECAY,
 }
 
 
 def arms_of(batch_size=256, lr=0.1):
-    """Return the arms: one device, each change alone, those that belong together, and both runs with a decay."""
+    """Return the arms: one device, each change alone, all four, and these two with a decay."""
     steps, rate, devices, reset = {"batch_size": 2 * batch_size}, {"lr": 2 * lr}, {"num_gpus": 2}, {"kept": "BatchNorm"}
     all_four, decay = steps | rate | devices | reset, {"decay_share": 0.25}
-    changes = (steps, rate, devices, reset, all_four, steps | rate, decay, all_four | decay)
+    changes = (steps, rate, devices, reset, all_four, decay, all_four | decay)
     settings = {ONE: {}} | dict(zip(AGAINST, changes, strict=True))
     return [Arm(name, **({"batch_size": batch_size, "lr": lr} | changed)) for name, changed in settings.items()]
 
