@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from benchmarks.quotes import of_the_published
 from benchmarks.records import published_accuracy
 from benchmarks.records.published_accuracy import AGAINST, ALL_FOUR, ONE, arms_of, column, start, summary, trials
 from d2lite import resnet18
@@ -99,3 +100,11 @@ def test_arms_are_compared_seed_by_seed_whatever_the_order_of_the_trials():
 
 def row(arm, seed, accuracy):
     return {"arm": arm, "seed": seed, "accuracies": [0.1, accuracy], "renewed_accuracy": 0.5}
+
+
+def test_no_change_alone_is_shown_and_all_four_together_are():
+    changes = [name for name, base in AGAINST.items() if base == ONE and "decay" not in name]
+    *alone, together = (of_the_published(name) for name in changes)
+    assert together.num_seeds == (5, 5) and not any(verdict.is_shown for verdict in alone)
+    assert min(alone, key=lambda verdict: verdict.difference) == alone[0]  # half as many steps
+    assert together.high < 0 and of_the_published(ALL_FOUR, "renewed_accuracy").high < 0
