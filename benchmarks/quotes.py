@@ -433,9 +433,9 @@ QUOTES = (
     ),
     Quote(
         "book/09-learning-rate-and-batch-size.ipynb",
-        "**All four together are shown to cost accuracy**: {:.1f} points (99%: {:.1f} to {:.1f}). With running statistics "
-        'that are computed again, which the section "Why one number jumps" explains, it is {:.1f} points (99%: {:.1f} to '
-        "{:.1f}).",
+        "**All four together are shown to cost accuracy**: {:.1f} points (99%: {:.1f} to {:.1f}). With running "
+        'statistics that are computed again, which the section "Why one number jumps" explains, it is {:.1f} points '
+        "(99%: {:.1f} to {:.1f}).",
         tuple(
             partial(published_loss, of, what)
             for of in ("accuracies", "renewed_accuracy")

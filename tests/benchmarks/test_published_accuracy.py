@@ -106,5 +106,4 @@ def test_no_change_alone_is_shown_and_all_four_together_are():
     changes = [name for name, base in AGAINST.items() if base == ONE and "decay" not in name]
     *alone, together = (of_the_published(name) for name in changes)
     assert together.num_seeds == (5, 5) and not any(verdict.is_shown for verdict in alone)
-    assert min(alone, key=lambda verdict: verdict.difference) == alone[0]  # half as many steps
     assert together.high < 0 and of_the_published(ALL_FOUR, "renewed_accuracy").high < 0
