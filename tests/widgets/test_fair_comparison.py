@@ -1,4 +1,4 @@
-"""The fair comparison and the live grid: run, stop, comparison, wrong settings; nothing is left running."""
+"""The fair comparison: run, stop, comparison, wrong settings; nothing is left running."""
 
 import threading
 import time
@@ -6,7 +6,7 @@ import time
 import pytest
 
 from d2lite.training import Arm, Trial
-from d2lite.widgets import FairComparison, LearningRateGrid
+from d2lite.widgets import FairComparison
 from d2lite.widgets import fair_comparison as module
 
 
@@ -98,20 +98,3 @@ def test_two_names_are_needed():
         FairComparison(3)
     with pytest.raises(ValueError, match="num_seeds: expected a whole number from 2 to 20, got 1"):
         FairComparison(num_seeds=1)
-
-
-def test_the_grid_fills_and_knows_the_best_of_complete_columns():
-    grid = LearningRateGrid((60, 120), (0.1, 0.8), num_examples=120, num_epochs=1)
-    assert grid.best == {} and "not known yet" in repr(grid)
-    grid.run.click()
-    assert len(grid.wait(60)) == 4 and set(grid.accuracies) == {(60, 0.1), (60, 0.8), (120, 0.1), (120, 0.8)}
-    assert set(grid.best) == {60, 120} and len(grid.figure.data[1].x) == 2
-    assert "60: " in grid.summary.value
-    grid.close()
-
-
-def test_a_grid_needs_rows_and_columns():
-    with pytest.raises(ValueError, match="lrs: expected 1 or more"):
-        LearningRateGrid(lrs=())
-    with pytest.raises(ValueError, match=r"batch_sizes\[0\]: expected a positive whole number"):
-        LearningRateGrid(batch_sizes=(0,))

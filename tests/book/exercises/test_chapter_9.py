@@ -1,7 +1,13 @@
 """Answers to the exercises of chapter 9: right ones of other forms."""
 
+import cloudpickle
+import numpy as np
+import pytest
 import torch
 
+from d2lite.exercises.exercise import run_cases
+from d2lite.exercises.judge import judge
+from d2lite.exercises.specifications import find_exercise
 from d2lite.training import GradientNorms, noise_scale, warm_up
 from tests.book.exercises.answers import Answers, RightAnswers
 
@@ -45,6 +51,35 @@ def by_the_variance(shard_gradients, shard_size):
     grads = torch.tensor(shard_gradients, dtype=torch.float64)
     noise = grads.var(0).sum() * shard_size  # the unbiased variance of the shards' gradients
     return noise / (grads.mean(0).square().sum() - noise / grads.shape[0] / shard_size)
+
+
+def test_a_table_of_the_cases_that_are_the_same_every_day_is_not_enough():
+    """In the process that checks, the numbers are those of the notebook; in a new notebook they are different."""
+    exercise = find_exercise("9.1")
+    *same, (label, numbers) = exercise.cases().items()
+    assert label.startswith("drawn at random: ") and numbers[0] % (numbers[1] * numbers[2])
+    table = {args: exercise.solution(*args) for _, args in same}
+    score = judge(exercise, [(0, result) for result in run_cases(exercise, lambda *args: table.get(args, 0))])
+    assert (score.right, score.total) == (6, 7) and label in score.wrong
+    assert cloudpickle.loads(cloudpickle.dumps(exercise)).cases() == exercise.cases()
+
+
+@pytest.mark.parametrize(
+    ("name", "answer", "words"),
+    [
+        ("9.1", lambda n, b, k, e: (n // (b * k) + 1) * e, "one is always added"),
+        ("9.3", lambda g, b: numpy_variance(g, b), "divided by k: around their own mean"),
+    ],
+)
+def test_usual_slips_have_a_name(name, answer, words):
+    exercise = find_exercise(name)
+    assert words in judge(exercise, [(0, result) for result in run_cases(exercise, answer)]).wrong
+
+
+def numpy_variance(shard_gradients, shard_size):
+    grads = np.array(shard_gradients)
+    noise = shard_size * grads.var(0).sum()
+    return noise / (np.square(grads.mean(0)).sum() - noise / (shard_size * len(grads)))
 
 
 class TestAnswers(RightAnswers):
