@@ -1,12 +1,10 @@
 """The exercises of chapter 3: names without a prefix, a sum of means, devices of unequal speed, sixteen GPUs."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
-from d2lite.costs import ScalingPrediction, Setup, StepPrediction, find_link, predict_scaling
 from d2lite.exercises import Exercise, Mistake, Unfit
 
 State = dict[str, int]
@@ -304,131 +302,137 @@ UNEQUAL = Exercise(
     think=_TIME,
 )
 
-PARTS = ("overhead", "computing", "sending", "waiting")
-Answer = tuple[float, str, str]
+GPUS = 16
+CHANGES = ("larger minibatch", "faster network", "less overhead")
 
 
-def _predicted(setup: Setup, k: int = 16) -> ScalingPrediction:
-    predicted = predict_scaling(setup, k)
-    assert predicted is not None  # no case has fewer examples than GPUs
-    return predicted
+def _step(batch_size: int, example_s: float, sending_s: float, overhead_s: float) -> dict[str, float]:
+    """Return the seconds of each part of a step."""
+    return {"overhead": overhead_s, "computing": batch_size / GPUS * example_s, "sending": sending_s}
 
 
-def _longest(step: StepPrediction) -> str:
-    seconds = (step.overhead_s, step.compute_s, step.exposed_s, step.wait_s)
-    return PARTS[seconds.index(max(seconds))]
+def _longest(batch_size: int, example_s: float, sending_s: float, overhead_s: float) -> str:
+    parts = _step(batch_size, example_s, sending_s, overhead_s)
+    return max(parts, key=lambda name: parts[name])
 
 
-def _shortest(changes: Mapping[str, Setup], seconds: Callable[[Setup], float]) -> str:
-    return min(changes, key=lambda name: seconds(changes[name]))
-
-
-def _sixteen_gpus(setup: Setup, changes: Mapping[str, Setup]) -> Answer:
-    best = _shortest(changes, lambda change: _predicted(change).epoch_s)
-    return setup.batch_size / 16, _longest(_predicted(setup).step), best
-
-
-def _with_hidden(setup: Setup) -> str:
-    step = _predicted(setup).step
-    return _longest(replace(step, exposed_s=step.communication_s))
-
-
-def _setups() -> dict[str, Setup]:
-    slow, fast = find_link("Ethernet 10 Gb/s, RDMA"), find_link("InfiniBand NDR 400 Gb/s")
-    usual = Setup("ResNet-18, small images", 256, is_global=True, across=slow, overhead_s=1e-4)
-    middle = replace(usual, batch_size=192, across=find_link("Ethernet 100 Gb/s, RDMA"), overhead_s=3e-3)
-    hidden = replace(usual, batch_size=1280, across=find_link("Ethernet 25 Gb/s, RDMA"))
-    return {
-        "256 examples, slow network": usual,
-        "256 examples, fast network, 5 ms of overhead": replace(usual, across=fast, overhead_s=5e-3),
-        "192 examples, middling network, 3 ms of overhead": middle,
-        "1,280 examples, middling network": hidden,
-        "1,024 examples, fast network, unequal GPUs": replace(usual, batch_size=1024, across=fast, spread=0.8),
+def _steps(batch_size: int, example_s: float, sending_s: float, overhead_s: float) -> dict[str, float]:
+    """Return the seconds of a step with each of the changes."""
+    changed = {
+        "larger minibatch": _step(2 * batch_size, example_s, sending_s, overhead_s),
+        "faster network": _step(batch_size, example_s, sending_s / 4, overhead_s),
+        "less overhead": _step(batch_size, example_s, sending_s, overhead_s / 10),
     }
+    return {name: sum(parts.values()) for name, parts in changed.items()}
 
 
-def _changes(setup: Setup) -> dict[str, Setup]:
-    link = setup.across
-    faster = replace(link, bandwidth_bytes_per_s=4 * link.bandwidth_bytes_per_s)
-    return {
-        "a minibatch twice as large": replace(setup, batch_size=2 * setup.batch_size),
-        "a network four times as fast": replace(setup, across=faster),
-        "a tenth of the overhead": replace(setup, overhead_s=setup.overhead_s / 10),
-        "GPUs of equal speed": replace(setup, spread=0.0),
-    }
+def _epochs(*setup: float) -> dict[str, float]:
+    """Return the seconds of an epoch with each of the changes, times a number of examples that is the same for all."""
+    steps = _steps(*setup)  # type: ignore[arg-type]
+    return steps | {"larger minibatch": steps["larger minibatch"] / 2}
 
 
-_SHARE = "batch_size is that of all GPUs together. What is left for each of them?"
-_LONGEST = "Look at the parts of predict_scaling(setup, 16).step. Which of them add up to its seconds?"
-_CHANGE = "Predict an epoch on 16 GPUs with each of the changes. Which one is shortest?"
+def _computes_no_more(batch_size: int, example_s: float, sending_s: float, overhead_s: float) -> dict[str, float]:
+    """Return the same, wrong: a minibatch twice as large is computed in the time of the small one."""
+    epochs, parts = _epochs(batch_size, example_s, sending_s, overhead_s), _step(batch_size, example_s, sending_s, 0)
+    return epochs | {"larger minibatch": epochs["larger minibatch"] - parts["computing"] / 2}
+
+
+def _best(seconds: dict[str, float]) -> str:
+    return min(seconds, key=lambda name: seconds[name])
+
+
+_SHARE = "batch_size counts the examples of all GPUs together. How many are left for each?"
+_LONGEST = "Write down the three parts of a step in milliseconds. How many examples does one GPU compute?"
+_CHANGE = "Write down the seconds of an epoch with each of the changes. How many steps does it have?"
+_FIX = dict(zip(("computing", "sending", "overhead"), CHANGES, strict=True))  # the change that fits a part by its name
 
 SIXTEEN = Exercise(
     name="3.5",
     title="Sixteen GPUs: what is left for each, what takes longest, and what to change first",
-    solution=_sixteen_gpus,
-    cases=lambda: {label: (setup, _changes(setup)) for label, setup in _setups().items()},
+    solution=lambda batch_size, example_s, sending_s, overhead_s: (
+        batch_size / GPUS,
+        _longest(batch_size, example_s, sending_s, overhead_s),
+        _best(_epochs(batch_size, example_s, sending_s, overhead_s)),
+    ),
+    cases=lambda: {
+        f"{n} examples of {1e3 * example_s:g} ms, sending {1e3 * sending_s:g} ms, overhead {1e3 * overhead_s:g} ms": (
+            n,
+            example_s,
+            sending_s,
+            overhead_s,
+        )
+        for n, example_s, sending_s, overhead_s in (
+            (256, 2e-4, 36e-3, 1e-3),
+            (256, 2e-4, 3.6e-3, 2.5e-3),
+            (256, 2e-4, 0.9e-3, 4e-3),
+            (1024, 2e-4, 3.6e-3, 1e-3),
+            (512, 2e-4, 3e-3, 3e-3),
+            (1024, 2e-4, 0.9e-3, 5e-3),
+            (192, 2e-4, 3e-3, 3.5e-3),
+        )
+    },
     mistakes=(
         Mistake(
-            lambda setup, changes: (setup.batch_size, "", ""),
-            "the number of examples is that of all GPUs together, and that of each is asked for.",
+            lambda n, *setup: (n, "", ""),
+            "the number of examples is the complete minibatch, and the part of each GPU is asked for.",
             _SHARE,
             part=lambda answer: answer[0],
         ),
         Mistake(
-            lambda setup, changes: (setup.batch_size * 16, "", ""),
+            lambda n, *setup: (n * GPUS, "", ""),
             "the number of examples is larger than the minibatch.",
             _SHARE,
             part=lambda answer: answer[0],
         ),
         Mistake(
-            lambda setup, changes: (0, _longest(_predicted(setup, 1).step), ""),
-            "the part that takes longest is that of one GPU, which has the complete minibatch and sends nothing.",
+            lambda *setup: (0, "computing", ""),
+            "it says that computing takes longest in every case: is it the computing of one GPU?",
             _LONGEST,
             part=lambda answer: answer[1],
         ),
         Mistake(
-            lambda setup, changes: (0, _with_hidden(setup), ""),
-            "what is sent during the backward pass is counted as if it came after it.",
+            lambda *setup: (0, "sending", ""),
+            "it says that sending takes longest in every case.",
             _LONGEST,
             part=lambda answer: answer[1],
         ),
         Mistake(
-            lambda setup, changes: (0, "sending", ""),
-            "it says that sending takes longest, whatever is predicted.",
-            _LONGEST,
-            part=lambda answer: answer[1],
-        ),
-        Mistake(
-            lambda setup, changes: (0, "", _shortest(changes, lambda change: _predicted(change).step.seconds)),
+            lambda *setup: (0, "", _best(_steps(*setup))),
             "the change with the shortest step is chosen: steps of different minibatches cannot be compared.",
             "How many steps does an epoch have with each of the changes?",
             part=lambda answer: answer[2],
         ),
         Mistake(
-            lambda setup, changes: (0, "", _shortest(changes, lambda change: _predicted(change, 1).epoch_s)),
-            "the change is the best one for a single GPU, which sends nothing and waits for nobody.",
+            lambda *setup: (0, "", _FIX[_longest(*setup)]),
+            "the change is chosen by the longest part alone, and a change may shorten two parts.",
             _CHANGE,
             part=lambda answer: answer[2],
         ),
         Mistake(
-            lambda setup, changes: (0, "", _shortest(changes, lambda change: -_predicted(change).epoch_s)),
+            lambda *setup: (0, "", _best(_computes_no_more(*setup))),
+            "the computing of a minibatch twice as large is taken to be as long as before.",
+            "How many examples does each GPU compute then, and how long does that take?",
+            part=lambda answer: answer[2],
+        ),
+        Mistake(
+            lambda *setup: (0, "", max(CHANGES, key=lambda name: _epochs(*setup)[name])),
             "the change with the longest epoch is chosen.",
             _CHANGE,
             part=lambda answer: answer[2],
         ),
         Mistake(
-            lambda setup, changes: (0, "", "a network four times as fast"),
-            "a faster network is chosen, whatever is predicted.",
+            lambda *setup: (0, "", "faster network"),
+            "a faster network is chosen in every case.",
             _CHANGE,
             part=lambda answer: answer[2],
         ),
         Mistake(
-            lambda setup, changes: (0, "", "a minibatch twice as large"),
-            "a larger minibatch is chosen, whatever is predicted.",
+            lambda *setup: (0, "", "larger minibatch"),
+            "a larger minibatch is chosen in every case.",
             _CHANGE,
             part=lambda answer: answer[2],
         ),
     ),
     think="Three answers are asked for: a number, the name of a part, and the name of a change. " + _LONGEST,
-    limit_s=20.0,
 )
