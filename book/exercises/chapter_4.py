@@ -142,9 +142,10 @@ def _border(k: int, link: Link) -> float:
 
 
 def _observe_border(answer: Callable[..., Any], k: int, link: Link) -> Any:
-    """Return a number of bytes, without what is rounded away."""
+    """Return a number of bytes, the exact one for an answer that is rounded to whole bytes."""
     found, exact = answer(k, link), _border(k, link)
-    if isinstance(found, (int, float)) and abs(found - exact) <= 1e-3 * exact:
+    number = found.item() if hasattr(found, "item") and getattr(found, "ndim", 1) == 0 else found  # torch, NumPy
+    if isinstance(number, (int, float)) and not isinstance(number, bool) and abs(number - exact) <= 1:
         return exact
     return found
 
@@ -162,12 +163,12 @@ BORDER = Exercise(
     solution=_border,
     cases=lambda: {
         f"{k} devices, {name}": (k, link)
-        for name, link in (
-            ("Ethernet 25 Gb/s", find_link("Ethernet 25 Gb/s, RDMA")),
-            ("1 ms and 100 MB/s", Link(1e-3, 1e8)),
-            ("NVLink 3", find_link("NVLink 3 (A100, 12 links)")),
+        for name, link, ks in (
+            ("Ethernet 25 Gb/s", find_link("Ethernet 25 Gb/s, RDMA"), (4, 8, 64)),
+            ("1 ms and 100 MB/s", Link(1e-3, 1e8), (4, 16, 1024)),
+            ("NVLink 3", find_link("NVLink 3 (A100, 12 links)"), (8, 32, 256)),
         )
-        for k in (4, 8, 64)
+        for k in ks
     },
     observe=_observe_border,
     mistakes=(
