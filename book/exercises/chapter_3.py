@@ -173,8 +173,8 @@ def _observe_split(answer: Callable[..., Any], n: int, speeds: Sequence[float]) 
     """
     X = torch.rand(n, 3, generator=torch.Generator().manual_seed(n), dtype=torch.float64)
     y, devices = torch.arange(n), [torch.device("cpu")] * len(speeds)
-    shards = answer(X, y, devices, list(speeds))
-    if not (isinstance(shards, Sequence) and len(shards) == 2 and all(len(part) == len(speeds) for part in shards)):
+    shards = _as_tensors(answer(X, y, devices, list(speeds)))
+    if len(shards) != 2 or any(len(part) != len(speeds) for part in shards):
         raise Unfit("it does not return two lists, X_shards and y_shards, with one shard per device.")
     _check_shards(X, y, shards)
     sizes = [len(shard) for shard in shards[1]]
@@ -190,6 +190,14 @@ def _observe_split(answer: Callable[..., Any], n: int, speeds: Sequence[float]) 
     return nearest if off[nearest] <= max(1, NEAR * n) else sizes
 
 
+def _as_tensors(shards: Any) -> list[list[torch.Tensor]]:
+    """Return what an answer gives as two lists of tensors: its lists may be generators, and its shards NumPy's."""
+    try:
+        return [[torch.as_tensor(shard) for shard in part] for part in shards]
+    except (TypeError, ValueError, RuntimeError):
+        return []
+
+
 def _rules(speeds: Sequence[float]) -> dict[str, list[float]]:
     """Return the shares that wrong rules give."""
     return {
@@ -201,8 +209,8 @@ def _rules(speeds: Sequence[float]) -> dict[str, list[float]]:
     }
 
 
-def _check_shards(X: torch.Tensor, y: torch.Tensor, shards: Any) -> None:
-    found = torch.cat([torch.as_tensor(shard) for shard in shards[1]]).tolist()
+def _check_shards(X: torch.Tensor, y: torch.Tensor, shards: Sequence[Sequence[torch.Tensor]]) -> None:
+    found = torch.cat([shard.reshape(-1) for shard in shards[1]]).tolist()
     if len(found) != len(set(found)):
         raise Unfit("an example is in more than one shard.", "Where does a shard begin, and where did the last end?")
     if len(found) < len(y):
@@ -224,6 +232,12 @@ def _check_shards(X: torch.Tensor, y: torch.Tensor, shards: Any) -> None:
 def _rest_to_last(X: torch.Tensor, y: torch.Tensor, speeds: Sequence[float]) -> Shards:
     sizes = [int(len(X) * speed / sum(speeds)) for speed in speeds[:-1]]
     sizes.append(len(X) - sum(sizes))
+    return list(X.split(sizes)), list(y.split(sizes))
+
+
+def _rest_to_first(X: torch.Tensor, y: torch.Tensor, speeds: Sequence[float]) -> Shards:
+    sizes = [int(len(X) * speed / sum(speeds)) for speed in speeds]
+    sizes[0] += len(X) - sum(sizes)
     return list(X.split(sizes)), list(y.split(sizes))
 
 
@@ -252,6 +266,7 @@ UNEQUAL = Exercise(
             (64, (5.0, 5.0)),
             (101, (4.0, 2.0, 1.0)),
             (59, (10.0, 10.0, 10.0, 9.0, 1.0)),
+            (59, (1.0, 9.0, 10.0, 10.0, 10.0)),
             (7, (0.5, 1.5)),
             (12, (30.0,)),
         )
@@ -281,6 +296,11 @@ UNEQUAL = Exercise(
         Mistake(
             lambda X, y, devices, speeds: _rest_to_last(X, y, speeds),
             "what rounding leaves over all goes to the last device, which may be the slowest.",
+            "Round the places of the cuts instead of the sizes, or give the rest to the devices one by one.",
+        ),
+        Mistake(
+            lambda X, y, devices, speeds: _rest_to_first(X, y, speeds),
+            "what rounding leaves over all goes to the first device, which may be the slowest.",
             "Round the places of the cuts instead of the sizes, or give the rest to the devices one by one.",
         ),
         Mistake(

@@ -66,6 +66,17 @@ def rest_to_the_fastest(X, y, devices, speeds):
     return cut(X, y, sizes)
 
 
+@right("3.4")
+def generators_of_arrays(X, y, devices, speeds):
+    X_shards, y_shards = rounded_cuts(X, y, devices, speeds)
+    return (shard.numpy() for shard in X_shards), (shard.numpy() for shard in y_shards)
+
+
+@wrong("3.4", "it does not return two lists, X_shards and y_shards")
+def sizes_alone(X, y, devices, speeds):
+    return [round(len(X) * speed / sum(speeds)) for speed in speeds]
+
+
 @wrong("3.4", "the order of the examples has changed")
 def strided(X, y, devices, speeds):
     order = torch.arange(len(y)).flip(0)
