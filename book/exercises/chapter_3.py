@@ -174,7 +174,8 @@ def _observe_split(answer: Callable[..., Any], n: int, speeds: Sequence[float]) 
     X = torch.rand(n, 3, generator=torch.Generator().manual_seed(n), dtype=torch.float64)
     y, devices = torch.arange(n), [torch.device("cpu")] * len(speeds)
     shards = _as_tensors(answer(X, y, devices, list(speeds)))
-    if len(shards) != 2 or any(len(part) != len(speeds) for part in shards):
+    shapes = [[X.shape[1:]] * len(speeds), [y.shape[1:]] * len(speeds)]
+    if [[shard.shape[1:] for shard in part] for part in shards] != shapes:
         raise Unfit("it does not return two lists, X_shards and y_shards, with one shard per device.")
     _check_shards(X, y, shards)
     sizes = [len(shard) for shard in shards[1]]

@@ -61,7 +61,8 @@ def _observe_steps(answer: Callable[..., Any], k: int) -> Any:
                 f"the move {wrong[0]} names a device that is not there: there are {k}, from 0 on.",
                 "How many steps are there for k devices, and which is the last?",
             )
-    return _Steps(k, [sorted(tuple(map(operator.index, move)) for move in step) for step in steps])
+    moves = [[(operator.index(src), operator.index(dst), operator.index(c)) for src, dst, c in step] for step in steps]
+    return _Steps(k, [sorted(step) for step in moves])
 
 
 def _listed(value: Any) -> Any:
