@@ -324,7 +324,7 @@ QUOTES = (
     ),
     Quote(
         "book/03-data-parallel-concise.ipynb",
-        "The seed alone moves the accuracy by {:.0f} percentage points, and in the table above by up to {:.0f}.",
+        "The seed alone moves the accuracy by {:.0f} percentage points, and in the last table below by up to {:.0f}.",
         (
             partial(apart, [(128, 0.1, seed, 2) for seed in (0, 1, 2)]),
             lambda: max(apart([(256, lr, seed, k) for seed in (0, 1)]) for lr in (0.1, 0.2) for k in (1, 2)),
@@ -337,7 +337,7 @@ QUOTES = (
     ),
     Quote(
         "book/03-data-parallel-concise.ipynb",
-        "The accuracies are equal, {:.3f} where this was written.",
+        "Where this was written, both accuracies were {:.3f}.",
         (accuracy(256, 0.001, 0, 2, "SimpleCNN"),),
     ),
     Quote(

@@ -4,10 +4,13 @@ A checkout has them next to the package. A wheel carries them inside it: the not
 torchrun starts, the helpers of chapter 7, settings of JupyterLab and the kept results.
 """
 
+import importlib
 import shutil
+import sys
 from pathlib import Path
+from types import ModuleType
 
-__all__ = ["PARTS", "book_root", "copy_book"]
+__all__ = ["PARTS", "book_module", "book_root", "copy_book"]
 
 PARTS = (
     "book",
@@ -45,6 +48,28 @@ def book_root() -> Path:
         f"the book: expected {', '.join(PARTS)} in {here}, above it, or in {_PACKAGE / '_book'}, got none of them. "
         "Open the chapter in a copy of the repository, or install d2lite from its wheel."
     )
+
+
+def book_module(name: str) -> ModuleType:
+    """Import a Python module of the book's own files, which no package installs, and return it.
+
+    The folder of `book_root` is put in front of `sys.path`, and stays there.
+
+    Args:
+        name: its name from that folder on, such as "tools.cluster.rings".
+
+    Raises:
+        FileNotFoundError: if the book is not found.
+        ModuleNotFoundError: if it has no such module.
+
+    Example:
+        >>> book_module("tools.cluster.rings").LAYOUTS
+        ((4, 1), (2, 2))
+    """
+    root = str(book_root())
+    if root not in sys.path:
+        sys.path.insert(0, root)
+    return importlib.import_module(name)
 
 
 def copy_book(folder: str | Path) -> Path:

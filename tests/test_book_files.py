@@ -44,6 +44,19 @@ def test_elsewhere_it_is_the_checkout_else_the_folder_in_the_package(tmp_path, m
     assert book_root() == package / "_book"
 
 
+def test_a_module_of_the_book_is_imported_from_its_folder(tmp_path, monkeypatch):
+    make_parts(tmp_path)
+    (tmp_path / "only_here").mkdir()
+    (tmp_path / "only_here" / "of_the_test.py").write_text("NUMBER = 7")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    for _ in range(2):
+        assert book.book_module("only_here.of_the_test").NUMBER == 7
+        assert sys.path.count(str(tmp_path.resolve())) == 1
+    with pytest.raises(ModuleNotFoundError):
+        book.book_module("only_here.not_there")
+
+
 def test_a_copy_has_what_the_chapters_read_and_nothing_of_the_learner(tmp_path, monkeypatch, capsys):
     root = tmp_path / "root"
     make_parts(root)

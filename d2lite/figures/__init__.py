@@ -7,6 +7,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from d2lite.figures.all_reduce_times import all_reduce_figure
     from d2lite.figures.collectives import collective_figure, least_n_bytes
     from d2lite.figures.comparison import bands_figure, heat_map_figure
     from d2lite.figures.divergence import divergence_figure, drift_figure, tensor_picture
@@ -32,6 +33,7 @@ __all__ = [
     "Figure",
     "GREY",
     "PALETTE",
+    "all_reduce_figure",
     "bands_figure",
     "bias",
     "collective_figure",
@@ -60,6 +62,7 @@ __all__ = [
 ]
 
 _ROOM = {
+    "all_reduce_times": ("all_reduce_figure",),
     "collectives": ("collective_figure", "least_n_bytes"),
     "figure": ("Figure",),
     "figure_layout": ("layout",),
