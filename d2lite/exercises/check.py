@@ -10,7 +10,7 @@ from d2lite.exercises.bounded import run_bounded
 from d2lite.exercises.exercise import Exercise
 from d2lite.exercises.judge import Score, judge
 from d2lite.exercises.specifications import find_exercise
-from d2lite.ledger import read_ledger, record
+from d2lite.ledger import change
 
 __all__ = ["check", "is_stub", "wrong_parameters"]
 
@@ -67,16 +67,14 @@ def _score(exercise: Exercise, answer: Callable[..., Any]) -> Score:
 
 
 def _record(score: Score) -> None:
-    try:
-        before = read_ledger()["exercises"].get(score.name, {})
-    except (OSError, ValueError):  # `record` says so
-        before = {}
-    num_tries = before.get("tries", 0)
-    tries = num_tries + 1 if isinstance(num_tries, int) else 1
-    if before.get("solved") is True and not score.solved:
-        record("exercises", score.name, tries=tries)
-    else:
-        record("exercises", score.name, solved=score.solved, right=score.right, total=score.total, tries=tries)
+    def changed(before: dict[str, Any]) -> dict[str, Any]:
+        num_tries = before.get("tries", 0)
+        tries = num_tries + 1 if isinstance(num_tries, int) else 1
+        if before.get("solved") is True and not score.solved:
+            return {"tries": tries}
+        return {"solved": score.solved, "right": score.right, "total": score.total, "tries": tries}
+
+    change("exercises", score.name, changed)
 
 
 def is_stub(answer: Callable[..., Any]) -> bool:
