@@ -270,6 +270,15 @@ def test_every_example_comes_once_in_an_order_of_its_own():
     assert torch.cat([y for _, y in iterator()]).tolist() == list(range(10))  # no seed, no shuffle
 
 
+def test_runs_with_neighbouring_seeds_share_no_order_of_an_epoch():
+    """Otherwise several seeds would repeat each other, and their spread would be too small."""
+    orders = []
+    for seed in range(5):
+        train_iter = iterator(n=50, batch_size=50, seed=seed)
+        orders += [tuple(next(iter(train_iter))[1].tolist()) for _ in range(5)]
+    assert len(set(orders)) == 25
+
+
 def test_minibatches_sizes_and_values():
     train_iter = iterator(seed=0)
     assert (len(train_iter), train_iter.smallest(), iterator(8).smallest()) == (3, 2, 4)
