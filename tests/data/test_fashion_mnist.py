@@ -61,7 +61,7 @@ def test_what_comes_with_the_package_needs_no_network_no_home_and_no_files(monke
     monkeypatch.setenv("D2LITE_DATA", "/no/such/folder")  # it is for who asks for more
     train_iter, test_iter = load_data_fashion_mnist(256, num_examples)
     assert (train_iter.num_examples, test_iter.num_examples) == (n, n_test)
-    assert train_iter.dataset == test_iter.dataset == f"Fashion-MNIST, {n:,} images"
+    assert train_iter.dataset == test_iter.dataset == f"Fashion-MNIST, {n:,} + {n_test:,} images"
     assert train_iter.images.shape == (n, 1, 28, 28) and train_iter.images.dtype == torch.uint8
     assert train_iter.labels.shape == (n,) and train_iter.labels.dtype == torch.int64
     everything = load_data_fashion_mnist(256)
@@ -118,7 +118,7 @@ def test_d2lite_data_in_either_layout(small, monkeypatch, tmp_path, place, pack,
     write_fashion_mnist(tmp_path / "mine" / place, pack=pack, suffix=suffix)
     monkeypatch.setenv("D2LITE_DATA", str(tmp_path / "mine"))
     train_iter, test_iter = load_data_fashion_mnist(5, num_examples=12)
-    assert train_iter.dataset == "Fashion-MNIST, 12 images" and len(test_iter) == 1
+    assert train_iter.dataset == "Fashion-MNIST, 12 + 2 images" and len(test_iter) == 1
     X, y = next(iter(train_iter))
     assert X.shape == (5, 1, 28, 28) and X.dtype == torch.float32 and y.dtype == torch.int64
     assert torch.equal((X[:, 0, 0, 0] * 255).round().long() % 10, y)
