@@ -288,6 +288,13 @@ def test_minibatches_sizes_and_values():
     assert next(iter(iterator(resize=14)))[0].shape == (4, 1, 14, 14)
 
 
+def test_a_smaller_image_keeps_the_brightness_of_what_it_leaves_out():
+    stripes = torch.zeros(1, 1, 28, 28, dtype=torch.uint8)
+    stripes[..., ::4] = 255  # every fourth column
+    X, _ = next(iter(BatchIterator(stripes, torch.zeros(1), 1, "toy", resize=7)))
+    assert X.shape == (1, 1, 7, 7) and X.mean().item() == pytest.approx(0.25, abs=0.03)
+
+
 def test_the_iterator_emits_steps_and_epochs():
     events = []
     with listening(lambda event, **facts: events.append((event, facts))):
