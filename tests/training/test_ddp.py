@@ -98,6 +98,39 @@ def test_train_ddp_gives_the_curve_of_train(pools):
         assert runs[0].settings["num_gpus"] == k and runs[0].status == "finished"
 
 
+@by_value
+def a_step_on_a_slow_network():
+    """One step; the mean of the losses arrives only while it is waited for, as it may on a slow network."""
+    from torch.nn.parallel import DistributedDataParallel
+
+    from d2lite.training import ddp
+
+    class Arrives:
+        def __init__(self, mean):
+            self.mean = mean
+
+        def wait(self):
+            dist.all_reduce(self.mean)
+
+    def mean_over_ranks(loss):
+        mean = loss.detach() / dist.get_world_size()
+        return mean, Arrives(mean)
+
+    usual, ddp.mean_over_ranks = ddp.mean_over_ranks, mean_over_ranks
+    try:
+        net = DistributedDataParallel(LeNet())
+        X = torch.rand(5, 1, 28, 28, generator=torch.Generator().manual_seed(1))
+        return ddp.ddp_step(net, torch.optim.SGD(net.parameters(), lr=0.1), X, torch.arange(5)).item()
+    finally:
+        ddp.mean_over_ranks = usual
+
+
+def test_a_step_returns_the_loss_of_the_whole_minibatch_however_late_the_others_arrive(pools):
+    X = torch.rand(5, 1, 28, 28, generator=torch.Generator().manual_seed(1))
+    expected = F.cross_entropy(LeNet()(X), torch.arange(5)).item()
+    assert pools[2].run(a_step_on_a_slow_network) == pytest.approx([expected] * 2, rel=1e-5)
+
+
 @pytest.mark.parametrize("n", [1, 3, 101])
 def test_every_example_is_counted_once(pools, n):
     @by_value

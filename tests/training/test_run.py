@@ -189,3 +189,20 @@ def test_save_writes_settings_of_any_kind(tmp_path):
     (saved,) = json.loads(path.read_text("utf-8"))["runs"]
     assert saved["settings"]["odd"] == "<Hostile>" and saved["settings"]["lock"].startswith("<unlocked")
     assert saved["settings"]["name"] == "\udc80" and saved["settings"]["deep"] == [{"x": None}]
+
+
+@pytest.mark.parametrize(
+    ("runs", "message"),
+    [
+        ([1], r"runs\[0\]: expected Run, got 1 \(int\). `train` returns one."),
+        ("runs.json", r"runs: expected a list, got 'runs.json' \(str\)"),
+        (None, r"runs: expected a list, got None"),
+    ],
+)
+def test_save_refuses_what_is_no_run_and_writes_nothing(runs, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(TypeError, match=message):
+        save(runs)
+    with pytest.raises(TypeError, match=r"runs: expected a list of Run, got a Run. Put it into a list: \[run\]."):
+        save(begin())
+    assert not list(tmp_path.iterdir())
