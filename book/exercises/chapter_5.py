@@ -1,6 +1,7 @@
 """The exercises of chapter 5: a mean over ranks, gradients in buckets, seeds per rank, pieces of a minibatch."""
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import torch
@@ -205,9 +206,11 @@ def _two_steps(
         before = ranks.num_collectives
         num_begun.clear()
         terms = [(torch.arange(p.numel()).view_as(p) + 10.0 * j + 3 * rank**2 + i) * p for j, p in enumerate(params)]
-        sum(term.sum() for term in terms).backward()
+        with _errors_named("a hook"):
+            sum(term.sum() for term in terms).backward()
         begun.append(num_begun[:-1])  # the last bucket may be sent by its hook or by finish()
-        finish()
+        with _errors_named("finish()"):
+            finish()
         in_all.append(ranks.num_collectives - before)
         gradients.append([param.grad if param.grad is None else param.grad.tolist() for param in params])
         for param in params:
@@ -222,6 +225,18 @@ def _two_steps(
         "all-reduces in a step": in_all,
         "gradients": gradients,
     }
+
+
+@contextlib.contextmanager
+def _errors_named(place: str) -> Generator[None, None, None]:
+    """Turn an error of a function that the answer has made into Unfit, which says where it was raised."""
+    try:
+        yield
+    except Unfit:
+        raise
+    except Exception as error:
+        text = str(error).rstrip(".")
+        raise Unfit(f"{place} raised {type(error).__name__}: {text}.") from error
 
 
 def _begun(observed: dict[str, Any]) -> Any:

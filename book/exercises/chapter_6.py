@@ -1,7 +1,8 @@
 """The exercises of chapter 6: a loss for uneven shards, an optimizer's state from the root, gradients sent together."""
 
+import contextlib
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import torch
@@ -297,16 +298,30 @@ def _drive(answer: Callable[..., Any], ranks: Lockstep, sizes: Sequence[int], n:
         for i in range(n):
             before = ranks.num_collectives
             factor = (i + 1.0) * (1 + dist.get_rank()) / n
-            sum((j + 1) * factor * param.sum() for j, param in enumerate(params)).backward()
+            with _errors_named("a hook"):
+                sum((j + 1) * factor * param.sum() for j, param in enumerate(params)).backward()
             sent.append(ranks.num_collectives - before)
         before = ranks.num_collectives
-        step()
+        with _errors_named("step()"):
+            step()
         in_step += ranks.num_collectives - before
     return {
         "sent in each backward pass": sent,
         "sent in step()": in_step,
         "parameters": [param.detach() for param in params],
     }
+
+
+@contextlib.contextmanager
+def _errors_named(place: str) -> Generator[None, None, None]:
+    """Turn an error of a function that the answer has made into Unfit, which says where it was raised."""
+    try:
+        yield
+    except Unfit:
+        raise
+    except Exception as error:
+        text = str(error).rstrip(".")
+        raise Unfit(f"{place} raised {type(error).__name__}: {text}.") from error
 
 
 def _sent(observed: dict[str, Any]) -> Any:

@@ -156,6 +156,18 @@ def one_counter_for_all_parameters(optimizer, params, n):
     return sending(optimizer, params, sends)
 
 
+@wrong("6.3", "a hook raised KeyError")
+def forgets_to_begin_counting(optimizer, params, n):
+    calls = {}
+
+    def hook(param):
+        calls[param] += 1
+
+    for param in params:
+        param.register_post_accumulate_grad_hook(hook)
+    return optimizer.step
+
+
 @right("6.4")
 def splits_and_returns(tensors):
     together = torch.cat([tensor.reshape(-1) for tensor in tensors])
