@@ -199,6 +199,7 @@ def _two_steps(
             "it returns no function, and finish() is asked for.", "A function may define another and return it."
         )
     num_begun: list[int] = []
+    before = 0
     for param in params:  # after the hook of the answer
         param.register_post_accumulate_grad_hook(lambda param: num_begun.append(ranks.num_collectives - before))
     gradients, begun, in_all = [], [], []

@@ -299,7 +299,7 @@ def _drive(answer: Callable[..., Any], ranks: Lockstep, sizes: Sequence[int], n:
             before = ranks.num_collectives
             factor = (i + 1.0) * (1 + dist.get_rank()) / n
             with _errors_named("a hook"):
-                sum((j + 1) * factor * param.sum() for j, param in enumerate(params)).backward()
+                torch.stack([(j + 1) * factor * param.sum() for j, param in enumerate(params)]).sum().backward()
             sent.append(ranks.num_collectives - before)
         before = ranks.num_collectives
         with _errors_named("step()"):
