@@ -53,6 +53,18 @@ def _reduced_to_rank_0(my_mean: float, my_count: int) -> float:
     return (total[0] / total[1]).item()
 
 
+def _not_waited_for(my_mean: float, my_count: int) -> float:
+    total = torch.tensor([my_mean * my_count, my_count], dtype=torch.float64)
+    dist.all_reduce(total, async_op=True)
+    return (total[0] / total[1]).item()
+
+
+def _whole_numbers(my_mean: float, my_count: int) -> float:
+    total = torch.tensor([int(my_mean * my_count), my_count])
+    dist.all_reduce(total)
+    return (total[0] / total[1]).item()
+
+
 _SAME = "The result is asked for on every rank. Which collectives give all ranks a result, and which give it to one?"
 MEAN = Exercise(
     name="5.1",
@@ -61,7 +73,7 @@ MEAN = Exercise(
     cases=lambda: {
         "30, 10 and 20 examples": ([1.0, 4.0, 2.5], [30, 10, 20]),
         "as many examples on each rank": ([1.0, 2.0, 6.0], [5, 5, 5]),
-        "no example on rank 1": ([0.5, 0.0, -1.0], [8, 0, 24]),
+        "no example on rank 1": ([0.3, 0.0, -1.0], [8, 0, 24]),
         "one example on rank 0": ([3.0, -7.0, 0.25], [1, 100, 1000]),
         "a million examples": ([0.125, 0.5, 2.0], [1_000_000, 3_000_000, 7]),
     },
@@ -88,6 +100,16 @@ MEAN = Exercise(
         ),
         Mistake(_only_on_rank_0, "only rank 0 has the result.", _SAME),
         Mistake(_reduced_to_rank_0, "only rank 0 has the result.", _SAME),
+        Mistake(
+            _not_waited_for,
+            "the sums of the ranks do not arrive: the function does not wait for the collective.",
+            "What does a collective with async_op=True return, and what has to be done with it?",
+        ),
+        Mistake(
+            _whole_numbers,
+            "the sum is rounded to a whole number before it is sent.",
+            "Of which type are the numbers in your tensor, and is a sum of losses a whole number?",
+        ),
         Mistake(
             lambda mean, count: _summed(mean * count, count) and None,
             "it returns nothing.",
@@ -353,12 +375,13 @@ def _observe_seeds(answer: Callable[..., Any], width: int, seed: int) -> dict[st
     runs = [_one_run(answer, make_net, s) for s in (seed, seed, seed + 1)]
     if any(weights is None for weights, _ in runs):
         raise Unfit("it does not return the network.", "make_net() makes it.")
-    (weights, masks), (again, masks_again), (others, _) = runs
+    (weights, masks), (again, masks_again), (others, other_masks) = runs
     return {
         "same weights on all ranks": all(torch.equal(w, weights[0]) for w in weights),
         "other dropout on each rank": len({tuple(mask.tolist()) for mask in masks}) == len(masks),
         "the same in a second run": torch.equal(weights, again) and torch.equal(masks, masks_again),
         "other weights with another seed": not torch.equal(weights, others),
+        "other dropout with another seed": not any(map(torch.equal, masks, other_masks)),
     }
 
 
@@ -424,6 +447,11 @@ SEEDS = Exercise(
             _seeds(lambda seed: None, lambda seed: None),
             "nothing depends on the seed: the ranks begin with different weights, and a second run with others again.",
             _APART,
+        ),
+        Mistake(
+            _seeds(torch.manual_seed, lambda seed: torch.manual_seed(dist.get_rank())),
+            "with a different seed at least one rank leaves out the same units as before.",
+            "A rank has its number, and the run has its seed. On which of them do its random numbers depend?",
         ),
         Mistake(
             _seeds(torch.manual_seed, lambda seed: torch.manual_seed(seed * dist.get_rank())),

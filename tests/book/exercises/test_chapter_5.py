@@ -262,6 +262,22 @@ def returns_the_seed(make_net, seed):
     return seed
 
 
+@right("5.3")
+def draws_its_own_seed(make_net, seed):
+    torch.manual_seed(seed)
+    net = make_net()
+    torch.rand(1000 * dist.get_rank() + 1)
+    return net
+
+
+@wrong("5.3", "with a different seed at least one rank leaves out the same units")
+def rank_0_has_one_seed_for_all(make_net, seed):
+    torch.manual_seed(seed)
+    net = make_net()
+    torch.manual_seed((seed + 1) * dist.get_rank())
+    return net
+
+
 @right("5.4")
 def counts_pieces(piece_size, num_examples):
     return len({len(piece) for piece in torch.zeros(num_examples).split(piece_size)}) == 1

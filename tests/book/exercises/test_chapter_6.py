@@ -51,6 +51,13 @@ def one_number_per_example(logits, y_shard, batch_size, size):
     return F.cross_entropy(logits, y_shard, reduction="none") / batch_size * size
 
 
+@wrong("6.1", "no gradient reaches the logits")
+def a_new_tensor(logits, y_shard, batch_size, size):
+    return torch.tensor(
+        F.cross_entropy(logits, y_shard, reduction="sum").item() / batch_size * size, requires_grad=True
+    )
+
+
 @wrong("6.1", "it returns nothing")
 def forgets_return(logits, y_shard, batch_size, size):
     loss = F.cross_entropy(logits, y_shard, reduction="sum")
