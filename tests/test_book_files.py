@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from d2lite import __main__ as page
-from d2lite import _install, book, book_root
+from d2lite import _install, book, book_root, show_script
 
 ROOT = Path(__file__).parents[1]
 
@@ -155,3 +155,15 @@ def test_a_missing_torchvision_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "torchvision", None)
     with pytest.raises(ImportError, match="the network resnet101 needs torchvision, which is not installed: run make"):
         named_workload("ResNet-101")
+
+
+def test_functions_of_a_script_are_shown_in_the_order_asked_for(capsys):
+    path = show_script("train_ddp.py", "load", "evaluate")
+    shown = capsys.readouterr().out
+    assert path == book_root() / "book" / "scripts" / "train_ddp.py"
+    assert shown.startswith("def load(path, net, optimizer):")
+    assert "@torch.no_grad()\ndef evaluate(" in shown and "def main(" not in shown
+    with pytest.raises(ValueError, match="expected some of make_net, .*, got lead"):
+        show_script("train_ddp.py", "load", "lead")
+    with pytest.raises(FileNotFoundError):
+        show_script("no_such_script.py")
