@@ -126,7 +126,7 @@ WHOLE = Exercise(
         ),
         Mistake(
             _taken_as_unbiased,
-            "the variances are taken as unbiased ones, divided by n - 1. All of them are divided by n, those that you get "
+            "the variances are taken as unbiased ones, divided by n - 1. All are divided by n here, those that you get "
             "and the one that you return.",
             "The values 0 and 2 have the biased variance 1. Which number of examples makes a sum of squares out of it?",
         ),
