@@ -48,11 +48,13 @@ def check_step(
 
     The step trains LeNet in float64 on the CPU: shards of unequal sizes, fewer examples than two for each device,
     several steps, several learning rates. The verdict passes if all replicas equal one device. Otherwise it names the
-    bug. Most bugs are named only if the step computes exactly what the bug computes, in every case. Four bugs are
-    recognised by other signs: two replicas share memory; the initial weights of the replicas differ; the replicas were
-    updated with different gradients, and hold equal ones afterwards; or two replicas draw the same random numbers. If
-    no bug fits, the verdict is called "different, cause unknown". Its words say which case differs, by how much, and
-    whether the replicas are still copies.
+    bug. Most bugs are named only if the step computes exactly what the bug computes, in every case; a divisor, a norm
+    or a momentum that belongs to the bug is read from one case and must fit the others. Four bugs are recognised by
+    other signs: two replicas share memory; the initial weights of the replicas differ; the replicas were updated with
+    different gradients, and hold equal ones afterwards; or two replicas draw the same random numbers. If no bug fits,
+    the verdict is called "different, cause unknown". Its words say which case differs, by how much, whether the
+    replicas are still copies, whether the step draws random numbers (two seeds tell), and whether it does on several
+    devices what it does on one.
 
     The step runs in a process of its own, for `limit_s` seconds at most. The process has ended when the check returns.
 
