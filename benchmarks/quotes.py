@@ -165,6 +165,13 @@ def seeds_apart(batch_size, lr):
     return 100 * (max(cell["accuracies"]) - min(cell["accuracies"]))
 
 
+def batchnorm_loss(*numbers):
+    """Return by how many points mean accuracies of batchnorm-2-cores.json differ at most from 64 per replica."""
+    means = {arm["name"]: 100 * statistics.mean(arm["accuracies"]) for arm in _kept("batchnorm-2-cores")["arms"]}
+    names = [f"BatchNorm, {number} examples per replica" for number in (64, *numbers)]
+    return max(abs(means[name] - means[names[0]]) for name in names[1:])
+
+
 def noise_scale(how, epoch):
     """Return min or max of the noise scales after an epoch, in examples."""
     return how(row["examples"] for row in _kept(RATES)["noise"] if row["epoch"] == epoch)
@@ -481,6 +488,11 @@ QUOTES = (
             lambda: len(gains_of_new_statistics()),
             lambda: max(gains_of_new_statistics()),
         ),
+    ),
+    Quote(
+        "book/10-batch-normalisation.ipynb",
+        "the mean accuracy stays within {:.1f} points of 64 examples; at two it is {:.1f} points lower",
+        (partial(batchnorm_loss, 32, 16, 8), partial(batchnorm_loss, 2)),
     ),
 )
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from d2lite.figures.partitioning import partition_figure, traffic_bars
     from d2lite.figures.scaling import efficiency_figure, predicted_and_measured, step_figure
     from d2lite.figures.sequence_diagram import sequence_figure
+    from d2lite.figures.shard_normalisation import shard_normalisation_figure
     from d2lite.figures.table import runs_table
     from d2lite.figures.timeline import timeline_figure
     from d2lite.figures.training_curves import curves, seconds_per_epoch
@@ -54,6 +55,7 @@ __all__ = [
     "runs_table",
     "seconds_per_epoch",
     "sequence_figure",
+    "shard_normalisation_figure",
     "step_figure",
     "style",
     "tensor_picture",
@@ -73,6 +75,7 @@ _ROOM = {
     "partitioning": ("partition_figure", "traffic_bars"),
     "scaling": ("efficiency_figure", "predicted_and_measured", "step_figure"),
     "sequence_diagram": ("sequence_figure",),
+    "shard_normalisation": ("shard_normalisation_figure",),
     "table": ("runs_table",),
     "timeline": ("timeline_figure",),
     "training_curves": ("curves", "seconds_per_epoch"),
