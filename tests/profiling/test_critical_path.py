@@ -32,6 +32,11 @@ def test_the_chain_goes_through_the_rank_that_arrived_last():
     assert names(critical_path(cut_waits(STEP))) == expected
 
 
+def test_the_last_to_end_decides_and_not_the_last_to_begin():
+    long, short = Event(0, "update", "update", 0.0, 5.0), Event(1, "update", "update", 3.0, 4.0)
+    assert critical_path([long, short]) == critical_path([short, long]) == [long]
+
+
 def test_waiting_is_cut_off_where_the_last_rank_arrives():
     found = cut_waits(STEP)
     assert [event for event in found if event.kind == "wait"] == [Event(0, "wait", "wait, bucket 0", 3.0, 5.0)]

@@ -130,6 +130,8 @@ def test_results_that_repeat_have_half_a_step_as_their_least_spread():
     assert compare_arms([0.70, 0.71, 0.72], [0.75, 0.74, 0.76]).least_spread < 1e-6  # nothing repeats
     paired = compare_arms([0.70, 0.71, 0.74], [0.72, 0.73, 0.77], paired=True)  # differences 0.02, 0.02, 0.03
     assert paired.least_spread == pytest.approx(0.005) and paired.is_shown is False
+    paired = compare_arms([0.70, 0.71, 0.70], [0.72, 0.70, 0.74], paired=True)  # 0.70 repeats, and no difference
+    assert paired.least_spread == pytest.approx(0.005 * 2**0.5)  # two results, each with half a step
 
 
 def chance_of_shown(values, chances, num_seeds, paired):

@@ -21,6 +21,12 @@ def begin(n=100, batch_size=10, k=2, lr=0.1, num_epochs=3):
     return Run.begin([CPU] * k, train_iter, lr, num_epochs, seed=0)
 
 
+def test_one_example_per_device_is_enough():
+    assert begin(n=21, batch_size=19, k=2).status == "running"  # the last minibatch has two
+    with pytest.raises(ValueError, match="at least 3 examples, one per device, got a minibatch of 2"):
+        begin(n=21, batch_size=19, k=3)
+
+
 def test_a_run_keeps_what_it_is_given_and_derives_the_rest():
     run = begin()
     assert math.isnan(run.accuracy) and run.status == "running"
