@@ -149,6 +149,46 @@ def test_every_example_is_counted_once(pools, n):
     assert sorted(sum((labels for _, labels in answers), [])) == sorted(y.tolist())
 
 
+@by_value
+def saved_with_momentum(path):
+    """Save on a slow disk, and load into a new network and optimizer: is the file there, are both as they were?"""
+    import time
+    from types import SimpleNamespace
+
+    from torch import nn
+
+    from d2lite.training import ddp
+
+    def made():
+        net = nn.Linear(2, 2)
+        return net, torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+
+    def slowly(src, dst, replace=os.replace):
+        time.sleep(0.5)
+        replace(src, dst)
+
+    run = SimpleNamespace(losses=[1.0], accuracies=[0.5], seconds=[2.0], settings={"lr": 1, "batch_size": 2, "seed": 3})
+    net, optimizer = made()
+    net(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+    usual, os.replace = os.replace, slowly
+    try:
+        ddp.save_checkpoint(path, net, optimizer, run)
+    finally:
+        os.replace = usual
+    is_there = os.path.exists(path)
+    again, momentum = made()
+    ddp.load_checkpoint(path, again, momentum, run)
+    kept = [torch.equal(a, b) for a, b in zip(again.parameters(), net.parameters(), strict=True)]
+    buffers = [state["momentum_buffer"].tolist() for state in momentum.state_dict()["state"].values()]
+    return is_there, dist.get_rank() > 0 or all(kept), buffers
+
+
+def test_all_ranks_find_a_checkpoint_once_it_is_saved_with_the_state_of_the_optimizer(pools, tmp_path):
+    found = pools[2].run(saved_with_momentum, str(tmp_path / "checkpoint.pt"))
+    assert found == [(True, True, [[[1.0, 1.0]] * 2, [1.0, 1.0]])] * 2
+
+
 def test_a_resumed_run_has_the_curve_of_an_uninterrupted_one(pools, tmp_path):
     path = str(tmp_path / "checkpoint.pt")
     whole = pools[2].run(train_ddp, 64, 0.05, 3, 320)[0]
