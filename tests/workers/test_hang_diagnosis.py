@@ -72,7 +72,8 @@ def test_two_ranks_without_steps_before_are_not_sure():
 def test_a_fault_in_the_first_step_of_two_ranks_is_named_or_in_doubt(cause, rank):
     found = diagnose_hang(simulated_records(Job(cause, rank, 0), 2))
     assert found.is_sure == (cause in ("data", "save", "dead", "stopped", "slow"))
-    assert found.is_sure == found.rank_is_sure == ("It may also be rank" not in str(found))
+    both = "It may also be rank" in str(found) or "had more minibatches" in str(found)
+    assert found.is_sure == found.rank_is_sure == (not both)
     assert not found.is_sure or (found.cause, found.rank) == (cause, rank)
 
 
@@ -168,10 +169,16 @@ def test_a_lone_call_at_a_new_line_is_an_extra_one():
     assert (found.cause, found.rank) == ("extra", 0) and "no other rank did" in found.words
 
 
-def test_a_rank_that_returned_early_left_out_a_collective():
+def test_a_rank_that_returned_between_two_steps_may_have_had_fewer_and_in_a_step_left_out_a_collective():
     before = (W, B, END, W, B, END)
     found = diagnose_hang(two(calls(*before, W), calls(*before), state="done"))
-    assert (found.cause, found.rank, found.number) == ("missing", 1, 7) and "line 10" in found.words
+    assert (found.cause, found.rank, found.number, found.is_sure) == ("uneven", 1, 7, False)
+    assert (
+        found.words.endswith("Rank 1 had fewer minibatches or left out a step, or rank 0 had more minibatches.")
+        and "line 10" in found.words
+    )
+    found = diagnose_hang(two(calls(*before, W, B), calls(*before, W), state="done"))
+    assert (found.cause, found.rank, found.number, found.is_sure) == ("missing", 1, 8, True)
 
 
 def test_equal_sizes_that_got_out_of_step_are_found_where_they_began():
