@@ -198,11 +198,12 @@ def _at(records: Records, calls: Calls, number: int) -> Diagnosis:
     before = _before(calls, number)
     one = called[0]
     for rank in absent:
-        if states[rank] == "waits" and records[rank].collectives:
-            last = records[rank].collectives[-1]
+        if states[rank] == "waits":
+            last = records[rank].collectives[-1:]
+            where = f"still waits in {_told(last[0])}" if last else f"is {_place(records[rank])}"
             words = (
-                f"rank {rank} still waits in {_told(last)}, and a different rank has gone on to {_told(one)}. Compare "
-                f"the arguments of the ranks there: {NOT_RECORDED}."
+                f"rank {rank} {where}, and a different rank has called {_told(one)}. Compare the arguments of the ranks "
+                f"at the first of the two: {NOT_RECORDED}."
             )
             return Diagnosis("unknown", rank, words, one.group, one.number, False, False)
     for rank in absent:
@@ -364,8 +365,11 @@ def _once_more(inner: _Call, outer: _Call | None, before: Sequence[_Call]) -> bo
     now, last_place = _fork(inner, before[-1])
     if now[1] > last_place[1]:  # further down in the step, not at its beginning
         return False
-    if outer is None:
-        return True
+    return outer is None or _after_the_loop(inner, outer)
+
+
+def _after_the_loop(inner: _Call, outer: _Call) -> bool:
+    """Return whether `inner` is in a loop, itself or by its callers, and `outer` comes after that loop."""
     (file, line), (_, line_after) = _fork(inner, outer)
     deeper = [at for at in inner.place[::-1] if at not in outer.place]
     return after_a_loop_with(file, line, line_after) or (
@@ -391,17 +395,23 @@ def _different_steps(here: Mapping[int, _Call | None], guilty: int, fewer: bool,
     own, theirs = here[guilty], next((here[rank] for rank in others if here[rank] is not None), None)
     them = f"rank {others[0]}" if len(others) == 1 else "the others"
     inner, outer = (theirs, own) if fewer else (own, theirs)
-    left = "returned" if outer is None else f"went on to {_told(outer)}"
     if inner is None:
         raise AssertionError("one of the ranks has called a collective of the loop")
+    left = "returned" if outer is None else f"went on to {_told(outer)}"
     again = f"called {_told(inner)} once more"
     first, second = (f"{left}, and {them} {again}", "fewer") if fewer else (f"{again}, and {them} {left}", "more")
     words = f"rank {guilty} took {second} steps than {them}: it {first}."
+    # who begins the next epoch without the call after the loop makes the same calls
+    skipped = "" if outer is None else f" It may also have left out the {outer.name} after the loop."
     if len(here) == 2:
-        words += f" Rank {guilty} had fewer minibatches or left out a step, or {them} had more minibatches."
+        words += f" Rank {guilty} had fewer minibatches or left out a step, or {them} had more minibatches"
+        words += "." if outer is None else f" or left out the {outer.name} after the loop."
     elif not is_sure:
         words += " It may also be a different rank: several have different numbers of steps."
-    return Diagnosis("uneven", guilty, words, inner.group, inner.number, is_sure, is_sure)
+    elif not fewer:
+        words += skipped
+    certain = is_sure and (fewer or not skipped)
+    return Diagnosis("uneven", guilty, words, inner.group, inner.number, certain, is_sure)
 
 
 def _compare(
@@ -419,6 +429,9 @@ def _compare(
         if before and own.kind == before[-1].kind:
             return "missing", left_out, " It may also have called this one twice."
         return "missing", left_out, ""
+    is_other_group = own.role != theirs.role and replace(own, role=theirs.role).agrees(theirs)
+    if own.place == theirs.place and is_other_group:
+        return "group", "", ""
     if own.place == theirs.place or instead_of(own.file, own.line, theirs.line):
         if after is not None and own.agrees(after):
             return "order", "it calls the two in a different order", ""
@@ -426,14 +439,16 @@ def _compare(
             return "dtype", f"{own.dtype} is not {theirs.dtype}", ""
         if own.name == theirs.name and own.sizes != theirs.sizes:
             return "size", "the sizes differ", ""
-        if own.role != theirs.role and replace(own, role=theirs.role).agrees(theirs):
+        if is_other_group:
             return "group", "", ""
         return "unknown", "they are not the same collective", " The records show no cause."
     if after is not None and own.agrees(after):
         doubt = " It may also be an additional call of the same size."
         return "order", "it calls the two in a different order", doubt
-    if own.role != theirs.role and replace(own, role=theirs.role).agrees(theirs):
+    if is_other_group:
         return "group", "", ""
+    if own.place not in places and _after_the_loop(theirs, own):
+        return "missing", "it left the loop in the middle of a step", ""
     if own.place not in places:
         extra = "no other rank calls a collective at that line"
         has_source = bool(linecache.getline(own.file, own.line))
@@ -469,8 +484,9 @@ def _without_mismatch(records: Records) -> Diagnosis:
         words = f"rank {raised[0]} raised an error {_place(records[raised[0]])}. All ranks called the same collectives."
         return Diagnosis("error", raised[0], words)
     if any(record.state in ("error", "died", "silent") for record in records.values()):
-        words = f"the collectives of all ranks agree, and the job failed: {NOT_RECORDED}. {_waiting(records)}".strip()
-        return Diagnosis("unknown", None, words, is_sure=False, rank_is_sure=False)
+        there = [f"rank {r} is {_place(x)}" for r, x in sorted(records.items()) if x.frames and x.state != "done"]
+        words = f"the collectives of all ranks agree, and the job failed: {NOT_RECORDED}. {'; '.join(there)}".strip()
+        return Diagnosis("unknown", None, f"{words}." if there else words, is_sure=False, rank_is_sure=False)
     return _slow(records) or Diagnosis(
         "", None, "all ranks called the same collectives, and none was late again and again."
     )
