@@ -202,8 +202,8 @@ def _at(records: Records, calls: Calls, number: int) -> Diagnosis:
             last = records[rank].collectives[-1:]
             where = f"still waits in {_told(last[0])}" if last else f"is {_place(records[rank])}"
             words = (
-                f"rank {rank} {where}, and a different rank has called {_told(one)}. Compare the arguments of the ranks "
-                f"at the first of the two: {NOT_RECORDED}."
+                f"rank {rank} {where}, and a different rank has called {_told(one)}. Compare what the ranks give to "
+                f"the first of the two calls: {NOT_RECORDED}."
             )
             return Diagnosis("unknown", rank, words, one.group, one.number, False, False)
     for rank in absent:
