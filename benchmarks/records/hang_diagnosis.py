@@ -29,7 +29,7 @@ EVERYWHERE = ("sleeps", "loops", "killed", "skips a minibatch", "one minibatch m
 STEPS = {"uneven", "missing"}  # a step that is left out is also a collective that is left out
 # {fault: the causes that are right}
 FAULTS = {
-    "leaves out a call": {"missing"},
+    "leaves out a call": STEPS,  # it may be the only one of a step
     "leaves out a call in a sub-group": {"missing"},
     "leaves out the rare call": {"missing"},
     "leaves the evaluation out": {"missing"},
