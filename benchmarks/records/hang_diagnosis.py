@@ -6,13 +6,13 @@ which does not know the fault. `--keep FILE` keeps the records, and `--again FIL
 """
 
 import argparse
-import contextlib
 import pickle
 import queue
 import random
 import threading
 import warnings
 from collections import Counter
+from pathlib import Path
 
 from benchmarks.records.hanging_jobs import LOOPS, Plan, reduce_all
 from benchmarks.report import command_line, keep, machine
@@ -215,12 +215,13 @@ def main(argv=None):
     parser.add_argument("--save", metavar="NAME", help="keep the table in benchmarks/results/NAME.json")
     args = parser.parse_args(argv)
     facts = machine()
-    jobs = pickle.loads(open(args.again, "rb").read()) if args.again else _jobs(args)
+    jobs = pickle.loads(Path(args.again).read_bytes()) if args.again else _jobs(args)
     counts, wrong = table(jobs)
     show(counts)
     print(*wrong, sep="\n")
     if args.save:
-        found = {"seed": args.seed, "failed": sum(j[1] for j in jobs), "healthy": sum(not j[0].fault for j in jobs)}
+        found = {"seeds": sorted({job[0].seed // 1000 for job in jobs})}
+        found |= {"failed": sum(bool(job[1]) for job in jobs), "healthy": sum(not job[0].fault for job in jobs)}
         found["by_fault"] = {name: dict(row) for name, row in sorted(counts.items())}
         keep(args.save, command_line("benchmarks.records.hang_diagnosis", argv), facts, found)
 
@@ -229,7 +230,7 @@ def _jobs(args):
     """Run jobs until enough have failed; a fault that lets a job end (types that mix, for example) is not counted."""
     failed, healthy, first = [], [], 1000 * args.seed
     while len(failed) < args.failed:
-        plans = [draw(first + i) for i in range(2 * (args.failed - len(failed)) // 2 + 4)]
+        plans = [draw(first + i) for i in range(args.failed - len(failed))]
         first += len(plans)
         failed += [job for job in run_all(plans, args.pools) if job[1]]
         print(f"{len(failed)} failed jobs", flush=True)
@@ -246,8 +247,7 @@ def _jobs(args):
 
 def _keep(file, jobs):
     if file:
-        with contextlib.suppress(OSError), open(file, "wb") as out:
-            out.write(pickle.dumps(jobs))
+        Path(file).write_bytes(pickle.dumps(jobs))
 
 
 if __name__ == "__main__":

@@ -432,13 +432,16 @@ def _compare(
     is_other_group = own.role != theirs.role and replace(own, role=theirs.role).agrees(theirs)
     if own.place == theirs.place and is_other_group:
         return "group", "", ""
-    if own.place == theirs.place or instead_of(own.file, own.line, theirs.line):
+    instead = own.file == theirs.file and instead_of(own.file, own.line, theirs.line)
+    if own.place == theirs.place or instead:
         if after is not None and own.agrees(after):
             return "order", "it calls the two in a different order", ""
+        is_first = own.place != theirs.place and after is None  # what comes next in a step is not known yet
+        doubt = " It may also have called two in a different order: no step comes before." if is_first else ""
         if own.name == theirs.name and own.dtype != theirs.dtype:
-            return "dtype", f"{own.dtype} is not {theirs.dtype}", ""
+            return "dtype", f"{own.dtype} is not {theirs.dtype}", doubt
         if own.name == theirs.name and own.sizes != theirs.sizes:
-            return "size", "the sizes differ", ""
+            return "size", "the sizes differ", doubt
         if is_other_group:
             return "group", "", ""
         return "unknown", "they are not the same collective", " The records show no cause."
@@ -498,28 +501,28 @@ def _slow(records: Records) -> Diagnosis | None:
     Each rank is late now and then. One is slow if it is late to most calls of a line, and if chance would make one
     rank late so much more often than the others in one of 200 jobs.
     """
-    calls = {rank: record.collectives for rank, record in records.items() if record.collectives}
+    num_ranks = sum(bool(record.collectives) for record in records.values())
     times: dict[tuple[str, int], dict[int, Collective]] = {}
-    for rank, of in calls.items():
-        for call in of:
+    for rank, record in records.items():
+        for call in record.collectives:
             times.setdefault((call.group, call.number), {})[rank] = call
-    times = {key: of for key, of in times.items() if len(of) > 1}
+    times = {key: here for key, here in times.items() if len(here) > 1}
     late: Counter[int] = Counter()
     late_at: Counter[tuple[int, object]] = Counter()
-    worst = dict.fromkeys(calls, 0.0)
-    for of in times.values():
-        last = max(of, key=lambda rank: of[rank].at_s)
-        gap = of[last].at_s - max(call.at_s for rank, call in of.items() if rank != last)
+    worst = dict.fromkeys(records, 0.0)
+    for here in times.values():
+        last = max(here, key=lambda rank: here[rank].at_s)  # noqa: B023
+        gap = here[last].at_s - max(call.at_s for rank, call in here.items() if rank != last)
         if gap >= SLOW_S:
             late[last] += 1
-            late_at[last, of[last].place] += 1
+            late_at[last, here[last].place] += 1
             worst[last] = max(worst[last], gap)
     if len(times) < FEWEST or not late:
         return None
     rank, num_late = late.most_common(1)[0]
-    num_places = Counter(of[rank].place for of in times.values() if rank in of)
+    num_places: Counter[object] = Counter(here[rank].place for here in times.values() if rank in here)
     always = any(n >= SLOW_SHARE * num_places[place] for (r, place), n in late_at.items() if r == rank)
-    if not always or _by_chance(num_late, sum(late.values()), len(calls)) > MOST_CHANCE:
+    if not always or _by_chance(num_late, sum(late.values()), num_ranks) > MOST_CHANCE:
         return None
     words = f"rank {rank} came last to {num_late} of {len(times)} collectives, up to {worst[rank]:.2f} s after the"
     return Diagnosis("slow", rank, f"{words} others. Nothing hangs: one slow rank slows all ranks down.")
