@@ -16,7 +16,6 @@ from pathlib import Path
 
 from benchmarks.records.hanging_jobs import LOOPS, Plan, reduce_all
 from benchmarks.report import command_line, keep, machine
-from d2lite.progress import Stopped
 from d2lite.workers import Workers, WorkersError, diagnose_hang
 
 __all__ = ["FAULTS", "draw", "main", "run_all", "table", "verdict"]
@@ -146,7 +145,7 @@ def run_all(plans, num_pools=2):
                     pools[plan.world_size].backend = "gloo"
                 try:
                     done.put(run_one(plan, pools[plan.world_size]))
-                except (Exception, Stopped) as error:  # a job that was stopped, or a pool that did not start
+                except BaseException as error:  # a job that was stopped, or a pool that did not start
                     done.put((plan, None, repr(error), None))
                 if plan.fault:
                     pools.pop(plan.world_size).close()  # groups of a job stay in a pool

@@ -1,4 +1,4 @@
-"""The record of the diagnosis of hangs: faults that are drawn, verdicts that know them, and no false accusation kept."""
+"""The record of the diagnosis of hangs: faults that are drawn, and verdicts that know them."""
 
 import json
 
