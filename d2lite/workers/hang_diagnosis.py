@@ -31,6 +31,8 @@ SAVE = re.compile(r"_?((async|legacy)_)?save(_checkpoint|_model|_state|_state_di
 POINT_TO_POINT = {"send", "recv", "isend", "irecv", "batch_isend_irecv", "send_object_list", "recv_object_list"}
 WAITS = re.compile(r"\.(wait|synchronize|backward|result)\(")
 OF_TORCH = tuple(os.path.join("torch", folder, "") for folder in ("distributed", "autograd"))
+# what gloo and NCCL say on a rank that waited too long, or whose peer has gone
+WAITED = re.compile(r"time[d-]? ?out|closed|reset by peer|broken pipe|read error|write error|remote", re.IGNORECASE)
 NOT_RECORDED = "the recorder does not show src, dst, the splits of an all-to-all, and what is sent from rank to rank"
 Records = Mapping[int, FlightRecord]
 
@@ -222,6 +224,9 @@ def _at(records: Records, calls: Calls, number: int) -> Diagnosis:
         elif len(called) == 1 and before and not _is_busy(records[guilty]) and one.kind not in {c.kind for c in before}:
             caller = next(rank for rank in here if rank != guilty)
             is_sure, doubt = False, f" It may also be rank {caller}: that call came in no step before."
+        refused = [r for r, call in here.items() if call is not None and _refused(records[r])]
+        if is_sure and refused and states[guilty] == "elsewhere":  # nobody has waited for a time-out
+            is_sure, doubt = False, f" It may also be rank {refused[0]}, whose call raised an error at once."
         return _not_there(records[guilty], one, is_sure, doubt)
     guilty, is_sure = _guilty(here, calls, number)
     others = [rank for rank in here if rank != guilty]
@@ -269,6 +274,11 @@ def _whereabouts(record: FlightRecord) -> str:
         if any(folder in file for folder in OF_TORCH) or WAITS.search(linecache.getline(file, line)):
             return "communicates"
     return "raised" if record.state == "error" else "elsewhere"
+
+
+def _refused(record: FlightRecord) -> bool:
+    """Return whether a rank's collective raised an error, and not because a different rank did not come or ended."""
+    return record.state == "error" and bool(record.error) and not WAITED.search(record.error)
 
 
 def _is_busy(record: FlightRecord) -> str:

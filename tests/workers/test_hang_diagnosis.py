@@ -265,6 +265,17 @@ def test_a_rank_that_raised_an_error_of_its_own_is_named():
     assert (found.cause, found.rank, found.is_sure) == ("error", 1, True) and "compute, train.py line 30" in found.words
 
 
+@pytest.mark.parametrize(
+    ("message", "is_sure"), [("Timed out waiting 2000ms", True), ("inLengthPerRank[myRank] == outLengthPerRank", False)]
+)
+def test_a_rank_that_has_not_come_yet_is_not_accused_if_a_call_raised_an_error_at_once(message, is_sure):
+    records = waiting_for(1)
+    stack = (("train.py", 10, "step"), (C10D, 1, "all_reduce"))
+    found = diagnose_hang({**records, 0: replace(records[0], frames=stack, error=message)})
+    assert (found.rank, found.rank_is_sure) == (1, is_sure)
+    assert is_sure or "It may also be rank 0, whose call raised an error at once" in found.words
+
+
 def test_a_rank_that_is_done_is_not_said_to_wait():
     gone = FlightRecord(1, (), None, "died", (), "its process has ended", -9)
     done = FlightRecord(0, calls(W), BOTH, "done")
