@@ -446,8 +446,7 @@ def _compare(
     if own.place == theirs.place or instead:
         if after is not None and own.agrees(after):
             return "order", "it calls the two in a different order", ""
-        is_first = own.place != theirs.place and after is None  # what comes next in a step is not known yet
-        doubt = " It may also have called two in a different order: no step comes before." if is_first else ""
+        doubt = "" if after is not None else " It may also have called two in a different order: no step comes before."
         if own.name == theirs.name and own.dtype != theirs.dtype:
             return "dtype", f"{own.dtype} is not {theirs.dtype}", doubt
         if own.name == theirs.name and own.sizes != theirs.sizes:
