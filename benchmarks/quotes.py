@@ -221,7 +221,29 @@ def _spread(result, row, peer, field="ratios"):
     return tuple((result, row, peer, f"{how} {field}") for how in ("median", "min", "max"))
 
 
+def _hangs(*columns, healthy=False):
+    """Return how many jobs of hang-diagnosis-2-cores.json are in these columns; without columns, in all."""
+    rows = _kept("hang-diagnosis-2-cores")["by_fault"]
+    chosen = [row for fault, row in rows.items() if (fault == "(healthy)") == healthy]
+    return sum(n for row in chosen for column, n in row.items() if not columns or column in columns)
+
+
 QUOTES = (
+    Quote(
+        "book/12-when-a-job-hangs.ipynb",
+        "Of {:.0f} jobs that failed, it named the right rank without a doubt in {:.0f}, was not sure of the rank in "
+        "{:.0f}, and named a wrong rank without a doubt in {:.0f}. The cause was wrong, without a doubt, in {:.0f}. "
+        "Of {:.0f} jobs without a fault it accused a rank in {:.0f}.",
+        (
+            _hangs,
+            partial(_hangs, "right", "right rank, cause open", "wrong cause"),
+            partial(_hangs, "unsure"),
+            partial(_hangs, "wrong rank"),
+            partial(_hangs, "wrong cause"),
+            partial(_hangs, healthy=True),
+            partial(_hangs, "wrong rank", "unsure", healthy=True),
+        ),
+    ),
     Quote(
         "README.md",
         "{:.1f} s per epoch, {:.2f} ({:.2f} to {:.2f}) of the usual loop ({:.1f} s: DataLoader with 4 workers",
