@@ -111,7 +111,7 @@ def show_script(name: str, *functions: str) -> Path:
     In a notebook the code is coloured; elsewhere it is printed.
 
     Args:
-        name: a file in `book/scripts`.
+        name: a file in the folder `scripts` of the book.
         functions: the names of functions at the top level of the script; without them all of it is shown.
 
     Raises:
