@@ -58,6 +58,12 @@ def test_without_events_there_is_no_path():
     assert critical_path([Event(0, "wait", "wait", 0.0, 1.0)]) == []
 
 
+def test_a_short_event_inside_of_a_long_one_leaves_no_gap():
+    spans = [(0.0, 5.0), (1.0, 2.0), (7.0, 8.0)]
+    events = [Event(0, "backward", f"part {i}", *span) for i, span in enumerate(spans)]
+    assert idle_events(events) == [Event(0, "idle", "idle", 5.0, 7.0)]
+
+
 times = st.floats(0.001, 1.0)
 rounds = st.integers(1, 4).flatmap(lambda n: st.lists(st.lists(times, min_size=n, max_size=n), min_size=1, max_size=4))
 
