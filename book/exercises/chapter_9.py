@@ -3,7 +3,6 @@
 import math
 import random
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 from d2lite.exercises import Exercise, Mistake
@@ -13,16 +12,7 @@ def _num_updates(num_examples: int, batch_per_gpu: int, num_gpus: int, num_epoch
     return math.ceil(num_examples / (batch_per_gpu * num_gpus)) * num_epochs
 
 
-def _drawn() -> tuple[int, int, int, int]:
-    """Return the numbers of a case that no table knows beforehand; the last minibatch of an epoch is smaller."""
-    batch_per_gpu, num_gpus, num_epochs = random.randint(3, 99), random.randint(2, 9), random.randint(2, 9)
-    minibatch = batch_per_gpu * num_gpus
-    return random.randint(9, 99) * minibatch + random.randint(1, minibatch - 1), batch_per_gpu, num_gpus, num_epochs
-
-
-def _update_cases(drawn: tuple[int, int, int, int]) -> dict[str, tuple[int, int, int, int]]:
-    num_examples, batch_per_gpu, num_gpus, num_epochs = drawn
-    random_numbers = f"{num_examples:,} examples, {num_gpus} devices with {batch_per_gpu} each, {num_epochs} epochs"
+def _update_cases() -> dict[str, tuple[int, int, int, int]]:
     return {
         "3,000 examples, 8 devices with 64 each": (3000, 64, 8, 4),
         "one device": (3000, 64, 1, 4),
@@ -30,8 +20,16 @@ def _update_cases(drawn: tuple[int, int, int, int]) -> dict[str, tuple[int, int,
         "fewer examples than one minibatch": (10, 16, 4, 3),
         "100 examples, 3 devices with 7 each": (100, 7, 3, 5),
         "one epoch": (60_000, 256, 2, 1),
-        f"drawn at random: {random_numbers}": drawn,
     }
+
+
+def _drawn_updates(numbers: random.Random) -> dict[str, tuple[int, int, int, int]]:
+    """Return a case that no table knows beforehand; the last minibatch of an epoch is smaller."""
+    batch_per_gpu, num_gpus, num_epochs = numbers.randint(3, 99), numbers.randint(2, 9), numbers.randint(2, 9)
+    minibatch = batch_per_gpu * num_gpus
+    num_examples = numbers.randint(9, 99) * minibatch + numbers.randint(1, minibatch - 1)
+    label = f"{num_examples:,} examples, {num_gpus} devices with {batch_per_gpu} each, {num_epochs} epochs"
+    return {label: (num_examples, batch_per_gpu, num_gpus, num_epochs)}
 
 
 _ONE_EPOCH = (
@@ -42,7 +40,8 @@ UPDATES = Exercise(
     name="9.1",
     title="How many updates does a training make?",
     solution=_num_updates,
-    cases=partial(_update_cases, _drawn()),  # the ranks get these numbers with the exercise
+    cases=_update_cases,
+    draw=_drawn_updates,
     mistakes=(
         Mistake(
             lambda n, b, k, e: n // (b * k) * e,
