@@ -5,7 +5,7 @@ from typing import Any
 
 from d2lite._format import format_bytes
 from d2lite._quick import quick
-from d2lite.book import book_root
+from d2lite.book import book_module, book_root, show_script
 from d2lite.collectives import all_gather, all_reduce, all_reduce_on_ranks, broadcast, reduce, reduce_scatter
 from d2lite.data import load_data_fashion_mnist
 from d2lite.devices import MAX_REPLICAS, describe, num_cores, num_gpus, synchronize, try_all_gpus, try_gpu, try_gpus
@@ -83,6 +83,7 @@ __all__ = [
     "all_gather",
     "all_reduce",
     "all_reduce_on_ranks",
+    "book_module",
     "book_root",
     "broadcast",
     "check",
@@ -114,6 +115,7 @@ __all__ = [
     "resnet18",
     "scatter",
     "sgd_step",
+    "show_script",
     "split_batch",
     "synchronize",
     "train",

@@ -4,10 +4,16 @@ A checkout has them next to the package. A wheel carries them inside it: the not
 torchrun starts, the helpers of chapter 7, settings of JupyterLab and the kept results.
 """
 
+import ast
+import importlib
 import shutil
+import sys
 from pathlib import Path
+from types import ModuleType
 
-__all__ = ["PARTS", "book_root", "copy_book"]
+from d2lite._notebook import notebook_shell
+
+__all__ = ["PARTS", "book_module", "book_root", "copy_book", "show_script"]
 
 PARTS = (
     "book",
@@ -18,6 +24,8 @@ PARTS = (
     "benchmarks/results",
 )
 _PACKAGE = Path(__file__).resolve().parent
+# JupyterLab's own colour of comments is too dark on its dark page
+_COMMENTS = "<style>.jp-OutputArea-output { --jp-mirror-editor-comment-color: var(--jp-content-font-color1) }</style>"
 _NOT_COPIED = shutil.ignore_patterns("__pycache__", ".*", "d2lite-ledger.json*", "runs")
 
 
@@ -47,6 +55,28 @@ def book_root() -> Path:
     )
 
 
+def book_module(name: str) -> ModuleType:
+    """Import a Python module of the book's own files, which no package installs, and return it.
+
+    The folder of `book_root` is put in front of `sys.path`, and stays there.
+
+    Args:
+        name: its name from that folder on, such as "tools.cluster.rings".
+
+    Raises:
+        FileNotFoundError: if the book is not found.
+        ModuleNotFoundError: if it has no such module.
+
+    Example:
+        >>> book_module("tools.cluster.rings").LAYOUTS
+        ((4, 1), (2, 2))
+    """
+    root = str(book_root())
+    if root not in sys.path:
+        sys.path.insert(0, root)
+    return importlib.import_module(name)
+
+
 def copy_book(folder: str | Path) -> Path:
     """Copy the book into a new or empty folder, and return the path of its notebooks.
 
@@ -73,3 +103,35 @@ def copy_book(folder: str | Path) -> Path:
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source, copy)
     return goal / "book"
+
+
+def show_script(name: str, *functions: str) -> Path:
+    """Show functions of a script of the book, in the order given, and return the script's path.
+
+    In a notebook the code is coloured; elsewhere it is printed.
+
+    Args:
+        name: a file in the folder `scripts` of the book.
+        functions: the names of functions at the top level of the script; without them all of it is shown.
+
+    Raises:
+        FileNotFoundError: if there is no such script.
+        ValueError: if the script has no function of a name.
+    """
+    path = book_root() / "book" / "scripts" / name
+    text = path.read_text(encoding="utf-8")
+    lines, found = text.splitlines(), {}
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.FunctionDef):
+            first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+            found[node.name] = "\n".join(lines[first - 1 : node.end_lineno])
+    if missing := [function for function in functions if function not in found]:
+        raise ValueError(f"functions: expected some of {', '.join(found)}, got {', '.join(missing)}.")
+    shown = "\n\n".join(found[function] for function in functions) if functions else text
+    if notebook_shell() is None:
+        print(shown)
+    else:
+        from IPython.display import HTML, Markdown, display
+
+        display(HTML(_COMMENTS), Markdown(f"```python\n{shown}\n```"))
+    return path

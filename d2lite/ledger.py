@@ -10,7 +10,7 @@ import os
 import stat
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -18,12 +18,12 @@ from typing import Any
 from d2lite._files import replace_file
 from d2lite._format import text_of
 
-__all__ = ["FILE", "ledger_file", "read_ledger", "record"]
+__all__ = ["FILE", "change", "ledger_file", "read_ledger", "record"]
 
 FILE = "d2lite-ledger.json"
 SECTIONS = ("predictions", "exercises")
 MOST_BYTES = 5_000_000  # a ledger of ours has some kilobytes
-LOCK_S = 1.0  # bounds the wait for another notebook that writes; it takes milliseconds
+LOCK_S = 5.0  # bounds the wait for another notebook that writes; it takes milliseconds
 
 
 def ledger_file() -> Path | None:
@@ -67,23 +67,37 @@ def record(section: str, key: str, **entry: Any) -> None:
     Raises:
         ValueError: if there is no such section.
     """
+    change(section, key, lambda before: entry)
+
+
+def change(section: str, key: str, changed: Callable[[dict[str, Any]], Mapping[str, Any]]) -> dict[str, Any] | None:
+    """Set changed(entry) in the entry `key` of a section as `record` does, and return the whole entry that was written.
+
+    `changed` gets the entry as it is in the file, {} if there is none, while no other notebook writes. So it can add to
+    what a different notebook has written a moment ago. The result is None if nothing was written.
+
+    Raises:
+        ValueError: if there is no such section.
+    """
     if section not in SECTIONS:
         raise ValueError(f"section: expected one of {', '.join(SECTIONS)}, got {section!r}.")
     try:
         path = ledger_file()
         if path is None:
-            return
+            return None
         with _alone(path.parent):
             kept = _loaded_or_set_aside(path)
             entries = kept.setdefault(section, {})
             before = entries.get(key)
-            now = time.strftime("%Y-%m-%dT%H:%M:%S")
-            entries[key] = {**(before if isinstance(before, dict) else {}), **entry, "when": now}
+            before = before if isinstance(before, dict) else {}
+            entries[key] = {**before, **changed(before), "when": time.strftime("%Y-%m-%dT%H:%M:%S")}
             text = json.dumps({**kept, "schema": "d2lite-ledger/1"}, indent=1, ensure_ascii=False, default=text_of)
             replace_file(path, text + "\n")
+            return dict(entries[key])
     except OSError as error:
         with suppress(Exception):
             warnings.warn(f"The ledger was not written: {error}", stacklevel=3)
+        return None
 
 
 def _loaded(path: Path) -> dict[str, Any]:
@@ -117,7 +131,11 @@ def _loaded_or_set_aside(path: Path) -> dict[str, Any]:
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Keep other notebooks from writing a ledger of `folder` inside the block, where the system has such locks."""
+    """Keep other notebooks from writing a ledger of `folder` inside the block, where the system has such locks.
+
+    Raises:
+        TimeoutError: if a different process keeps the lock for 5 s; since a write takes milliseconds, it is stopped.
+    """
     try:
         import fcntl
     except ImportError:  # Windows
@@ -126,11 +144,16 @@ def _alone(folder: Path) -> Iterator[None]:
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         deadline = time.monotonic() + LOCK_S
-        while time.monotonic() < deadline:  # then without: one that is stopped must not stop this one
+        while True:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
+                if time.monotonic() > deadline:  # to write now could lose what the other one is about to write
+                    raise TimeoutError(
+                        f"expected to be the only notebook that writes in {folder}, got a different process that has "
+                        f"locked the folder for more than {LOCK_S:g} s. Is one stopped? End it, and run the cell again."
+                    ) from None
                 time.sleep(0.01)
             except OSError:  # no locks on this file system
                 break

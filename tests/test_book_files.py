@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from d2lite import __main__ as page
-from d2lite import _install, book, book_root
+from d2lite import _install, book, book_root, show_script
 
 ROOT = Path(__file__).parents[1]
 
@@ -42,6 +42,19 @@ def test_elsewhere_it_is_the_checkout_else_the_folder_in_the_package(tmp_path, m
         book_root()
     make_parts(package / "_book")
     assert book_root() == package / "_book"
+
+
+def test_a_module_of_the_book_is_imported_from_its_folder(tmp_path, monkeypatch):
+    make_parts(tmp_path)
+    (tmp_path / "only_here").mkdir()
+    (tmp_path / "only_here" / "of_the_test.py").write_text("NUMBER = 7")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    for _ in range(2):
+        assert book.book_module("only_here.of_the_test").NUMBER == 7
+        assert sys.path.count(str(tmp_path.resolve())) == 1
+    with pytest.raises(ModuleNotFoundError):
+        book.book_module("only_here.not_there")
 
 
 def test_a_copy_has_what_the_chapters_read_and_nothing_of_the_learner(tmp_path, monkeypatch, capsys):
@@ -142,3 +155,15 @@ def test_a_missing_torchvision_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "torchvision", None)
     with pytest.raises(ImportError, match="the network resnet101 needs torchvision, which is not installed: run make"):
         named_workload("ResNet-101")
+
+
+def test_functions_of_a_script_are_shown_in_the_order_asked_for(capsys):
+    path = show_script("train_ddp.py", "load", "evaluate")
+    shown = capsys.readouterr().out
+    assert path == book_root() / "book" / "scripts" / "train_ddp.py"
+    assert shown.startswith("def load(path, net, optimizer):")
+    assert "@torch.no_grad()\ndef evaluate(" in shown and "def main(" not in shown
+    with pytest.raises(ValueError, match="expected some of make_net, .*, got lead"):
+        show_script("train_ddp.py", "load", "lead")
+    with pytest.raises(FileNotFoundError):
+        show_script("no_such_script.py")

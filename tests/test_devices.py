@@ -92,6 +92,7 @@ def test_describe_nothing():
         ({"cpu.max": "max 100000"}, 8),
         ({"cpu.max": "200000 100000"}, 2),
         ({"cpu.max": "50000 100000"}, 1),
+        ({"cpu.max": "150000 100000"}, 2),
         ({"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, 8),
         ({"cpu/cpu.cfs_quota_us": "300000", "cpu/cpu.cfs_period_us": "100000"}, 3),
         ({}, 8),

@@ -131,13 +131,38 @@ def test_notebooks_that_write_at_the_same_time_lose_nothing(path):
     assert len(read_ledger()["exercises"]) == 40
 
 
-def test_one_that_holds_the_lock_for_ever_does_not_stop_a_lesson(path, monkeypatch):
+@pytest.fixture
+def unlock(path, monkeypatch):
+    """Lock the folder of the ledger, as a notebook does that was stopped while it wrote; unlock() ends that."""
     fcntl = pytest.importorskip("fcntl")
     monkeypatch.setattr(ledger, "LOCK_S", 0.05)
     descriptor = os.open(path.parent, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    yield lambda: fcntl.flock(descriptor, fcntl.LOCK_UN)
+    os.close(descriptor)
+
+
+def test_one_that_holds_the_lock_for_ever_does_not_stop_a_lesson_and_loses_nothing(path, unlock):
+    path.write_text("{}")
+    with pytest.warns(UserWarning, match=r"locked the folder for more than 0.05 s. Is one stopped\? End it"):
         record("exercises", "1.1", solved=True)
-    finally:
-        os.close(descriptor)
-    assert read_ledger()["exercises"]["1.1"]["solved"]
+    assert path.read_text() == "{}"
+
+
+def test_a_change_starts_from_what_is_in_the_file(path, unlock, monkeypatch):
+    monkeypatch.setattr(ledger, "LOCK_S", 10.0)
+    seen = []
+
+    def changed(before):
+        seen.append(before)
+        return {"tries": before["tries"] + 1}
+
+    path.write_text(json.dumps({"exercises": {"1.1": {"tries": 1, "solved": True}}}))
+    thread = threading.Thread(target=ledger.change, args=("exercises", "1.1", changed))
+    thread.start()
+    time.sleep(0.1)  # it waits for the lock, whose holder writes now
+    path.write_text(json.dumps({"exercises": {"1.1": {"tries": 7, "solved": True}}}))
+    unlock()
+    thread.join(10)
+    assert seen == [{"tries": 7, "solved": True}]
+    assert read_ledger()["exercises"]["1.1"]["tries"] == 8 and read_ledger()["exercises"]["1.1"]["solved"]

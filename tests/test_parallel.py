@@ -193,8 +193,9 @@ def test_one_intra_op_thread_is_for_the_cpu_and_is_undone():
         assert torch.get_num_threads() == 1
         raise KeyError
     assert torch.get_num_threads() == before
-    with one_intra_op_thread([torch.device("cuda", 0)]):
-        assert torch.get_num_threads() == before
+    for devices in ([torch.device("cuda", 0)], [CPU, torch.device("cuda", 0)]):
+        with one_intra_op_thread(devices):
+            assert torch.get_num_threads() == before
 
 
 def test_the_threads_stay_and_are_as_many_as_cores(monkeypatch):

@@ -37,7 +37,7 @@ import d2lite
 animator = d2lite.Animator("epoch", "accuracy", legend="test accuracy")
 run = d2lite.train(num_gpus=2, batch_size=64, lr=0.1, num_epochs=2, num_examples=512, animator=animator)
 animator.flush()
-assert run.status == "finished" and len(run.accuracies) == 2 and run.dataset == "Fashion-MNIST, 512 images"
+assert run.status == "finished" and len(run.accuracies) == 2 and run.dataset == "Fashion-MNIST, 512 + 86 images"
 assert "_book" in str(d2lite.book_root()) and "site-packages" in d2lite.__file__, d2lite.__file__
 shown = [m for m in ("torchvision", "plotly", "ipywidgets", "anywidget", "IPython") if m in sys.modules]
 assert not shown, shown

@@ -10,7 +10,7 @@ from pathlib import Path
 
 BOOK = Path(__file__).resolve().parent.parent / "book"
 CELLS = ["setup", "names", "broadcast", "optimizer", "hvd", "steps", "check-alone", "check-ours", "check-ddp"]
-CELLS += ["real", "real-compare"]
+CELLS += ["real"]
 
 
 def main():

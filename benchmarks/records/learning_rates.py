@@ -15,9 +15,9 @@ from benchmarks.report import command_line, keep, machine
 from d2lite import load_data_fashion_mnist
 from d2lite.data import FASHION_MNIST
 from d2lite.profiling import compare_arms
-from d2lite.training import KEPT, Arm, gradient_norms, noise_scale, run_arms, scaled_lr, start_net, train_arm
+from d2lite.training import Arm, gradient_norms, noise_scale, run_arms, scaled_lr, start_net, train_arm
 
-__all__ = ["ARMS", "BASES", "BATCH_SIZES", "CHANGES", "K", "LRS", "main", "record"]
+__all__ = ["ARMS", "BASES", "BATCH_SIZES", "K", "LRS", "main", "record"]
 
 BATCH_SIZES = (32, 64, 128, 256, 512)
 LRS = (0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
@@ -45,29 +45,10 @@ def _larger(base, rule, warm_up_epochs=0.0):
 ARMS = {_larger(base, rule): base for base in BASES.values() for rule in ("same", "square root", "linear")}
 ARMS |= {_larger(base, "linear", 1.0): _larger(base, "linear") for base in BASES.values()}
 
-# one change at a time, and the two that belong together; all are compared with the first one
-CHANGES = (
-    Arm("nothing changed", BATCH_SIZE, 0.1),
-    Arm("half as many steps", 2 * BATCH_SIZE, 0.1),
-    Arm("the learning rate", BATCH_SIZE, 0.2),
-    Arm("BatchNorm per device", BATCH_SIZE, 0.1, num_gpus=2),
-    Arm("what the reset left", BATCH_SIZE, 0.1, kept="BatchNorm"),
-    Arm("steps and learning rate", 2 * BATCH_SIZE, 0.2),
-)
-
 
 def record():
-    """Return the grid, the arms, each change alone, what a forgotten reset leaves, and the noise scale, as numbers."""
-    used = start_net(1000)
-    train_arm(BASES["SGD"], 1000, used, num_examples=NUM_EXAMPLES, num_epochs=NUM_EPOCHS)
-    kept = [Arm(f"kept: {kept}", 2 * BATCH_SIZE, 0.2, kept=kept) for kept in KEPT]
-    return {
-        "grid": _grid(),
-        "arms": _arms(),
-        "changes": _against_first(CHANGES, used),
-        "kept": _against_first(kept, used),
-        "noise": _noise(),
-    }
+    """Return the grid, the arms and the noise scale, as numbers."""
+    return {"grid": _grid(), "arms": _arms(), "noise": _noise()}
 
 
 def _grid():
@@ -102,11 +83,6 @@ def _row(arm, trials, base=None):
     return row
 
 
-def _against_first(arms, used):
-    trials = run_arms(arms, ARM_SEEDS, NUM_EXAMPLES, num_epochs=NUM_EPOCHS, used=used.state_dict())
-    return [_row(arms[0], trials), *(_row(arm, trials, arms[0]) for arm in arms[1:])]
-
-
 def _noise():
     """The noise scale before training and after each epoch, from minibatches of 512 in 8 shards."""
     found = []
@@ -131,7 +107,7 @@ def main(argv=None):
     torch.set_num_threads(1)
     facts = machine(FASHION_MNIST)
     found = record()
-    for row in found["arms"] + found["changes"] + found["kept"]:
+    for row in found["arms"]:
         print(row["settings"]["name"])
         for kind, verdict in (("accuracies", "verdict"), ("renewed", "renewed_verdict")):
             print(f"   {kind}:", *(f"{accuracy:.3f}" for accuracy in row[kind]), row.get(verdict, ""))

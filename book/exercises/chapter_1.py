@@ -138,19 +138,27 @@ def _linear_in_parts(X_parts: Sequence[torch.Tensor], W: torch.Tensor, b: torch.
 
 OUTPUTS = 11  # no part has so many inputs
 _JOINED = "it joins the inputs and multiplies once: no device has all inputs."
-_JOINED_THINK = "What can a device compute from its own inputs and some of the columns of W?"
+_SENT = (
+    "it sends inputs to a different device: each device multiplies the inputs that it has, and only outputs are sent."
+)
+_OWN_THINK = "What can a device compute from its own inputs and some of the columns of W?"
 
 
 def _observe_parts(answer: Callable[..., Any], widths: Sequence[int], num_examples: int) -> Any:
-    """Call an answer with parts that are on a device each, and return the outputs as a without_device tensor."""
+    """Call an answer with parts that are on a device each, and return the outputs as a without_device tensor.
+
+    The numbers have both signs, so that a wrong abs or ReLU changes the outputs.
+    """
     generator = torch.Generator().manual_seed(sum(widths) + num_examples)
-    X, W = (torch.rand(n, sum(widths), generator=generator) for n in (num_examples, OUTPUTS))
-    b = torch.rand(OUTPUTS, generator=generator)
+    X, W = (torch.randn(n, sum(widths), generator=generator) for n in (num_examples, OUTPUTS))
+    b = torch.randn(OUTPUTS, generator=generator)
 
     def watch(name: str, i: int, result: torch.Tensor, inputs: list[PretendTensor]) -> None:
-        uncut = {tensor.home for tensor in inputs if OUTPUTS not in tensor.shape}  # they are no outputs yet
-        if len(uncut) > 1 or (uncut and name in COPIES and len(widths) > 1):
-            raise Unfit(_JOINED, _JOINED_THINK)
+        homes = {tensor.home for tensor in inputs if OUTPUTS not in tensor.shape}  # of inputs, and not of outputs
+        if len(homes) > 1 or (homes and name in COPIES and len(widths) > 1):
+            raise Unfit(_JOINED, _OWN_THINK)
+        if homes - {i}:
+            raise Unfit(_SENT, _OWN_THINK)
 
     pretend = PretendDevices(watch, strict=False)
     return without_device(answer([pretend.put(part, i) for i, part in enumerate(X.split(list(widths), dim=1))], W, b))

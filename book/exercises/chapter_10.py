@@ -3,19 +3,29 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
-from d2lite.exercises import Exercise, Mistake
+from d2lite.exercises import Exercise, Mistake, Unfit
 
 Numbers = Sequence[float]
 
 
 def _observe_pair(answer: Callable[..., Any], *case: Any) -> Any:
-    """Return what an answer gives, with a number in place of each tensor that holds one."""
+    """Return what an answer gives, as a list, with a number in place of each array or tensor that holds one."""
     result = answer(*case)
-    if not isinstance(result, (list, tuple)):
+    if not isinstance(result, (list, tuple, np.ndarray, torch.Tensor)):
         return result
-    return [x.item() if isinstance(x, torch.Tensor) and x.numel() == 1 else x for x in result]
+    return [_number(x) for x in result]
+
+
+def _number(x: Any) -> Any:
+    has_one = (isinstance(x, torch.Tensor) and x.numel() == 1) or (isinstance(x, np.ndarray) and x.size == 1)
+    return x.item() if has_one else x
+
+
+def _swapped(answer: Callable[..., tuple[float, float]]) -> Callable[..., tuple[float, float]]:
+    return lambda *case: answer(*case)[::-1]  # type: ignore[return-value]
 
 
 def _weighted(values: Numbers, counts: Sequence[int]) -> float:
@@ -51,6 +61,13 @@ def _unbiased(means: Numbers, variances: Numbers, counts: Sequence[int]) -> tupl
     mean, variance = _whole(means, variances, counts)
     n = sum(counts)
     return mean, variance * n / (n - 1)
+
+
+def _taken_as_unbiased(means: Numbers, variances: Numbers, counts: Sequence[int]) -> tuple[float, float]:
+    mean, n = _weighted(means, counts), sum(counts)
+    inside = sum(v * max(k - 1, 0) for v, k in zip(variances, counts, strict=True))
+    between = sum(k * (m - mean) ** 2 for m, k in zip(means, counts, strict=True))
+    return mean, (inside + between) / (n - 1)
 
 
 _FOUR = (
@@ -106,6 +123,17 @@ WHOLE = Exercise(
             _unbiased,
             "the variance is the unbiased one, divided by n - 1; normalising takes the one divided by n.",
             "Which of the two does BatchNorm divide by, and which does it keep for evaluation?",
+        ),
+        Mistake(
+            _taken_as_unbiased,
+            "the variances are taken as unbiased ones, divided by n - 1. All are divided by n here, those that you get "
+            "and the one that you return.",
+            "The values 0 and 2 have the biased variance 1. Which number of examples makes a sum of squares out of it?",
+        ),
+        Mistake(
+            _swapped(_whole),
+            "the variance comes first, and the mean is asked for first.",
+            "Compare the order of your return with the comment in the stub.",
         ),
         Mistake(
             _squares_not_reduced,
@@ -186,8 +214,17 @@ def _case(*sizes: int, seed: int = 0) -> tuple[list[torch.Tensor], list[torch.Te
     return list(grads.split(sizes)), list(((X - X.mean()) / deviation).split(sizes)), deviation
 
 
-def _observe_gradient(answer: Callable[..., Any], *case: Any) -> list[torch.Tensor]:
-    return [torch.as_tensor(shard) for shard in answer(*case)]
+def _observe_gradient(answer: Callable[..., Any], grads: Shards, X_hats: Shards, deviation: float) -> Any:
+    """Return the gradients of the shards as tensors; refuse what is not one tensor per shard."""
+    found = answer(grads, X_hats, deviation)
+    if isinstance(found, (torch.Tensor, np.ndarray)) and found.ndim == 1:
+        raise Unfit(
+            "it returns one tensor for all examples, and a list with one tensor for each shard is asked for.",
+            "Each rank needs the gradient of its own shard. How long is it?",
+        )
+    if found is None:
+        return None
+    return [torch.as_tensor(shard) for shard in found]
 
 
 _PATHS = (
@@ -328,6 +365,11 @@ RUNNING = Exercise(
             _running(keep=lambda m: 1.0),
             "the old statistics keep their whole weight, so that the running ones grow from step to step.",
             "If every minibatch has the mean 5, where must the running mean end?",
+        ),
+        Mistake(
+            _swapped(_right_running),
+            "the running variance comes first, and the running mean is asked for first.",
+            "Compare the order of your return with the comment in the stub.",
         ),
         Mistake(
             _running(keep=lambda m: 0.0, take=lambda m: 1.0),

@@ -72,7 +72,16 @@ FACTOR = Exercise(
 def _observe_drift(answer: Callable[..., Any], device_params: Params) -> Any:
     """Return the number that an answer gives, as a float; refuse changed parameters."""
     before = [[p.clone() for p in params] for params in device_params]
-    found = answer(device_params)
+    try:
+        found = answer(device_params)
+    except Exception as error:
+        if len(device_params) > 1:
+            raise
+        raise Unfit(
+            f"it raised {type(error).__name__} for a single replica.",
+            "With one device there is no difference to look at. What should a function return then? What does max() do "
+            "with an empty list?",
+        ) from None
     if any(
         not torch.equal(p, q) for a, b in zip(before, device_params, strict=True) for p, q in zip(a, b, strict=True)
     ):
@@ -103,6 +112,10 @@ def _drift_cases() -> dict[str, Any]:
         "one element is smaller": tensors([[1.0, 2.0], [3.0]], [[1.0, 2.0], [2.0]]),
         "the third replica": tensors([[1.0], [2.0, 0.0]], [[1.0], [2.25, 0.0]], [[1.0], [2.0, -4.0]]),
         "several elements": tensors([[0.0, 0.0, 0.0]], [[1.0, -2.0, 1.5]]),
+        "replicas on both sides of replica 0": tensors([[0.0]], [[1.0]], [[-1.0]]),
+        "the first of three others": tensors([[0.0], [1.0]], [[3.0], [1.0]], [[0.5], [1.0]], [[1.0], [1.0]]),
+        "each a step further": tensors([[0.0]], [[1.0]], [[2.0]]),
+        "large elements, small differences": tensors([[100.0, -7.0]], [[100.5, -7.25]]),
         "only one replica": tensors([[5.0], [6.0]]),
     }
 
@@ -147,6 +160,21 @@ DRIFT = Exercise(
             _ELEMENTS,
         ),
         Mistake(
+            lambda dp: max((_drift([one, other]) for one in dp for other in dp), default=0.0),
+            "it is the largest difference of any two replicas, and the difference to replica 0 is asked for.",
+            "One replica is at 1, one at -1, replica 0 at 0. How far is each from replica 0?",
+        ),
+        Mistake(
+            lambda dp: _drift([dp[0], dp[-1]]),
+            "only the last replica is compared; the others may be apart.",
+            _ELEMENTS,
+        ),
+        Mistake(
+            lambda dp: max((_drift([one, other]) for one, other in zip(dp, dp[1:], strict=False)), default=0.0),
+            "each replica is compared with the one before it, and not with replica 0.",
+            "Replicas at 0, 1 and 2: how far is the last one from replica 0?",
+        ),
+        Mistake(
             lambda dp: _drift(dp) > 0,
             "it says whether they differ, and by how much is asked for.",
             "A difference of 1e-8 may be rounding, one of 0.1 is none. Which result tells them apart?",
@@ -156,9 +184,9 @@ DRIFT = Exercise(
 )
 
 SYMPTOMS = {
-    "A": "Compare minibatches of 8 and of 7 examples on two devices, in the first step.",
+    "A": "Compare minibatches of 8 and of 7 examples on two devices, in the first step. Does the last example count?",
     "B": "Compare the first step with the second one.",
-    "C": "Look at the replicas one by one: which of them gets which gradient?",
+    "C": "Look at .gradients of step 1, replica by replica: which of them gets which gradient?",
 }
 
 
@@ -174,7 +202,7 @@ def _observe_culprit(answer: Callable[..., Any], letter: str) -> str:
 
 
 def _culprit(letter: str) -> str:
-    return next(name for name, exhibit in EXHIBITS.items() if exhibit.train_batch is UNNAMED[letter])
+    return {"A": "loss divided by the local batch", "B": "forgotten zero_grad", "C": "rebinding all-reduce"}[letter]
 
 
 CULPRITS = Exercise(
@@ -184,5 +212,5 @@ CULPRITS = Exercise(
     cases=lambda: {f"exhibit {letter}": (letter,) for letter in UNNAMED},
     observe=_observe_culprit,
     mistakes=(),
-    think="Run check_step, check_replicas and find_divergence on UNNAMED[letter].",
+    think="From which step on do the weights differ, for which sizes of minibatches, and on which replica?",
 )

@@ -59,8 +59,8 @@ FIRST = Exercise(
         "rank 1 left out the second call": ([[_W, _B, _END, _W], [_W, _END, _W, _B]],),
         "rank 1 called nothing more": ([[_W, _B, _END, _W], [_W, _B, _END]],),
         "rank 0 of three called nothing more": ([[_W, _B], [_W, _B, _END], [_W, _B, _END]],),
-        "rank 2 of three sent another size": ([[_W, _B, _W], [_W, _B, _W], [_W, ("all_reduce", 9), _B]],),
-        "another collective of the same size": ([[_W, ("all_reduce", 7), _W], [_W, ("broadcast", 7), _B]],),
+        "rank 2 of three sent a different size": ([[_W, _B, _W], [_W, _B, _W], [_W, ("all_reduce", 9), _B]],),
+        "a different collective of the same size": ([[_W, ("all_reduce", 7), _W], [_W, ("broadcast", 7), _B]],),
         "the very first": ([[_B, _W], [_W, _B]],),
         "nobody called anything": ([[], []],),
         "one rank never began": ([[], [_W]],),
@@ -69,7 +69,7 @@ FIRST = Exercise(
         Mistake(
             _where_all_have_one,
             "a collective that one rank has never called is not found.",
-            "zip ends with the shortest list. What does a rank wait for that another one never calls?",
+            "zip ends with the shortest list. What does a rank wait for that a different one never calls?",
         ),
         Mistake(
             _of_the_first_two, "only ranks 0 and 1 are compared.", "A group may have more ranks: which of them differ?"
@@ -120,6 +120,7 @@ WAITED_FOR = Exercise(
         "one rank alone": ([2],),
         "a rank never began": ([0, 12],),
         "one far behind, one a little": ([1, 8, 9],),
+        "the second is further behind than the first": ([8, 7, 9],),
     },
     mistakes=(
         Mistake(
@@ -142,6 +143,11 @@ WAITED_FOR = Exercise(
             lambda counts: _waited_for(counts)[:1],
             "only the first of them is given.",
             "Several ranks may be behind.",
+        ),
+        Mistake(
+            lambda counts: sorted(_waited_for(counts), key=counts.__getitem__),
+            "the ranks are in the order of their counts, and the numbers of the ranks are to ascend.",
+            "In [8, 7, 9], which two ranks are behind? Give the smaller number first.",
         ),
         Mistake(
             lambda counts: counts.index(min(counts)),

@@ -1,8 +1,10 @@
 """The exercises of chapter 2: an all-reduce for the mean, the accuracy on several devices, batches of k*b and lr."""
 
 import functools
-from collections.abc import Callable, Sequence
+import inspect
+from collections.abc import Callable, Iterator, Sequence
 from operator import itemgetter
+from types import CodeType
 from typing import Any
 
 import torch
@@ -12,13 +14,29 @@ from d2lite.exercises import Exercise, Mistake, PretendDevices, Unfit
 from d2lite.training import replicate, split_batch
 
 Tensors = list[torch.Tensor]
+GIVEN = {"all_reduce", "all_reduce_naive"}  # the functions that exercise 1 asks to do without
+
+
+def _names_in(code: CodeType) -> Iterator[str]:
+    """Yield the global names and attributes that a function uses, those of functions inside it included."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names_in(constant)
 
 
 def _observe_in_place(answer: Callable[..., Any], shape: Sequence[int], k: int) -> dict[str, Any]:
     """Call an answer with k tensors, and return what is in them afterwards, in their own memory.
 
-    An answer that is right is called again with tensors on k devices: Unfit if an operation has tensors of two.
+    An answer that is right is called again with tensors on k devices. Raises Unfit if an operation has tensors of two
+    devices, or if the answer uses an all-reduce that is already there.
     """
+    code = getattr(inspect.unwrap(answer), "__code__", None)
+    if code is not None and (used := GIVEN.intersection(_names_in(code))):
+        raise Unfit(
+            f"it uses {' and '.join(sorted(used))}, and the exercise is to write an all-reduce without it.",
+            "Which operations of PyTorch add a tensor, divide it, and write into it?",
+        )
     generator = torch.Generator().manual_seed(k)
     tensors = [torch.randint(-50, 50, tuple(shape), generator=generator).double().T for _ in range(k)]
     places, mean = [tensor.data_ptr() for tensor in tensors], torch.stack(tensors).mean(0)
@@ -127,7 +145,7 @@ MEAN = Exercise(
         ),
         Mistake(
             _read_after_write,
-            "tensors that were already written are read again: each next mean is another one.",
+            "tensors that were already written are read again, so each mean differs from the one before.",
             "Read everything before you write anything, or add in a tensor that nobody else reads.",
         ),
         Mistake(
@@ -230,7 +248,7 @@ ACCURACY = Exercise(
         ),
         Mistake(
             lambda X, y, device_params, devices: _mean_of_fractions(X, y, device_params[:1], devices[:1]),
-            "the first replica computes everything, the others nothing: its own shard alone is its part.",
+            "the first replica computes all shards, and the other replicas compute nothing.",
             "split_batch gives each device its examples. Which replica reads which shard?",
         ),
         Mistake(
@@ -271,19 +289,19 @@ SETTINGS = Exercise(
         ),
         Mistake(
             lambda k, b, lr: (b, None),
-            "the minibatch of all devices together is that of one device: each device then has less work per step.",
+            "the minibatch of all devices is only as large as for one device, so each device has less work per step.",
             "How many examples does each of k devices get from a minibatch?",
             part=itemgetter(0),
         ),
         Mistake(
             lambda k, b, lr: (b // k, None),
-            "the minibatch is smaller than that of one device: it is cut once more among the devices.",
+            "the minibatch is smaller than for one device: it is cut once more among the devices.",
             "How many examples does each of k devices get from a minibatch?",
             part=itemgetter(0),
         ),
         Mistake(
             lambda k, b, lr: (None, lr),
-            "the learning rate is that of one device: an epoch has fewer steps, and they are as short as before.",
+            "the learning rate is the same as for one device: an epoch has fewer steps, each as short as before.",
             _DISTANCE,
             part=itemgetter(1),
         ),
@@ -295,7 +313,7 @@ SETTINGS = Exercise(
         ),
         Mistake(
             lambda k, b, lr: (None, lr / k),
-            "the learning rate falls with k: an epoch has fewer steps, and they are shorter, too.",
+            "the learning rate falls with k: an epoch has fewer steps, and each step is also shorter.",
             _DISTANCE,
             part=itemgetter(1),
         ),

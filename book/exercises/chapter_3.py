@@ -1,12 +1,10 @@
 """The exercises of chapter 3: names without a prefix, a sum of means, devices of unequal speed, sixteen GPUs."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
-from d2lite.costs import ScalingPrediction, Setup, StepPrediction, find_link, predict_scaling
 from d2lite.exercises import Exercise, Mistake, Unfit
 
 State = dict[str, int]
@@ -175,8 +173,9 @@ def _observe_split(answer: Callable[..., Any], n: int, speeds: Sequence[float]) 
     """
     X = torch.rand(n, 3, generator=torch.Generator().manual_seed(n), dtype=torch.float64)
     y, devices = torch.arange(n), [torch.device("cpu")] * len(speeds)
-    shards = answer(X, y, devices, list(speeds))
-    if not (isinstance(shards, Sequence) and len(shards) == 2 and all(len(part) == len(speeds) for part in shards)):
+    shards = _as_tensors(answer(X, y, devices, list(speeds)))
+    shapes = [[X.shape[1:]] * len(speeds), [y.shape[1:]] * len(speeds)]
+    if [[shard.shape[1:] for shard in part] for part in shards] != shapes:
         raise Unfit("it does not return two lists, X_shards and y_shards, with one shard per device.")
     _check_shards(X, y, shards)
     sizes = [len(shard) for shard in shards[1]]
@@ -192,6 +191,14 @@ def _observe_split(answer: Callable[..., Any], n: int, speeds: Sequence[float]) 
     return nearest if off[nearest] <= max(1, NEAR * n) else sizes
 
 
+def _as_tensors(shards: Any) -> list[list[torch.Tensor]]:
+    """Return what an answer gives as two lists of tensors: its lists may be generators, and its shards NumPy's."""
+    try:
+        return [[torch.as_tensor(shard) for shard in part] for part in shards]
+    except (TypeError, ValueError, RuntimeError):
+        return []
+
+
 def _rules(speeds: Sequence[float]) -> dict[str, list[float]]:
     """Return the shares that wrong rules give."""
     return {
@@ -203,8 +210,8 @@ def _rules(speeds: Sequence[float]) -> dict[str, list[float]]:
     }
 
 
-def _check_shards(X: torch.Tensor, y: torch.Tensor, shards: Any) -> None:
-    found = torch.cat([torch.as_tensor(shard) for shard in shards[1]]).tolist()
+def _check_shards(X: torch.Tensor, y: torch.Tensor, shards: Sequence[Sequence[torch.Tensor]]) -> None:
+    found = torch.cat([shard.reshape(-1) for shard in shards[1]]).tolist()
     if len(found) != len(set(found)):
         raise Unfit("an example is in more than one shard.", "Where does a shard begin, and where did the last end?")
     if len(found) < len(y):
@@ -226,6 +233,12 @@ def _check_shards(X: torch.Tensor, y: torch.Tensor, shards: Any) -> None:
 def _rest_to_last(X: torch.Tensor, y: torch.Tensor, speeds: Sequence[float]) -> Shards:
     sizes = [int(len(X) * speed / sum(speeds)) for speed in speeds[:-1]]
     sizes.append(len(X) - sum(sizes))
+    return list(X.split(sizes)), list(y.split(sizes))
+
+
+def _rest_to_first(X: torch.Tensor, y: torch.Tensor, speeds: Sequence[float]) -> Shards:
+    sizes = [int(len(X) * speed / sum(speeds)) for speed in speeds]
+    sizes[0] += len(X) - sum(sizes)
     return list(X.split(sizes)), list(y.split(sizes))
 
 
@@ -254,6 +267,7 @@ UNEQUAL = Exercise(
             (64, (5.0, 5.0)),
             (101, (4.0, 2.0, 1.0)),
             (59, (10.0, 10.0, 10.0, 9.0, 1.0)),
+            (59, (1.0, 9.0, 10.0, 10.0, 10.0)),
             (7, (0.5, 1.5)),
             (12, (30.0,)),
         )
@@ -286,6 +300,11 @@ UNEQUAL = Exercise(
             "Round the places of the cuts instead of the sizes, or give the rest to the devices one by one.",
         ),
         Mistake(
+            lambda X, y, devices, speeds: _rest_to_first(X, y, speeds),
+            "what rounding leaves over all goes to the first device, which may be the slowest.",
+            "Round the places of the cuts instead of the sizes, or give the rest to the devices one by one.",
+        ),
+        Mistake(
             lambda X, y, devices, speeds: _rest_lost(X, y, speeds),
             "shares are rounded down, and what is left over is in no shard.",
             "Rounded shares need not add up to the minibatch. Who gets the rest?",
@@ -304,131 +323,137 @@ UNEQUAL = Exercise(
     think=_TIME,
 )
 
-PARTS = ("overhead", "computing", "sending", "waiting")
-Answer = tuple[float, str, str]
+GPUS = 16
+CHANGES = ("larger minibatch", "faster network", "less overhead")
 
 
-def _predicted(setup: Setup, k: int = 16) -> ScalingPrediction:
-    predicted = predict_scaling(setup, k)
-    assert predicted is not None  # no case has fewer examples than GPUs
-    return predicted
+def _step(batch_size: int, example_s: float, sending_s: float, overhead_s: float) -> dict[str, float]:
+    """Return the seconds of each part of a step."""
+    return {"overhead": overhead_s, "computing": batch_size / GPUS * example_s, "sending": sending_s}
 
 
-def _longest(step: StepPrediction) -> str:
-    seconds = (step.overhead_s, step.compute_s, step.exposed_s, step.wait_s)
-    return PARTS[seconds.index(max(seconds))]
+def _longest(batch_size: int, example_s: float, sending_s: float, overhead_s: float) -> str:
+    parts = _step(batch_size, example_s, sending_s, overhead_s)
+    return max(parts, key=lambda name: parts[name])
 
 
-def _shortest(changes: Mapping[str, Setup], seconds: Callable[[Setup], float]) -> str:
-    return min(changes, key=lambda name: seconds(changes[name]))
-
-
-def _sixteen_gpus(setup: Setup, changes: Mapping[str, Setup]) -> Answer:
-    best = _shortest(changes, lambda change: _predicted(change).epoch_s)
-    return setup.batch_size / 16, _longest(_predicted(setup).step), best
-
-
-def _with_hidden(setup: Setup) -> str:
-    step = _predicted(setup).step
-    return _longest(replace(step, exposed_s=step.communication_s))
-
-
-def _setups() -> dict[str, Setup]:
-    slow, fast = find_link("Ethernet 10 Gb/s, RDMA"), find_link("InfiniBand NDR 400 Gb/s")
-    usual = Setup("ResNet-18, small images", 256, is_global=True, across=slow, overhead_s=1e-4)
-    middle = replace(usual, batch_size=192, across=find_link("Ethernet 100 Gb/s, RDMA"), overhead_s=3e-3)
-    hidden = replace(usual, batch_size=1280, across=find_link("Ethernet 25 Gb/s, RDMA"))
-    return {
-        "256 examples, slow network": usual,
-        "256 examples, fast network, 5 ms of overhead": replace(usual, across=fast, overhead_s=5e-3),
-        "192 examples, middling network, 3 ms of overhead": middle,
-        "1,280 examples, middling network": hidden,
-        "1,024 examples, fast network, unequal GPUs": replace(usual, batch_size=1024, across=fast, spread=0.8),
+def _steps(batch_size: int, example_s: float, sending_s: float, overhead_s: float) -> dict[str, float]:
+    """Return the seconds of a step with each of the changes."""
+    changed = {
+        "larger minibatch": _step(2 * batch_size, example_s, sending_s, overhead_s),
+        "faster network": _step(batch_size, example_s, sending_s / 4, overhead_s),
+        "less overhead": _step(batch_size, example_s, sending_s, overhead_s / 10),
     }
+    return {name: sum(parts.values()) for name, parts in changed.items()}
 
 
-def _changes(setup: Setup) -> dict[str, Setup]:
-    link = setup.across
-    faster = replace(link, bandwidth_bytes_per_s=4 * link.bandwidth_bytes_per_s)
-    return {
-        "a minibatch twice as large": replace(setup, batch_size=2 * setup.batch_size),
-        "a network four times as fast": replace(setup, across=faster),
-        "a tenth of the overhead": replace(setup, overhead_s=setup.overhead_s / 10),
-        "GPUs of equal speed": replace(setup, spread=0.0),
-    }
+def _epochs(*setup: float) -> dict[str, float]:
+    """Return the seconds of an epoch with each of the changes, times a number of examples that is the same for all."""
+    steps = _steps(*setup)  # type: ignore[arg-type]
+    return steps | {"larger minibatch": steps["larger minibatch"] / 2}
 
 
-_SHARE = "batch_size is that of all GPUs together. What is left for each of them?"
-_LONGEST = "Look at the parts of predict_scaling(setup, 16).step. Which of them add up to its seconds?"
-_CHANGE = "Predict an epoch on 16 GPUs with each of the changes. Which one is shortest?"
+def _computes_no_more(batch_size: int, example_s: float, sending_s: float, overhead_s: float) -> dict[str, float]:
+    """Return the same, wrong: a minibatch twice as large is computed in the time of the small one."""
+    epochs, parts = _epochs(batch_size, example_s, sending_s, overhead_s), _step(batch_size, example_s, sending_s, 0)
+    return epochs | {"larger minibatch": epochs["larger minibatch"] - parts["computing"] / 2}
+
+
+def _best(seconds: dict[str, float]) -> str:
+    return min(seconds, key=lambda name: seconds[name])
+
+
+_SHARE = "batch_size counts the examples of all GPUs together. How many are left for each?"
+_LONGEST = "Write down the three parts of a step in milliseconds. How many examples does one GPU compute?"
+_CHANGE = "Write down the seconds of an epoch with each of the changes. How many steps does it have?"
+_FIX = dict(zip(("computing", "sending", "overhead"), CHANGES, strict=True))  # the change that fits a part by its name
 
 SIXTEEN = Exercise(
     name="3.5",
     title="Sixteen GPUs: what is left for each, what takes longest, and what to change first",
-    solution=_sixteen_gpus,
-    cases=lambda: {label: (setup, _changes(setup)) for label, setup in _setups().items()},
+    solution=lambda batch_size, example_s, sending_s, overhead_s: (
+        batch_size / GPUS,
+        _longest(batch_size, example_s, sending_s, overhead_s),
+        _best(_epochs(batch_size, example_s, sending_s, overhead_s)),
+    ),
+    cases=lambda: {
+        f"{n} examples of {1e3 * example_s:g} ms, sending {1e3 * sending_s:g} ms, overhead {1e3 * overhead_s:g} ms": (
+            n,
+            example_s,
+            sending_s,
+            overhead_s,
+        )
+        for n, example_s, sending_s, overhead_s in (
+            (256, 2e-4, 36e-3, 1e-3),
+            (256, 2e-4, 3.6e-3, 2.5e-3),
+            (256, 2e-4, 0.9e-3, 4e-3),
+            (1024, 2e-4, 3.6e-3, 1e-3),
+            (512, 2e-4, 3e-3, 3e-3),
+            (1024, 2e-4, 0.9e-3, 5e-3),
+            (192, 2e-4, 3e-3, 3.5e-3),
+        )
+    },
     mistakes=(
         Mistake(
-            lambda setup, changes: (setup.batch_size, "", ""),
-            "the number of examples is that of all GPUs together, and that of each is asked for.",
+            lambda n, *setup: (n, "", ""),
+            "the number of examples is the complete minibatch, and the part of each GPU is asked for.",
             _SHARE,
             part=lambda answer: answer[0],
         ),
         Mistake(
-            lambda setup, changes: (setup.batch_size * 16, "", ""),
+            lambda n, *setup: (n * GPUS, "", ""),
             "the number of examples is larger than the minibatch.",
             _SHARE,
             part=lambda answer: answer[0],
         ),
         Mistake(
-            lambda setup, changes: (0, _longest(_predicted(setup, 1).step), ""),
-            "the part that takes longest is that of one GPU, which has the complete minibatch and sends nothing.",
+            lambda *setup: (0, "computing", ""),
+            "it says that computing takes longest in every case: is it the computing of one GPU?",
             _LONGEST,
             part=lambda answer: answer[1],
         ),
         Mistake(
-            lambda setup, changes: (0, _with_hidden(setup), ""),
-            "what is sent during the backward pass is counted as if it came after it.",
+            lambda *setup: (0, "sending", ""),
+            "it says that sending takes longest in every case.",
             _LONGEST,
             part=lambda answer: answer[1],
         ),
         Mistake(
-            lambda setup, changes: (0, "sending", ""),
-            "it says that sending takes longest, whatever is predicted.",
-            _LONGEST,
-            part=lambda answer: answer[1],
-        ),
-        Mistake(
-            lambda setup, changes: (0, "", _shortest(changes, lambda change: _predicted(change).step.seconds)),
+            lambda *setup: (0, "", _best(_steps(*setup))),
             "the change with the shortest step is chosen: steps of different minibatches cannot be compared.",
             "How many steps does an epoch have with each of the changes?",
             part=lambda answer: answer[2],
         ),
         Mistake(
-            lambda setup, changes: (0, "", _shortest(changes, lambda change: _predicted(change, 1).epoch_s)),
-            "the change is the best one for a single GPU, which sends nothing and waits for nobody.",
+            lambda *setup: (0, "", _FIX[_longest(*setup)]),
+            "the change is chosen by the longest part alone, and a change may shorten two parts.",
             _CHANGE,
             part=lambda answer: answer[2],
         ),
         Mistake(
-            lambda setup, changes: (0, "", _shortest(changes, lambda change: -_predicted(change).epoch_s)),
+            lambda *setup: (0, "", _best(_computes_no_more(*setup))),
+            "the computing of a minibatch twice as large is taken to be as long as before.",
+            "How many examples does each GPU compute then, and how long does that take?",
+            part=lambda answer: answer[2],
+        ),
+        Mistake(
+            lambda *setup: (0, "", max(CHANGES, key=lambda name: _epochs(*setup)[name])),
             "the change with the longest epoch is chosen.",
             _CHANGE,
             part=lambda answer: answer[2],
         ),
         Mistake(
-            lambda setup, changes: (0, "", "a network four times as fast"),
-            "a faster network is chosen, whatever is predicted.",
+            lambda *setup: (0, "", "faster network"),
+            "a faster network is chosen in every case.",
             _CHANGE,
             part=lambda answer: answer[2],
         ),
         Mistake(
-            lambda setup, changes: (0, "", "a minibatch twice as large"),
-            "a larger minibatch is chosen, whatever is predicted.",
+            lambda *setup: (0, "", "larger minibatch"),
+            "a larger minibatch is chosen in every case.",
             _CHANGE,
             part=lambda answer: answer[2],
         ),
     ),
     think="Three answers are asked for: a number, the name of a part, and the name of a change. " + _LONGEST,
-    limit_s=20.0,
 )

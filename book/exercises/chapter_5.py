@@ -1,6 +1,7 @@
-"""The exercises of chapter 5: means and gradients over ranks, seeds per rank, pieces of a minibatch."""
+"""The exercises of chapter 5: a mean over ranks, gradients in buckets, seeds per rank, pieces of a minibatch."""
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import torch
@@ -52,6 +53,18 @@ def _reduced_to_rank_0(my_mean: float, my_count: int) -> float:
     return (total[0] / total[1]).item()
 
 
+def _not_waited_for(my_mean: float, my_count: int) -> float:
+    total = torch.tensor([my_mean * my_count, my_count], dtype=torch.float64)
+    dist.all_reduce(total, async_op=True)
+    return (total[0] / total[1]).item()
+
+
+def _whole_numbers(my_mean: float, my_count: int) -> float:
+    total = torch.tensor([int(my_mean * my_count), my_count])
+    dist.all_reduce(total)
+    return (total[0] / total[1]).item()
+
+
 _SAME = "The result is asked for on every rank. Which collectives give all ranks a result, and which give it to one?"
 MEAN = Exercise(
     name="5.1",
@@ -60,7 +73,7 @@ MEAN = Exercise(
     cases=lambda: {
         "30, 10 and 20 examples": ([1.0, 4.0, 2.5], [30, 10, 20]),
         "as many examples on each rank": ([1.0, 2.0, 6.0], [5, 5, 5]),
-        "no example on rank 1": ([0.5, 0.0, -1.0], [8, 0, 24]),
+        "no example on rank 1": ([0.3, 0.0, -1.0], [8, 0, 24]),
         "one example on rank 0": ([3.0, -7.0, 0.25], [1, 100, 1000]),
         "a million examples": ([0.125, 0.5, 2.0], [1_000_000, 3_000_000, 7]),
     },
@@ -88,6 +101,16 @@ MEAN = Exercise(
         Mistake(_only_on_rank_0, "only rank 0 has the result.", _SAME),
         Mistake(_reduced_to_rank_0, "only rank 0 has the result.", _SAME),
         Mistake(
+            _not_waited_for,
+            "the sums of the ranks do not arrive: the function does not wait for the collective.",
+            "What does a collective with async_op=True return, and what has to be done with it?",
+        ),
+        Mistake(
+            _whole_numbers,
+            "the sum is rounded to a whole number before it is sent.",
+            "Of which type are the numbers in your tensor, and is a sum of losses a whole number?",
+        ),
+        Mistake(
             lambda mean, count: _summed(mean * count, count) and None,
             "it returns nothing.",
             "A collective writes into its tensor and returns nothing, and so does a function without return.",
@@ -100,116 +123,238 @@ MEAN = Exercise(
 )
 
 
-def _average_gradients(params: Params) -> None:
+Finish = Callable[[], Any]
+ROUNDS = 2
+
+
+def _ddp(
+    is_full: Callable[[Sequence[int], int], bool] = lambda sizes, bucket_size: sum(sizes) >= bucket_size,
+    divisor: Callable[[], float] = dist.get_world_size,
+    order: Callable[[Params], Params] = list,
+    in_hooks: bool = True,
+    empties: bool = True,
+    sends_rest: bool = True,
+    waits: bool = True,
+    writes: bool = True,
+) -> Callable[[Params, int], Finish]:
+    """Return an answer, whose buckets are full where is_full(sizes of its gradients, bucket_size) says so."""
+
+    def my_ddp(params: Params, bucket_size: int) -> Finish:
+        bucket: list[Any] = []
+        sent: list[tuple[Any, torch.Tensor, Params]] = []
+
+        def send() -> None:
+            together = torch.cat([param.grad.flatten() for param in bucket])
+            sent.append((dist.all_reduce(together, async_op=True), together, order(bucket)))
+            if empties:
+                bucket.clear()
+
+        def hook(param: Any) -> None:
+            bucket.append(param)
+            if in_hooks and is_full([param.numel() for param in bucket], bucket_size):
+                send()
+
+        def finish() -> None:
+            if bucket and sends_rest:
+                send()
+            for handle, together, members in sent:
+                if waits:
+                    handle.wait()
+                for param, part in zip(members, together.split([param.numel() for param in members]), strict=True):
+                    if writes:
+                        param.grad.copy_(part.view_as(param) / divisor())
+            sent.clear()
+            bucket.clear()
+
+        for param in params:
+            param.register_post_accumulate_grad_hook(hook)
+        return finish
+
+    return my_ddp
+
+
+def _never_too_large(params: Params, bucket_size: int) -> Finish:
+    """An answer that sends a bucket before a gradient comes for which it has no room."""
+    bucket: list[Any] = []
+    sent: list[tuple[torch.Tensor, Params]] = []
+
+    def send() -> None:
+        together = torch.cat([param.grad.flatten() for param in bucket])
+        dist.all_reduce(together)
+        sent.append((together, list(bucket)))
+        bucket.clear()
+
+    def hook(param: Any) -> None:
+        if bucket and sum(p.numel() for p in bucket) + param.numel() > bucket_size:
+            send()
+        bucket.append(param)
+
+    def finish() -> None:
+        if bucket:
+            send()
+        for together, members in sent:
+            for param, part in zip(members, together.split([param.numel() for param in members]), strict=True):
+                param.grad.copy_(part.view_as(param) / dist.get_world_size())
+        sent.clear()
+
     for param in params:
-        dist.all_reduce(param.grad)
-        param.grad /= dist.get_world_size()
+        param.register_post_accumulate_grad_hook(hook)
+    return finish
 
 
-def _observe_gradients(answer: Callable[..., Any], *shapes: Sequence[int]) -> list[Any]:
-    """Return the gradients afterwards; refuse changed parameters and gradients that are other tensors."""
-    rank, params = dist.get_rank(), []
-    for shape in shapes:
-        params.append(torch.full(list(shape), 1.0 + rank, requires_grad=True))
-        params[-1].grad = torch.arange(params[-1].numel(), dtype=torch.float32).view(list(shape)) + 3 * rank**2
-    gradients = [param.grad for param in params]
-    Lockstep().call(answer, list(params))
-    if any((param != 1.0 + rank).any() for param in params):
+def _observe_ddp(answer: Callable[..., Any], shapes: Sequence[Sequence[int]], bucket_size: int) -> dict[str, Any]:
+    """Return the gradients after two steps, and how many all-reduces had begun when each gradient was ready."""
+    ranks = Lockstep()
+    result: dict[str, Any] = ranks.call(_two_steps, answer, ranks, shapes, bucket_size)
+    return result
+
+
+def _two_steps(
+    answer: Callable[..., Any], ranks: Lockstep, shapes: Sequence[Sequence[int]], bucket_size: int
+) -> dict[str, Any]:
+    rank = dist.get_rank()
+    weight = 1.0 + rank**2  # on no rank the average over the ranks
+    params: list[Any] = [torch.full(list(shape), weight, requires_grad=True) for shape in shapes]
+    finish = answer(list(params), bucket_size)
+    if not callable(finish):
+        raise Unfit(
+            "it returns no function, and finish() is asked for.", "A function may define another and return it."
+        )
+    num_begun: list[int] = []
+    before = 0
+    for param in params:  # after the hook of the answer
+        param.register_post_accumulate_grad_hook(lambda param: num_begun.append(ranks.num_collectives - before))
+    gradients, begun, in_all = [], [], []
+    for i in range(ROUNDS):
+        before = ranks.num_collectives
+        num_begun.clear()
+        terms = [(torch.arange(p.numel()).view_as(p) + 10.0 * j + 3 * rank**2 + i) * p for j, p in enumerate(params)]
+        with _errors_named("a hook"):
+            sum(term.sum() for term in terms).backward()
+        begun.append(num_begun[:-1])  # the last bucket may be sent by its hook or by finish()
+        with _errors_named("finish()"):
+            finish()
+        in_all.append(ranks.num_collectives - before)
+        gradients.append([param.grad if param.grad is None else param.grad.tolist() for param in params])
+        for param in params:
+            param.grad = None  # as zero_grad() does
+    if any((param != weight).any() for param in params):
         raise Unfit(
             "it changes the parameters, and their gradients are to be averaged.",
-            "What does the backward pass leave on each rank, and in which attribute of a parameter?",
+            "The argument of a hook is the parameter. In which of its attributes is the gradient?",
         )
-    if any(param.grad is not gradient for param, gradient in zip(params, gradients, strict=True)):
-        raise Unfit(
-            "param.grad is another tensor now, and the average is asked for in place.",
-            "With gradient_as_bucket_view=True, .grad is a part of DDP's bucket. Which operations write into a tensor?",
-        )
-    return [param.grad.tolist() for param in params]
+    return {
+        "all-reduces begun as each gradient but the last is ready": begun,
+        "all-reduces in a step": in_all,
+        "gradients": gradients,
+    }
 
 
-def _gradients(change: Callable[..., Any]) -> Callable[[Params], None]:
-    """Return an answer that calls change(gradient, number of parameters) for each parameter."""
-
-    def answer(params: Params) -> None:
-        for param in params:
-            change(param.grad, len(params))
-
-    return answer
-
-
-def _divided_by(divisor: Callable[[int], float]) -> Callable[[Params], None]:
-    def change(grad: torch.Tensor, num_params: int) -> None:
-        dist.all_reduce(grad)
-        grad /= divisor(num_params)
-
-    return _gradients(change)
+@contextlib.contextmanager
+def _errors_named(place: str) -> Generator[None, None, None]:
+    """Turn an error of a function that the answer has made into Unfit, which says where it was raised."""
+    try:
+        yield
+    except Unfit:
+        raise
+    except Exception as error:
+        text = str(error).rstrip(".")
+        raise Unfit(f"{place} raised {type(error).__name__}: {text}.") from error
 
 
-def _not_waited_for(grad: torch.Tensor, num_params: int) -> None:
-    dist.all_reduce(grad, async_op=True)
-    grad /= dist.get_world_size()
+def _begun(observed: dict[str, Any]) -> Any:
+    return observed["all-reduces begun as each gradient but the last is ready"]
 
 
-def _reduced(grad: torch.Tensor, num_params: int) -> None:
-    dist.reduce(grad, dst=0)
-    grad /= dist.get_world_size()
+def _sent(observed: dict[str, Any]) -> Any:
+    return _begun(observed), observed["all-reduces in a step"]
 
 
-GRADIENTS = Exercise(
+_BUCKET = (
+    "Gradients of 3, 1, 2 and 1 numbers become ready, in this order, and 4 numbers fill a bucket. After each gradient: "
+    "what is in the bucket, and what has been sent?"
+)
+DDP = Exercise(
     name="5.2",
-    title="The heart of DDP: average the gradients over ranks",
-    solution=_average_gradients,
+    title="Write DDP: hooks, then buckets",
+    solution=_ddp(),
     cases=lambda: {
-        "two parameters": ([2], [1]),
-        "as many parameters as ranks": ([1], [2], [1]),
-        "one parameter": ([2, 2],),
-        "five parameters": ([1], [3], [1, 2], [2], [1]),
+        "3, 2 and 1 numbers, one number fills a bucket": ([[3], [2], [1]], 1),
+        "2, 2, 1 and 3 numbers, four fill a bucket": ([[2], [2], [1], [3]], 4),
+        "2, 3 and 2 numbers, four fill a bucket": ([[2], [3], [2]], 4),
+        "matrices, five numbers fill a bucket": ([[2, 2], [2, 1], [1, 3], [1]], 5),
+        "one bucket is not even full with all": ([[2, 2], [2]], 100),
     },
     mistakes=(
         Mistake(
-            _divided_by(lambda num_params: 1),
+            _ddp(is_full=lambda sizes, bucket_size: True),
+            "it sends each gradient alone, whatever the size of a bucket is.",
+            "Let the hook keep a list of what has come. Which of its calls sends, and what happens to the list then?",
+            part=_sent,
+        ),
+        Mistake(
+            _ddp(in_hooks=False),
+            "nothing is sent before finish(), when the backward pass is over.",
+            "A hook runs during the backward pass. What can it begin there?",
+            part=_begun,
+        ),
+        Mistake(
+            _ddp(is_full=lambda sizes, bucket_size: sum(sizes) > bucket_size),
+            "a bucket that is exactly full is not sent.",
+            _BUCKET,
+            part=_sent,
+        ),
+        Mistake(
+            _ddp(is_full=lambda sizes, bucket_size: len(sizes) >= bucket_size),
+            "a bucket is said to be full by its number of gradients, and the numbers in them are to be counted.",
+            _BUCKET,
+            part=_sent,
+        ),
+        Mistake(
+            _never_too_large,
+            "a bucket is sent before it is full, when the next gradient has no room in it.",
+            _BUCKET,
+            part=_sent,
+        ),
+        Mistake(
+            _ddp(empties=False),
+            "a bucket is not emptied when it has been sent: its gradients are sent again.",
+            "What does the next call of the hook find in the list?",
+        ),
+        Mistake(
+            _ddp(sends_rest=False),
+            "the last bucket is never sent if it is not full.",
+            "Which gradients are still in the list after the backward pass?",
+        ),
+        Mistake(
+            _ddp(divisor=lambda: 1),
             "the gradients are summed, and their average is asked for.",
             "dist.all_reduce adds unless it is told otherwise. Over how many ranks?",
         ),
         Mistake(
-            _divided_by(lambda num_params: num_params),
-            "the sum is divided by the number of parameters.",
-            "How many numbers have been added for each element of a gradient?",
-        ),
-        Mistake(
-            _divided_by(lambda num_params: 2),
+            _ddp(divisor=lambda: 2),
             "the sum is divided by 2, and this check runs on three ranks.",
             "The process group has the number of its ranks.",
         ),
         Mistake(
-            _divided_by(lambda num_params: dist.get_world_size() ** 2),
-            "the sum is divided by the number of ranks twice.",
-            "One division is enough, before the collective or after it.",
-        ),
-        Mistake(
-            lambda params: _average_gradients(params[:1]),
-            "only the first parameter's gradient is averaged.",
-            "What does return do inside a loop?",
-        ),
-        Mistake(
-            _gradients(lambda grad, num_params: dist.all_reduce(grad.clone())),
-            "the gradients are what they were before.",
-            "Into which tensor does the collective write, and is it the one that .grad is?",
-        ),
-        Mistake(
-            _gradients(_not_waited_for),
-            "the sums of the ranks do not arrive: the function does not wait for the collective.",
+            _ddp(waits=False),
+            "finish() does not wait until the sums have arrived.",
             "What does a collective with async_op=True return, and what has to be done with it?",
         ),
         Mistake(
-            _gradients(_reduced),
-            "only rank 0 has the average.",
-            "Every rank takes a step of its own. Which collective gives all ranks the result?",
+            _ddp(writes=False),
+            "the averages are in the buckets only: every .grad is what it was before.",
+            "Does torch.cat share its memory with the small tensors?",
+        ),
+        Mistake(
+            _ddp(order=lambda bucket: list(bucket)[::-1]),
+            "the averages are given back in the reverse order, to other parameters.",
+            "In which order did the hooks fill the bucket?",
         ),
         NEVER_ENDS,
     ),
-    think="Follow one element of one gradient: its value on each rank before, after the collective, and at the end.",
-    observe=_observe_gradients,
+    think=_BUCKET,
+    observe=_observe_ddp,
     world_size=WORLD_SIZE,
 )
 
@@ -230,12 +375,13 @@ def _observe_seeds(answer: Callable[..., Any], width: int, seed: int) -> dict[st
     runs = [_one_run(answer, make_net, s) for s in (seed, seed, seed + 1)]
     if any(weights is None for weights, _ in runs):
         raise Unfit("it does not return the network.", "make_net() makes it.")
-    (weights, masks), (again, masks_again), (others, _) = runs
+    (weights, masks), (again, masks_again), (others, other_masks) = runs
     return {
         "same weights on all ranks": all(torch.equal(w, weights[0]) for w in weights),
         "other dropout on each rank": len({tuple(mask.tolist()) for mask in masks}) == len(masks),
         "the same in a second run": torch.equal(weights, again) and torch.equal(masks, masks_again),
         "other weights with another seed": not torch.equal(weights, others),
+        "other dropout with another seed": not any(map(torch.equal, masks, other_masks)),
     }
 
 
@@ -301,6 +447,11 @@ SEEDS = Exercise(
             _seeds(lambda seed: None, lambda seed: None),
             "nothing depends on the seed: the ranks begin with different weights, and a second run with others again.",
             _APART,
+        ),
+        Mistake(
+            _seeds(torch.manual_seed, lambda seed: torch.manual_seed(dist.get_rank())),
+            "with a different seed at least one rank leaves out the same units as before.",
+            "A rank has its number, and the run has its seed. On which of them do its random numbers depend?",
         ),
         Mistake(
             _seeds(torch.manual_seed, lambda seed: torch.manual_seed(seed * dist.get_rank())),

@@ -1,7 +1,8 @@
 """The exercises of chapter 6: a loss for uneven shards, an optimizer's state from the root, gradients sent together."""
 
+import contextlib
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ def _shard_loss(logits: torch.Tensor, y_shard: torch.Tensor, batch_size: int, si
     return F.cross_entropy(logits, y_shard, reduction="sum") / batch_size * size
 
 
-def _observe_loss(answer: Callable[..., Any], batch_size: int) -> tuple[float, float] | None:
+def _observe_loss(answer: Callable[..., Any], batch_size: int) -> dict[str, float] | None:
     """Return the mean of the ranks' losses, and the length of the gradient of this rank's logits."""
     rank, ranks = dist.get_rank(), Lockstep()
     logits = torch.linspace(-1, 1, 4 * batch_size, dtype=torch.float64).mul(20).sin().view(batch_size, 4)
@@ -38,7 +39,15 @@ def _observe_loss(answer: Callable[..., Any], batch_size: int) -> tuple[float, f
             "backward() follows the operations back. Which operation ends that, or gives several numbers?",
         )
     loss.backward()
-    return total.item() / WORLD_SIZE, 0.0 if mine.grad is None else mine.grad.norm().item()
+    if mine.grad is None and len(y):
+        raise Unfit(
+            "no gradient reaches the logits.",
+            "backward() follows the operations back. Which operation makes a new tensor, without its past?",
+        )
+    return {
+        "average of the losses": total.item() / WORLD_SIZE,
+        "length of this rank's gradient": 0.0 if mine.grad is None else mine.grad.norm().item(),
+    }
 
 
 _FACTOR = "Write down what the average over the ranks does to the losses, for shards of 3 examples and of 1."
@@ -214,7 +223,7 @@ STATE = Exercise(
         Mistake(
             _first_parameter,
             "only the first parameter's state is sent.",
-            "What does return do inside a loop?",
+            "How often do your loops run? (A return inside of a loop ends it.)",
         ),
         Mistake(
             _copies,
@@ -239,6 +248,7 @@ def _every_nth(
     waits: bool = True,
     steps: bool = True,
     clears: bool = True,
+    tensor: str = "grad",
 ) -> Callable[[torch.optim.Optimizer, Params, int], Step]:
     """Return an answer. It sends where sends(number of calls for the parameter, n), and divides by divisor(n)."""
 
@@ -248,7 +258,7 @@ def _every_nth(
         def send(param: Any) -> None:
             calls[param] += 1
             if sends(calls[param], n):
-                handles[param] = dist.all_reduce(param.grad, async_op=True)
+                handles[param] = dist.all_reduce(getattr(param, tensor), async_op=True)
 
         for param in params:
             param.register_post_accumulate_grad_hook(send)
@@ -257,7 +267,8 @@ def _every_nth(
             for param, handle in handles.items():
                 if waits:
                     handle.wait()
-                param.grad /= divisor(n)
+                average = getattr(param, tensor)
+                average /= divisor(n)
             if clears:
                 handles.clear()
             if steps:
@@ -297,16 +308,30 @@ def _drive(answer: Callable[..., Any], ranks: Lockstep, sizes: Sequence[int], n:
         for i in range(n):
             before = ranks.num_collectives
             factor = (i + 1.0) * (1 + dist.get_rank()) / n
-            sum((j + 1) * factor * param.sum() for j, param in enumerate(params)).backward()
+            with _errors_named("a hook"):
+                torch.stack([(j + 1) * factor * param.sum() for j, param in enumerate(params)]).sum().backward()
             sent.append(ranks.num_collectives - before)
         before = ranks.num_collectives
-        step()
+        with _errors_named("step()"):
+            step()
         in_step += ranks.num_collectives - before
     return {
         "sent in each backward pass": sent,
         "sent in step()": in_step,
         "parameters": [param.detach() for param in params],
     }
+
+
+@contextlib.contextmanager
+def _errors_named(place: str) -> Generator[None, None, None]:
+    """Turn an error of a function that the answer has made into Unfit, which says where it was raised."""
+    try:
+        yield
+    except Unfit:
+        raise
+    except Exception as error:
+        text = str(error).rstrip(".")
+        raise Unfit(f"{place} raised {type(error).__name__}: {text}.") from error
 
 
 def _sent(observed: dict[str, Any]) -> Any:
@@ -357,6 +382,11 @@ EVERY_NTH = Exercise(
             _every_nth(divisor=lambda n: n * dist.get_world_size()),
             "the gradients are divided by n as well, which the loss has been already.",
             "Which of the two divisions has the caller done?",
+        ),
+        Mistake(
+            _every_nth(tensor="data"),
+            "it averages the parameters, and their gradients are to be averaged.",
+            "The argument of a hook is the parameter. In which of its attributes is the gradient?",
         ),
         Mistake(
             _every_nth(waits=False),
@@ -445,7 +475,11 @@ SENT_TOGETHER = Exercise(
             _PLACES,
         ),
         Mistake(_put_back(divisor=WORLD_SIZE), "it gives the average, and the sum is asked for.", _PLACES),
-        Mistake(_put_back(num_back=1), "only the first tensor gets its sums.", "What does return do inside a loop?"),
+        Mistake(
+            _put_back(num_back=1),
+            "only the first tensor gets its sums.",
+            "How often does the loop run that writes into the tensors? (A return inside of it ends it.)",
+        ),
         NEVER_ENDS,
     ),
     think=_PLACES,

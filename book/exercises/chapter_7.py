@@ -1,7 +1,10 @@
 """The exercises of chapter 7: bandwidth, checkpoints, a ring over hosts, three ways to a shorter step."""
 
-from collections.abc import Callable, Sequence
+import operator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+
+import torch
 
 from d2lite.exercises import Exercise, Mistake, Unfit
 
@@ -17,7 +20,10 @@ BANDWIDTH = Exercise(
     solution=_break_even_bandwidth,
     cases=lambda: {
         f"{c} s of computing, {n:,} bytes, {k} hosts": (c, n, k)
-        for c, n, k in ((0.2, 500_000, 4), (0.1, 516_272, 2), (1.5, 10**8, 8), (0.02, 2_678_824, 3))
+        for c, n, k in (
+            *((0.2, 500_000, 4), (0.1, 516_272, 2), (1.5, 10**8, 8), (0.02, 2_678_824, 3)),
+            *((0.8, 3, 5), (3.2, 1, 16)),  # less than 10 bytes per second: rounding shows
+        )
     },
     mistakes=(
         Mistake(
@@ -38,7 +44,7 @@ BANDWIDTH = Exercise(
         Mistake(
             lambda c, n, k: n / c,
             "it is half of what is expected.",
-            "Which bytes does a host send in a ring: those of the gradients once, or more?",
+            "How many bytes does a host send in a ring: all gradients once, or more?",
         ),
         Mistake(
             lambda c, n, k: n / (c * (k - 1) / k),
@@ -49,6 +55,16 @@ BANDWIDTH = Exercise(
             lambda c, n, k: 2 * n / c / 1e6,
             "it is in megabytes per second, and bytes per second are asked for.",
             "Which unit is in the comment?",
+        ),
+        Mistake(
+            lambda c, n, k: int(2 * n / c),
+            "it is rounded down: with so little bandwidth k hosts are still slower than one.",
+            "Must a bandwidth be a whole number of bytes per second?",
+        ),
+        Mistake(
+            lambda c, n, k: round(2 * n / c),
+            "it is rounded to a whole number.",
+            "Must a bandwidth be a whole number of bytes per second?",
         ),
     ),
     think=_BOTH,
@@ -62,6 +78,8 @@ def _seconds_between_checkpoints(save_s: float, mean_s_between_faults: float) ->
 def _observe_interval(answer: Callable[..., Any], save_s: float, mean_s: float) -> Any:
     """Return the interval; one that was found by trying is as good if it is within half a percent."""
     between_s, best = answer(save_s, mean_s), _seconds_between_checkpoints(save_s, mean_s)
+    if isinstance(between_s, torch.Tensor) and between_s.numel() == 1:
+        between_s = between_s.item()
     is_near = isinstance(between_s, (int, float)) and abs(between_s - best) < 0.005 * best
     return best if is_near else between_s
 
@@ -95,7 +113,7 @@ CHECKPOINTS = Exercise(
         Mistake(lambda s, m: m, "it is the time between two faults: most of the work would be lost.", _WASTE),
         Mistake(
             lambda s, m: (2 * m / s) ** 0.5,
-            "saving is cheap if it is short, and this saves less often then.",
+            "the shorter saving takes, the less often it saves; but then saving is cheap.",
             "What should become of T if saving takes four times as long?",
         ),
     ),
@@ -110,12 +128,13 @@ def _ring_order(host_of: Sequence[int]) -> list[int]:
 
 def _observe_ring(answer: Callable[..., Any], *host_of: int) -> int:
     """Return how often the ring goes from one host to another."""
-    order = list(answer(list(host_of)))
-    num_gpus = len(host_of)
-    if any(not isinstance(gpu, int) for gpu in order):
+    given, num_gpus = list(answer(list(host_of))), len(host_of)
+    try:
+        order = [operator.index(gpu) for gpu in given]  # whole numbers of NumPy and PyTorch as well
+    except TypeError:
         raise Unfit(
             "it does not return a list of numbers of GPUs.", "A ring is one list, each GPU followed by the next."
-        )
+        ) from None
     if len(order) == num_gpus + 1 and order[:1] == order[-1:]:
         raise Unfit(
             "the first GPU is there twice: a ring closes by itself.", "The last of the list sends to the first."
@@ -161,7 +180,7 @@ RING = Exercise(
         Mistake(_in_turn, "the ring goes from host to host with every step.", _DRAW),
         Mistake(
             lambda host_of: sorted(host_of),
-            "it returns the numbers of the hosts, and those of the GPUs are asked for.",
+            "it returns the numbers of the hosts, and the numbers of the GPUs are asked for.",
             "The place in host_of is the number of the GPU.",
         ),
     ),
@@ -173,6 +192,14 @@ RING = Exercise(
 def _three_ways(compute_s: float, n_bytes: int, bandwidth: float) -> list[float]:
     send_s = n_bytes / bandwidth
     return [compute_s + send_s / 2, compute_s + send_s / 2, compute_s + send_s / 10]
+
+
+def _observe_ways(answer: Callable[..., Any], compute_s: float, n_bytes: int, bandwidth: float) -> Any:
+    """Return the three numbers as a list, also if they come in an array, a tensor or a generator."""
+    ways = answer(compute_s, n_bytes, bandwidth)
+    if hasattr(ways, "tolist"):
+        return ways.tolist()
+    return list(ways) if isinstance(ways, Iterator) else ways
 
 
 _SAME_WORK = "Compare the same work: the examples of one minibatch as it is now. Write down all three sums."
@@ -227,4 +254,5 @@ WAYS = Exercise(
         ),
     ),
     think=_SAME_WORK,
+    observe=_observe_ways,
 )

@@ -1,7 +1,7 @@
 """The exercises of chapter 8: waiting and sending, the border of two devices, the slowest rank, buckets on a link."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -23,7 +23,17 @@ def _pairs(wait: Any, sending: Any) -> Any:
     return answer
 
 
-_AXIS = "Draw a time axis for three ranks that are ready at 3, 5 and 4.5 s. From when on can anything be sent?"
+def _observe_pairs(answer: Callable[..., Any], arrivals_s: Sequence[float], end_s: float) -> Any:
+    """Return the pairs in a list, also if they come in an array, a tensor or a generator."""
+    pairs = answer(arrivals_s, end_s)
+    if hasattr(pairs, "tolist"):
+        return pairs.tolist()
+    return list(pairs) if isinstance(pairs, Iterator) else pairs
+
+
+_AXIS = (
+    "Draw a time axis for three ranks that are ready at 3, 5 and 4.5 s. From when on does the time count as sending?"
+)
 WAIT = Exercise(
     name="8.1",
     title="Waiting and sending in an all-reduce",
@@ -69,7 +79,7 @@ WAIT = Exercise(
         Mistake(
             lambda arrivals, end: _wait_and_sending(sorted(arrivals), end),
             "the pairs are not in the order of the ranks.",
-            "The first pair is that of rank 0, whenever it was ready.",
+            "The first pair belongs to rank 0, whenever rank 0 was ready.",
         ),
         Mistake(
             lambda arrivals, end: [max(arrivals) - arrival for arrival in arrivals],
@@ -78,6 +88,7 @@ WAIT = Exercise(
         ),
     ),
     think=_AXIS,
+    observe=_observe_pairs,
 )
 
 
@@ -221,11 +232,13 @@ BUCKETS = Exercise(
         "the link is idle, then busy": ([1.0, 8.0, 8.5, 9.0], [2.0, 3.0, 0.5, 2.0]),
         "all are ready at once": ([4.0, 4.0, 4.0], [1.0, 2.0, 0.5]),
         "a later bucket is ready first, and has to wait": ([5.0, 1.0], [1.0, 1.0]),
+        "the link is idle before the third": ([1.0, 2.0, 20.0, 21.0], [3.0, 1.0, 2.0, 4.0]),
+        "the link is idle three times": ([0.0, 5.0, 10.0, 30.0, 31.0], [1.0, 1.0, 1.0, 4.0, 2.0]),
     },
     mistakes=(
         Mistake(
             lambda ready, send: ready[-1] + send[-1],
-            "the last bucket is sent as soon as it is ready, also while the link carries another one.",
+            "the last bucket is sent as soon as it is ready, even while the link carries a different one.",
             _LINK,
         ),
         Mistake(
@@ -257,8 +270,18 @@ BUCKETS = Exercise(
             lambda ready, send: list(
                 accumulate(zip(ready, send, strict=True), lambda f, b: max(f, b[0]) + b[1], initial=0.0)
             ),
-            "it gives a list, and one time is asked for: that of the last bucket.",
+            "it gives a list, and one time is asked for: when has the last bucket been sent?",
             "Which element of the list is the answer?",
+        ),
+        Mistake(
+            lambda ready, send: max(ready[i] + sum(send[i:]) for i in range(min(2, len(ready)))),
+            "the link waits for the first and the second bucket only; it may be idle again later.",
+            _LINK,
+        ),
+        Mistake(
+            lambda ready, send: _last_sent(*zip(*sorted(zip(ready, send, strict=True)), strict=True)),
+            "the buckets are sent in the order in which they are ready, and the link takes them in the given order.",
+            "What does the link do while bucket 0 is not ready, but bucket 1 is?",
         ),
     ),
     think=_LINK,

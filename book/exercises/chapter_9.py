@@ -1,6 +1,7 @@
 """The exercises of chapter 9: updates of a training, a warm-up to k times the rate, the gradient noise scale."""
 
 import math
+import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,6 +12,26 @@ def _num_updates(num_examples: int, batch_per_gpu: int, num_gpus: int, num_epoch
     return math.ceil(num_examples / (batch_per_gpu * num_gpus)) * num_epochs
 
 
+def _update_cases() -> dict[str, tuple[int, int, int, int]]:
+    return {
+        "3,000 examples, 8 devices with 64 each": (3000, 64, 8, 4),
+        "one device": (3000, 64, 1, 4),
+        "no smaller minibatch at the end": (6400, 64, 2, 3),
+        "fewer examples than one minibatch": (10, 16, 4, 3),
+        "100 examples, 3 devices with 7 each": (100, 7, 3, 5),
+        "one epoch": (60_000, 256, 2, 1),
+    }
+
+
+def _drawn_updates(numbers: random.Random) -> dict[str, tuple[int, int, int, int]]:
+    """Return a case that no table knows beforehand; the last minibatch of an epoch is smaller."""
+    batch_per_gpu, num_gpus, num_epochs = numbers.randint(3, 99), numbers.randint(2, 9), numbers.randint(2, 9)
+    minibatch = batch_per_gpu * num_gpus
+    num_examples = numbers.randint(9, 99) * minibatch + numbers.randint(1, minibatch - 1)
+    label = f"{num_examples:,} examples, {num_gpus} devices with {batch_per_gpu} each, {num_epochs} epochs"
+    return {label: (num_examples, batch_per_gpu, num_gpus, num_epochs)}
+
+
 _ONE_EPOCH = (
     "Take 10 examples, 2 devices with 2 examples each: write down the minibatches of one epoch, then of the next."
 )
@@ -19,18 +40,22 @@ UPDATES = Exercise(
     name="9.1",
     title="How many updates does a training make?",
     solution=_num_updates,
-    cases=lambda: {
-        "3,000 examples, 8 devices with 64 each": (3000, 64, 8, 4),
-        "one device": (3000, 64, 1, 4),
-        "no smaller minibatch at the end": (6400, 64, 2, 3),
-        "fewer examples than one minibatch": (10, 16, 4, 3),
-        "100 examples, 3 devices with 7 each": (100, 7, 3, 5),
-        "one epoch": (60_000, 256, 2, 1),
-    },
+    cases=_update_cases,
+    draw=_drawn_updates,
     mistakes=(
         Mistake(
             lambda n, b, k, e: n // (b * k) * e,
             "the last minibatch of an epoch, which is smaller, is left out: it makes an update, too.",
+            _ONE_EPOCH,
+        ),
+        Mistake(
+            lambda n, b, k, e: (n // (b * k) + 1) * e,
+            "one is always added for the smaller minibatch, also where the examples divide without a rest.",
+            "Take 8 examples, 2 devices with 2 examples each: write down the minibatches of one epoch.",
+        ),
+        Mistake(
+            lambda n, b, k, e: round(n / (b * k)) * e,
+            "it is rounded to the nearest whole number: a small last minibatch is lost, and it makes an update, too.",
             _ONE_EPOCH,
         ),
         Mistake(
@@ -169,6 +194,12 @@ def _uncorrected(gradients: Sequence[Sequence[float]], b: int) -> float:
     return (small - big) / (1 / b - 1 / (len(gradients) * b)) / big
 
 
+def _biased(gradients: Sequence[Sequence[float]], b: int) -> float:
+    """The noise from the variance of the k gradients divided by k, as `numpy.var` gives it, instead of k - 1."""
+    small, big = _norms(gradients)
+    return b * (small - big) / (big - (small - big) / len(gradients))
+
+
 def _not_squared(gradients: Sequence[Sequence[float]], b: int) -> float:
     k = len(gradients)
     _, big = _norms(gradients)
@@ -215,6 +246,11 @@ NOISE = Exercise(
             _uncorrected,
             "the squared length of the mean gradient is taken for the signal: it has noise of its own.",
             _TWO_EQUATIONS,
+        ),
+        Mistake(
+            _biased,
+            "the variance of the k gradients is divided by k: around their own mean that is too small.",
+            "The mean is computed from the same k gradients. By what is the sum of squares divided then?",
         ),
         Mistake(
             lambda g, b: _noise_scale_of(g, 1),

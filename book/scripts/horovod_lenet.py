@@ -33,8 +33,8 @@ def train_steps(hvd, net, batches, lr):
     return torch.cat([param.detach().flatten() for param in net.parameters()]).cpu()
 
 
-def in_another_order():
-    """Two all-reduces that the ranks announce in another order, matched by name."""
+def in_different_orders():
+    """Return the sums of two all-reduces that the ranks announce in different orders: names match them."""
     tensors = {"a": torch.tensor([1.0 + hvd.rank()]), "b": torch.tensor([10.0 + 10 * hvd.rank()])}
     order = ("a", "b") if hvd.rank() == 0 else ("b", "a")
     handles = {name: hvd.allreduce_async(tensors[name], name=name, op=hvd.Sum) for name in order}
@@ -44,13 +44,13 @@ def in_another_order():
 def main():
     hvd.init()
     torch.set_num_threads(1)
-    sums = in_another_order()
+    sums = in_different_orders()
     weights = train_steps(hvd, LeNet(seed=hvd.rank()).double(), make_batches(), lr=0.1)
     everyone = hvd.allgather(weights[None])
     apart = (everyone - weights).abs().max().item()
     if hvd.rank() == 0:
         torch.save(weights, sys.argv[1])
-        print(f"Horovod on {hvd.size()} ranks: they differ by {apart:.0e}; sums in another order: {sums}")
+        print(f"Horovod on {hvd.size()} ranks: they differ by {apart:.0e}; sums in different orders: {sums}")
 
 
 if __name__ == "__main__":

@@ -3,8 +3,10 @@
 import contextlib
 import functools
 import os
+import random
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 
@@ -12,9 +14,10 @@ from d2lite import _malloc
 from d2lite._checks import positive_number
 from d2lite._format import text_of
 from d2lite.bugs.check_replicas import judge_replicas
+from d2lite.bugs.fitted_bugs import fitted_bugs
 from d2lite.bugs.known_bugs import KNOWN_BUGS, RIGHT, Bug, simulate
 from d2lite.bugs.step_case import CASES, SEED, Replicate, StepCase, TrainBatch, examples, flat, start_params
-from d2lite.bugs.tolerances import FLOAT32_STEP_RTOL, FLOAT64_STEP_RTOL, SAME_BUG_RTOL
+from d2lite.bugs.tolerances import FLOAT32_STEP_RTOL, FLOAT64_STEP_RTOL, SAME_BUG_RTOL, SIXTEEN_BIT_STEP_RTOL
 from d2lite.bugs.verdict import Verdict
 from d2lite.parallel import one_intra_op_thread
 from d2lite.training import replicate as copies
@@ -26,6 +29,17 @@ __all__ = ["check_step", "judge_step"]
 LIMIT_S = 30.0
 CPU = torch.device("cpu")
 
+# what is said of a step whose bug has no name
+SAME = "same"
+RANDOM = " The step draws random numbers; without them it could be compared."
+STATE = (
+    " Two calls with the same seed differ: the step keeps something between calls, such as an optimizer or a generator."
+)
+ALIKE = (
+    " On several devices the step does what it does on one device, so that the difference from plain SGD is not in how "
+    "it is split."
+)
+
 
 def check_step(
     train_batch: TrainBatch, replicate: Replicate = copies, *, workers: Workers | None = None, limit_s: float = LIMIT_S
@@ -34,11 +48,13 @@ def check_step(
 
     The step trains LeNet in float64 on the CPU: shards of unequal sizes, fewer examples than two for each device,
     several steps, several learning rates. The verdict passes if all replicas equal one device. Otherwise it names the
-    bug. Most bugs are named only if the step computes exactly what the bug computes, in every case. Four bugs are
-    recognised by other signs: two replicas share memory; the initial weights of the replicas differ; the replicas were
-    updated with different gradients, and hold equal ones afterwards; or two replicas draw the same random numbers. If
-    no bug fits, the verdict is called "different, cause unknown". Its words say which case differs, by how much, and
-    whether the replicas are still copies.
+    bug. Most bugs are named only if the step computes exactly what the bug computes, in every case; a divisor, a norm
+    or a momentum that belongs to the bug is read from one case and must fit the others. Four bugs are recognised by
+    other signs: two replicas share memory; the initial weights of the replicas differ; the replicas were updated with
+    different gradients, and hold equal ones afterwards; or two replicas draw the same random numbers. If no bug fits,
+    the verdict is called "different, cause unknown". Its words say which case differs, by how much, whether the
+    replicas are still copies, whether the step draws random numbers (two seeds tell), and whether it does on several
+    devices what it does on one.
 
     The step runs in a process of its own, for `limit_s` seconds at most. The process has ended when the check returns.
 
@@ -131,15 +147,16 @@ def _judged(train_batch: TrainBatch, replicate: Replicate) -> Verdict:
             words = "each replica is updated with its own gradient; the gradients are added up only afterwards."
         return Verdict(False, name, f"{words} (First case that differs: {case}.)")
     try:
-        random = _random(train_batch, replicate)
+        draws = _draws(train_batch, replicate)
     except Exception:  # it has run before without an error, so it keeps a state between calls
-        random = ""
-    if random == "same":
+        draws = STATE
+    if draws == SAME:
         words = (
             "on one device each example has random numbers of its own; on two devices both shards get the same ones."
         )
         return Verdict(False, "same random numbers on each replica", f"{words} Make the rank a part of the seed.")
-    return _unknown(*results[wrong], is_random=bool(random))
+    more = draws or (ALIKE if _is_its_own_one_device(train_batch, replicate, results) else "")
+    return _unknown(*results[wrong], most, more)
 
 
 @functools.lru_cache(8)  # up to 4 MB each
@@ -201,32 +218,69 @@ def _bug(results: list[tuple[StepCase, list[torch.Tensor]]]) -> Bug | None:
     for bug in KNOWN_BUGS:
         if all(_distance(got, _simulated(bug, case), case) <= SAME_BUG_RTOL for case, got in order):
             return bug
+    for bug in fitted_bugs(results):
+        if all(_distance(got, simulate(bug, case), case) <= SAME_BUG_RTOL for case, got in order):
+            return bug
     return None
 
 
-def _random(train_batch: TrainBatch, replicate: Replicate) -> str:
-    """Return "same" if two replicas draw the same random numbers, "random" if numbers are drawn, else "".
+def _draws(train_batch: TrainBatch, replicate: Replicate) -> str:
+    """Return SAME if two replicas draw the same random numbers; else what is seen of random numbers, or "" if nothing.
 
-    A minibatch holds the same examples twice. Without random numbers its mean gradient equals that of one half. If
-    each example has random numbers of its own, it differs, on one device and on two. If it differs on one device but
-    not on two, the two replicas have drawn the same numbers.
+    A step draws random numbers if two seeds give different results, on one device. It may also set a seed of its own.
+    Then what it makes of an example depends on the place of the example in the minibatch, and several copies of one
+    example have a gradient of a different direction than one.
+
+    Which replica draws what is seen with a minibatch that holds the same examples twice. If each example has random
+    numbers of its own, its mean gradient differs from that of one half, on one device and on two. If it differs on one
+    device but not on two, the two replicas have drawn the same numbers.
     """
     X, y = examples(4, torch.Generator().manual_seed(SEED))
-    once, twice, on_two = (
-        _moved(train_batch, replicate, X.repeat(times, 1, 1, 1), y.repeat(times), k)
-        for times, k in ((1, 1), (2, 1), (2, 2))
-    )
-    change = float((once - flat(start_params())).abs().max())
-    if float((twice - once).abs().max()) <= SAME_BUG_RTOL * change:
-        return ""
-    return "same" if float((on_two - once).abs().max()) <= SAME_BUG_RTOL * change else "random"
+
+    def moved(places: list[int], k: int = 1, seed: int = SEED) -> torch.Tensor:
+        return _moved(train_batch, replicate, X[places], y[places], k, seed)
+
+    half, whole = [0, 1, 2, 3], [0, 1, 2, 3, 0, 1, 2, 3]
+    once = moved(half)
+    if not _equal(once, moved(half)):
+        return STATE
+    if _equal(once, moved(half, seed=SEED + 1)):
+        copies_of_one = [moved(places) for places in ([0], [0, 0, 0, 0])]
+        if _equal(once, moved(half[::-1])) or _parallel(*copies_of_one):
+            return ""
+    return SAME if not _equal(once, moved(whole)) and _equal(once, moved(whole, k=2)) else RANDOM
 
 
-def _moved(train_batch: TrainBatch, replicate: Replicate, X: torch.Tensor, y: torch.Tensor, k: int) -> torch.Tensor:
-    torch.manual_seed(SEED)
+def _equal(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return float((other - one).abs().max()) <= SAME_BUG_RTOL * float(one.abs().max())
+
+
+def _parallel(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return float(torch.nn.functional.cosine_similarity(one, other, dim=0)) > 1 - SAME_BUG_RTOL**2
+
+
+def _moved(
+    train_batch: TrainBatch, replicate: Replicate, X: torch.Tensor, y: torch.Tensor, k: int, seed: int
+) -> torch.Tensor:
+    """Return the change of the parameters of replica 0 in one step, after all seeds were set."""
+    torch.manual_seed(seed)
+    random.seed(seed)
+    np.random.seed(seed)
     made = replicate([p.clone() for p in start_params()], [CPU] * k)
-    train_batch(X, y, made, [CPU] * k, 0.1)
-    return flat(made[0])
+    train_batch(X.clone(), y.clone(), made, [CPU] * k, 0.1)
+    return flat(made[0]).double() - flat(start_params())
+
+
+def _is_its_own_one_device(train_batch: TrainBatch, replicate: Replicate, results: list[Any]) -> bool:
+    """Return whether the step does on several devices what the same step does on one device."""
+    for case, got in results:
+        if case.k > 1:
+            alone = StepCase(1, case.n, case.steps, case.lr)
+            made = replicate([p.clone() for p in start_params()], [CPU])
+            _run(train_batch, made, alone)
+            if not _distance(got, [flat(made[0]).double()] * case.k, case) <= FLOAT32_STEP_RTOL:
+                return False
+    return True
 
 
 def _times(got: torch.Tensor, case: StepCase) -> float:
@@ -235,12 +289,12 @@ def _times(got: torch.Tensor, case: StepCase) -> float:
     return float((got - begin).norm() / (_simulated(RIGHT, case)[0] - begin).norm())
 
 
-def _unknown(case: StepCase, got: list[torch.Tensor], is_random: bool) -> Verdict:
+def _unknown(case: StepCase, got: list[torch.Tensor], most: float, more: str) -> Verdict:
     words = f"the first case that differs is {case}. "
     words += f"Replica 0 has moved {_times(got[0], case):.3g} times as far as one device."
+    if most <= SIXTEEN_BIT_STEP_RTOL:
+        words += f" All cases differ by at most {most:.0e} of a step, as 16-bit numbers may."
     if case.k > 1:
         same = judge_replicas([[p] for p in got]).passed
         words += " The replicas are still copies." if same else " The replicas are no longer copies."
-    if is_random:
-        words += " The step draws random numbers; without them it could be compared."
-    return Verdict(False, "different, cause unknown", words)
+    return Verdict(False, "different, cause unknown", words + more)

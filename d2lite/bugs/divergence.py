@@ -6,10 +6,12 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from d2lite.bugs.tolerances import reduction_order_rtol
+from d2lite.bugs.tolerances import reduction_order_rtol, replica_drift_rtol
 from d2lite.bugs.write_recorder import GRADIENT, WEIGHT, StepRecord, Write
 
 __all__ = ["Comparison", "Divergence", "compare_replicas", "find_divergence"]
+
+_SIXTEEN_BITS = (torch.float16, torch.bfloat16)
 
 
 @dataclass(frozen=True)
@@ -120,6 +122,8 @@ def _differences(one: StepRecord, other: StepRecord, with_first: bool) -> Iterat
     for operations in (GRADIENT, WEIGHT):
         expected, got = one.last(operations), other.last(operations)
         names = {i: write for (_, i), write in [*expected.items(), *got.items()]}
+        found: list[Divergence] = []
+        nearest: dict[int, float] = {}  # of each parameter, the difference of the replica that differs least
         for (rank, i), write in sorted(got.items(), key=lambda item: _order(other, item[1])):
             same = None if with_first else expected.get((rank, i))
             same = same or expected.get((0, i))
@@ -129,12 +133,36 @@ def _differences(one: StepRecord, other: StepRecord, with_first: bool) -> Iterat
                     "with steps that write the same gradients and weights."
                 )
             difference = 0.0 if same.digest == write.digest else _difference(same.tensor, write.tensor)
-            bound = 0.0 if same.tensor is None else reduction_order_rtol(same.tensor.dtype)
-            yield Divergence(other.step, write, same.tensor, difference, difference <= bound)
+            nearest[i] = min(difference, nearest.get(i, math.inf))
+            found.append(Divergence(other.step, write, same.tensor, difference, False))
+        for d in found:
+            yield replace(d, is_rounding=_is_rounding(d, with_first, nearest[d.write.index]))
         if got or operations == WEIGHT:  # a step may have no .grad at all
             for rank, i in sorted({(rank, i) for rank in range(other.num_replicas) for i in names} - got.keys()):
                 nothing = replace(names[i], operation=operations[-1], rank=rank, line=0, code="", tensor=None)
                 yield Divergence(other.step, nothing, names[i].tensor, math.inf, False)
+
+
+def _is_rounding(d: Divergence, with_first: bool, nearest: float) -> bool:
+    """Return whether rounding explains a difference.
+
+    Replicas of one run are updated with the same sum, so that rounding moves them apart far less than it does two runs:
+    a replica that is farther from the first run than a different replica is, by more than that, is not rounded alone.
+    Neither is a tensor whose elements are all numbers of 16 bits, if the other one has more.
+    """
+    if d.one is None or d.write.tensor is None:
+        return not d.difference
+    between_replicas = replica_drift_rtol(d.one.dtype)
+    if with_first:
+        return d.difference <= between_replicas
+    if d.difference > reduction_order_rtol(d.one.dtype, d.step) or d.difference - nearest > between_replicas:
+        return False
+    return not d.difference or not _has_16_bits(d.write.tensor) or _has_16_bits(d.one)
+
+
+def _has_16_bits(tensor: torch.Tensor) -> bool:
+    """Return whether some elements are not 0, and all are numbers of a 16-bit type."""
+    return bool(tensor.any()) and any(torch.equal(tensor.to(t).to(tensor.dtype), tensor) for t in _SIXTEEN_BITS)
 
 
 def _order(record: StepRecord, write: Write) -> int:

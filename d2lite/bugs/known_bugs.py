@@ -2,9 +2,11 @@
 
 A step of SGD adds up the gradients of shards, each with a weight. A bug changes the weights, the cut into shards, or
 which replica is updated with which gradients. This definition finds a bug in whatever way its code is written; the
-museum of the book has one piece of code for each, and a test holds the two together.
+museum of the book has one piece of code for each, and a test holds the two together. Bugs with a number of their own,
+such as the norm to which gradients are clipped, are in `fitted_bugs`.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
@@ -13,7 +15,9 @@ import torch
 
 from d2lite.bugs.step_case import StepCase, flat, start_params
 
-__all__ = ["KNOWN_BUGS", "RIGHT", "Bug", "simulate"]
+__all__ = ["CLIP_EPSILON", "KNOWN_BUGS", "RIGHT", "Bug", "Weight", "shards", "simulate"]
+
+CLIP_EPSILON = 1e-6  # torch.nn.utils.clip_grad_norm_ adds it to the norm
 
 Weight = Callable[[int, int, int], float]  # weight(n_i, n, k) of a shard of n_i of n examples on k devices
 
@@ -33,6 +37,11 @@ def _mean_of_means(n_i: int, n: int, k: int) -> float:
     return 1 / (n_i * k)
 
 
+def _sum(n_i: int, n: int, k: int) -> float:
+    """The losses are summed, and nothing is divided."""
+    return 1.0
+
+
 @dataclass(frozen=True)
 class Bug:
     """A step that `simulate` takes, with its name and its explanation in words.
@@ -42,7 +51,9 @@ class Bug:
     "none". `cut` is the cut into shards: "even", "chunk" (torch's, which may give fewer than k) or "drop" (examples
     that are left over are in no shard). `keep` is what is left in a gradient for the next step: nothing, the "total",
     or its "own". `pieces(n_i)` gives the sizes of the pieces of a shard, each with its own backward pass; their mean
-    losses are divided by the number of pieces.
+    losses are divided by the number of pieces. `max_norm` clips the gradient of each replica, which is then multiplied
+    by `after`(n_i, n, k). `decay`(lr, n, k) is the share of the weights that a step takes away, from matrices alone if
+    `decays_biases` is False. `momentum` is the part of an update that is added to the next one.
     """
 
     name: str
@@ -52,6 +63,11 @@ class Bug:
     cut: Literal["even", "chunk", "drop"] = "even"
     keep: Literal["", "total", "own"] = ""
     pieces: Callable[[int], list[int]] | None = None
+    max_norm: float = math.inf
+    after: Weight | None = None
+    decay: Callable[[float, int, int], float] | None = None
+    decays_biases: bool = True
+    momentum: float = 0.0
 
 
 RIGHT = Bug("equal", "")
@@ -62,21 +78,23 @@ def simulate(bug: Bug, case: StepCase) -> list[torch.Tensor]:
     k = case.k
     replicas = [flat(start_params())] * k
     left: list[torch.Tensor | None] = [None] * k
+    velocity: list[torch.Tensor | float] = [0.0] * k
     for step in range(case.steps):
         own: list[torch.Tensor] = []
-        for rank, (first, last) in enumerate(_shards(bug.cut, case.n, k)):
+        for rank, (first, last) in enumerate(shards(bug.cut, case.n, k)):
             grad, old = _gradient(bug, case, replicas[rank], step, first, last), left[rank]
             own.append(grad if old is None else grad + old)
         total = torch.stack(own).sum(0)
         for rank in range(k):
             update = _update(bug.reach, rank, own, total)
             if update is not None:
-                replicas[rank] = replicas[rank] - case.lr * update
+                velocity[rank] = update + bug.momentum * velocity[rank]
+                replicas[rank] = replicas[rank] * _kept(bug, case) - case.lr * velocity[rank]
             left[rank] = {"": None, "total": total, "own": own[rank] if rank < len(own) else None}[bug.keep]
     return replicas
 
 
-def _shards(cut: str, n: int, k: int) -> list[tuple[int, int]]:
+def shards(cut: str, n: int, k: int) -> list[tuple[int, int]]:
     """Return (start, end) of each shard that holds examples."""
     if cut == "chunk":
         size = -(-n // k)
@@ -91,7 +109,7 @@ def _gradient(bug: Bug, case: StepCase, params: torch.Tensor, step: int, first: 
     n_i = last - first
     weight = bug.weight(n_i, case.n, case.k)
     if bug.pieces is None:
-        return weight * case.gradient(params, step, first, last)
+        return _clipped(bug, weight * case.gradient(params, step, first, last), n_i, case)
     sizes = bug.pieces(n_i)
     ends = [first + sum(sizes[: i + 1]) for i in range(len(sizes))]
     parts = [
@@ -99,6 +117,20 @@ def _gradient(bug: Bug, case: StepCase, params: torch.Tensor, step: int, first: 
         for size, end in zip(sizes, ends, strict=True)
     ]
     return torch.stack(parts).sum(0)
+
+
+def _clipped(bug: Bug, grad: torch.Tensor, n_i: int, case: StepCase) -> torch.Tensor:
+    if bug.after is None:
+        return grad
+    return grad * min(1.0, bug.max_norm / (float(grad.norm()) + CLIP_EPSILON)) * bug.after(n_i, case.n, case.k)
+
+
+def _kept(bug: Bug, case: StepCase) -> torch.Tensor | float:
+    """Return what weight decay leaves of each parameter, as a factor."""
+    if bug.decay is None:
+        return 1.0
+    share = bug.decay(case.lr, case.n, case.k)
+    return 1 - flat([torch.full_like(p, share * (bug.decays_biases or p.dim() > 1)) for p in start_params()])
 
 
 def _update(reach: str, rank: int, own: list[torch.Tensor], total: torch.Tensor) -> torch.Tensor | None:
@@ -140,9 +172,9 @@ KNOWN_BUGS = (
         "the number of examples as well.", lambda n_i, n, k: 1 / (n * k)),
     Bug("loss divided by the local batch", "each replica's loss is a mean over its own shard, and these means are "
         "averaged. An example of a small shard counts for more.", _mean_of_means),
-    *(Bug("no all-reduce", _APART, weight, "own") for weight in (_sum_over_all, _sum_of_means, _mean_of_means)),
+    *(Bug("no all-reduce", _APART, weight, "own") for weight in (_sum_over_all, _sum_of_means, _mean_of_means, _sum)),
     *(Bug("rebinding all-reduce", _FIRST, weight, "first")
-      for weight in (_sum_over_all, _sum_of_means, _mean_of_means)),
+      for weight in (_sum_over_all, _sum_of_means, _mean_of_means, _sum)),
     *(Bug("forgotten zero_grad", _LEFT, weight, keep=keep)
       for weight in (_sum_over_all, _mean_of_means) for keep in ("total", "own")),
     Bug("chunk loses a device", "a replica has got no examples and no update. chunk(k) may give fewer than k shards: 3 "

@@ -6,6 +6,7 @@ import gzip
 import importlib.util
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,6 +25,7 @@ FILES = {
 }
 TIMEOUT_S = (5, 30)  # seconds for a connection, and without a byte, after which an attempt ends
 RETRIES = 2  # attempts for each file after the first one
+STALE_S = 3600  # a part that nobody has written to for so long belongs to a process that was killed
 
 
 def cache_folder() -> Path:
@@ -92,6 +94,7 @@ def get_files() -> list[Path]:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             with _one_process_at_a_time(folder):
+                _remove_stale_parts(folder)
                 _download(folder)
         except (OSError, ValueError) as error:  # ValueError: another MD5 sum; requests' errors are OSErrors
             reason = " ".join(text_of(error).split())[:300] or type(error).__name__  # one line, whatever was sent
@@ -113,6 +116,14 @@ def _download(folder: Path) -> None:
         if not _is_whole(path):  # else it is here, or another process was faster
             files.fetch(name, downloader=pooch.HTTPDownloader(progressbar=bar, timeout=TIMEOUT_S))
             _unpack(folder / name, path)
+
+
+def _remove_stale_parts(folder: Path) -> None:
+    """Remove the incomplete files of processes that were killed: pooch's temporary files, and ours."""
+    for path in [*folder.glob("tmp*"), *folder.glob("*.part")]:
+        with contextlib.suppress(OSError):
+            if time.time() - path.stat().st_mtime > STALE_S:
+                path.unlink()
 
 
 def _unpack(packed: Path, path: Path) -> None:

@@ -30,7 +30,7 @@ def load_data_fashion_mnist(
 
     The first 12,000 training images and all 10,000 test images come with d2lite. For more training images the original
     files are read: those in $D2LITE_DATA, if it is set, else those in the cache, into which they are downloaded.
-    `train_iter.dataset` says which data set it is and how many images.
+    `train_iter.dataset` says which data set it is, and how many images it has to train and to test.
 
     Args:
         batch_size: Examples per minibatch; the last minibatch of an epoch may be smaller.
@@ -56,7 +56,7 @@ def load_data_fashion_mnist(
         >>> X.shape, X.dtype, y.shape, y.dtype
         (torch.Size([256, 1, 28, 28]), torch.float32, torch.Size([256]), torch.int64)
         >>> len(train_iter), train_iter.num_examples, test_iter.num_examples, train_iter.dataset
-        (3, 600, 100, 'Fashion-MNIST, 600 images')
+        (3, 600, 100, 'Fashion-MNIST, 600 + 100 images')
     """
     batch_size = positive_int("batch_size", batch_size)
     if resize is not None:
@@ -67,7 +67,7 @@ def load_data_fashion_mnist(
     n = NUM_SHIPPED["train"] if num_examples is None else num_examples
     n_test = NUM_SHIPPED["t10k"] if num_examples is None else -(-n * NUM_EXAMPLES["t10k"] // NUM_EXAMPLES["train"])
     (X, y), (X_test, y_test) = _shipped() if n <= NUM_SHIPPED["train"] else _complete(tuple(get_files()))
-    name = f"{FASHION_MNIST}, {n:,} images"
+    name = f"{FASHION_MNIST}, {n:,} + {n_test:,} images"
     return (
         BatchIterator(X[:n], y[:n], batch_size, name, resize, seed),
         BatchIterator(X_test[:n_test], y_test[:n_test], batch_size, name, resize),

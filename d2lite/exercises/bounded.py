@@ -10,7 +10,8 @@ from typing import Any, TextIO
 
 from d2lite.devices import num_gpus
 from d2lite.exercises import specifications
-from d2lite.exercises.exercise import CaseResult, Exercise, run_cases
+from d2lite.exercises.exercise import CaseResult, Exercise, WrongSpecification, run_cases
+from d2lite.exercises.judge import NO_PROCESS
 from d2lite.workers import WorkersError
 from d2lite.workers.learner_pool import REASON_CHARS, TookTooLong, at_most, quiet_pool, why_it_ended
 
@@ -25,6 +26,7 @@ def run_bounded(exercise: Exercise, answer: Callable[..., Any]) -> tuple[list[tu
     """Return the results of all ranks as (rank, result), and why some are missing or ""; the processes have ended.
 
     Raises:
+        WrongSpecification: If the exercise's own solution fails.
         OSError: On Windows, for an exercise on several ranks.
     """
     if os.name == "nt" and exercise.world_size == 1:  # no pools: without a bound, and in this process
@@ -36,13 +38,15 @@ def run_bounded(exercise: Exercise, answer: Callable[..., Any]) -> tuple[list[tu
         try:
             with at_most(exercise.limit_s, workers):
                 for rank, result in workers.stream(_with_limits, exercise, answer):
+                    if isinstance(result, WrongSpecification):
+                        raise result
                     seen.append((rank, result))
         except TookTooLong as error:
             return seen, f"{error}."
         except WorkersError as error:
             return seen, why_it_ended(error)
         except TypeError as error:  # it cannot be pickled
-            return seen, f"it cannot run in a process of its own: {str(error)[:REASON_CHARS]}"
+            return seen, f"{NO_PROCESS}: {str(error)[:REASON_CHARS]}"
     return seen, ""
 
 
@@ -55,8 +59,10 @@ def _imported(exercise: Exercise) -> None:
     """Run in a rank: import what the exercise needs, by receiving it."""
 
 
-def _with_limits(exercise: Exercise, answer: Callable[..., Any]) -> Generator[CaseResult, None, None]:
-    """Run in a rank: yield the results under limits of the operating system."""
+def _with_limits(
+    exercise: Exercise, answer: Callable[..., Any]
+) -> Generator[CaseResult | WrongSpecification, None, None]:
+    """Run in a rank: yield the results under limits of the operating system, and at the end a wrong specification."""
     import resource
 
     with contextlib.suppress(OSError, ValueError):
@@ -64,7 +70,10 @@ def _with_limits(exercise: Exercise, answer: Callable[..., Any]) -> Generator[Ca
         if not num_gpus():  # drivers reserve more than they use
             most = _data_bytes() + MEMORY_BYTES
             resource.setrlimit(resource.RLIMIT_DATA, (most, most))
-    yield from run_cases(exercise, answer)
+    try:
+        yield from run_cases(exercise, answer)
+    except WrongSpecification as error:
+        yield error
 
 
 def _data_bytes() -> int:

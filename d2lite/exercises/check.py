@@ -2,15 +2,16 @@
 
 import functools
 import inspect
+import secrets
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 from d2lite.exercises.bounded import run_bounded
-from d2lite.exercises.exercise import Exercise
+from d2lite.exercises.exercise import Exercise, WrongSpecification
 from d2lite.exercises.judge import Score, judge
 from d2lite.exercises.specifications import find_exercise
-from d2lite.ledger import read_ledger, record
+from d2lite.ledger import change
 
 __all__ = ["check", "is_stub", "wrong_parameters"]
 
@@ -31,7 +32,8 @@ def check(exercise: str | Exercise, answer: Callable[..., Any]) -> Score:
         answer: The learner's function, uncalled; a method, a partial or another object that can be called is as good.
 
     Raises:
-        ValueError: If there is no exercise of this name, or if the file of its chapter has an error.
+        ValueError: If there is no exercise of this name, or if its specification or the file of its chapter has an
+            error.
         FileNotFoundError: If the files of the exercises are not found.
         TypeError: If the answer is no function.
         OSError: On Windows, for an exercise on several ranks.
@@ -50,7 +52,7 @@ def check(exercise: str | Exercise, answer: Callable[..., Any]) -> Score:
     if is_stub(answer):
         score = Score(found.name, 0, 0)
     else:
-        score = _score(found, answer)
+        score = _score(found.with_drawn_cases(secrets.randbits(32)), answer)
         _tries[found.name] += not score.solved
         _record(score)
     print(score)
@@ -59,24 +61,27 @@ def check(exercise: str | Exercise, answer: Callable[..., Any]) -> Score:
 
 def _score(exercise: Exercise, answer: Callable[..., Any]) -> Score:
     cases = exercise.cases()
-    num_args = len(next(iter(cases.values()))) if exercise.observe is None else None
-    if wrong := wrong_parameters(exercise.solution, answer, num_args):
-        return Score(exercise.name, 0, len(cases), wrong)
+    if not cases:
+        raise WrongSpecification(f"exercise {exercise.name}: expected one case or more, got none.")
+    for label, args in cases.items():
+        num_args = len(args) if exercise.observe is None else None
+        if num_args is not None and wrong_parameters(exercise.solution, exercise.solution, num_args):
+            raise WrongSpecification.of(exercise, label, "as many arguments as the solution takes", f"{num_args}")
+        if wrong := wrong_parameters(exercise.solution, answer, num_args):
+            return Score(exercise.name, 0, len(cases), wrong)
     seen, hung = run_bounded(exercise, answer)
     return judge(exercise, seen, hung, thinks=_tries[exercise.name] > 0)
 
 
 def _record(score: Score) -> None:
-    try:
-        before = read_ledger()["exercises"].get(score.name, {})
-    except (OSError, ValueError):  # `record` says so
-        before = {}
-    num_tries = before.get("tries", 0)
-    tries = num_tries + 1 if isinstance(num_tries, int) else 1
-    if before.get("solved") is True and not score.solved:
-        record("exercises", score.name, tries=tries)
-    else:
-        record("exercises", score.name, solved=score.solved, right=score.right, total=score.total, tries=tries)
+    def changed(before: dict[str, Any]) -> dict[str, Any]:
+        num_tries = before.get("tries", 0)
+        tries = num_tries + 1 if isinstance(num_tries, int) else 1
+        if before.get("solved") is True and not score.solved:
+            return {"tries": tries}
+        return {"solved": score.solved, "right": score.right, "total": score.total, "tries": tries}
+
+    change("exercises", score.name, changed)
 
 
 def is_stub(answer: Callable[..., Any]) -> bool:
@@ -153,8 +158,12 @@ def wrong_parameters(solution: Callable[..., Any], answer: Callable[..., Any], n
         given.bind(*range(num_args))
         return ""
     except TypeError:
-        takes, names = _count(list(given.parameters)), [p.name for p in wanted[:num_args]]
-        return f"it takes {takes}, and it is called with {_count(names)}."
+        called = f"it is called with {_count([p.name for p in wanted[:num_args]])}"
+        by_name = [p.name for p in given.parameters.values() if p.kind is p.KEYWORD_ONLY and p.default is p.empty]
+        if by_name:
+            star = f"{_count(by_name)} after a *, which can be given by name only"
+            return f"it takes {star}, and {called} by position. Remove the *."
+        return f"it takes {_count(list(given.parameters))}, and {called}."
 
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)

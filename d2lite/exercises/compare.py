@@ -6,6 +6,7 @@ from dataclasses import fields, is_dataclass
 from numbers import Integral, Number, Real
 from typing import Any
 
+import numpy as np
 import torch
 
 __all__ = ["describe_value", "ratio_of", "same", "shown", "shown_apart"]
@@ -18,7 +19,8 @@ RELATIVE, ABSOLUTE = 1e-5, 1e-7  # 32-bit numbers that were added in another ord
 def same(expected: Any, got: Any) -> bool:
     """Return whether two results are equal: numbers up to rounding, tuples as lists, tensors element by element.
 
-    Whole numbers are equal only if they are the same. Two results whose comparison raises an error are not equal.
+    Whole numbers are equal only if they are the same. An array of NumPy counts as the list of its values, so it is no
+    tensor. Two results whose comparison raises an error are not equal.
     """
     try:
         return _same(_plain(expected), _plain(got))
@@ -27,10 +29,10 @@ def same(expected: Any, got: Any) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """Return a number in place of a tensor, or of a number of NumPy, that holds one."""
+    """Return a number in place of a tensor that holds one, and numbers and lists in place of what NumPy makes."""
     if isinstance(value, torch.Tensor):
         return value.item() if not value.dim() else value
-    return value.item() if type(value).__module__ == "numpy" and getattr(value, "ndim", 1) == 0 else value
+    return value.tolist() if type(value).__module__ == "numpy" and hasattr(value, "tolist") else value
 
 
 def _same(expected: Any, got: Any) -> bool:
@@ -81,6 +83,7 @@ def describe_value(value: Any) -> str:
         return "nothing"
     for kinds, name in (
         (torch.Tensor, "a tensor"),
+        (np.ndarray, "an array"),
         (bool, "True or False"),
         (str, "a text"),
         (Number, "a number"),
@@ -102,7 +105,7 @@ def shown_apart(expected: Any, got: Any) -> tuple[str, str]:
     texts = shown(expected), shown(got)
     if texts[0] == texts[1]:
         texts = _line(expected, 17), _line(got, 17)
-    if describe_value(expected) != describe_value(got):  # [1.0] may be a list or a tensor
+    if describe_value(_plain(expected)) != describe_value(_plain(got)):  # [1.0] may be a list or a tensor
         texts = f"{texts[0]} ({describe_value(expected)})", f"{texts[1]} ({describe_value(got)})"
     return texts
 
@@ -117,8 +120,10 @@ def _line(value: Any, digits: int) -> str:
 
 def _text(value: Any, digits: int, depth: int) -> str:
     if isinstance(value, torch.Tensor):
-        value = value.tolist() if value.numel() <= SHOWN_ITEMS else f"a tensor {list(value.shape)}"
-        return value if isinstance(value, str) else _text(value, digits, depth)
+        if value.numel() > SHOWN_ITEMS:
+            return f"a tensor {list(value.shape)}"
+        value = value.tolist()
+    value = _plain(value)
     kind = type(value)
     if kind is float:
         return f"{value:.{digits}g}"

@@ -1,6 +1,7 @@
 """An exercise: its cases, its solution, and the mistakes that answers show; teachers write their own the same way."""
 
 import functools
+import random
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -9,7 +10,7 @@ from d2lite._checks import instance_of
 from d2lite.exercises.compare import ratio_of, same, shown, shown_apart
 from d2lite.progress import Stopped
 
-__all__ = ["CaseResult", "Exercise", "Mistake", "Unfit", "run_cases"]
+__all__ = ["CaseResult", "Exercise", "Mistake", "Unfit", "WrongSpecification", "run_cases"]
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,8 @@ class Exercise:
         solution: A right answer; on each case it gives what is expected.
         cases: Returns {label: arguments} afresh, because an answer may change its arguments; odd cases included. The
             label is shown: it says what the case is.
+        draw: Returns more cases in the same form, from the `random.Random` that it gets. `check` draws them anew each
+            time, so that a table of the results that it has shown is no answer.
         mistakes: The typical ones; the first that fits is shown.
         think: How to think, for a wrong answer that none of the mistakes fits.
         observe: Calls an answer with the arguments of a case, and returns what counts: by default what the answer
@@ -55,6 +58,7 @@ class Exercise:
     observe: Callable[..., Any] | None = None
     world_size: int = 1
     limit_s: float = 0.0
+    draw: Callable[[random.Random], Mapping[str, Sequence[Any]]] | None = None
 
     def __post_init__(self) -> None:
         instance_of("name", self.name, str, hint='Write it as a text, for example "4.2".')
@@ -72,6 +76,20 @@ class Exercise:
         if not self.limit_s:
             object.__setattr__(self, "limit_s", 5.0 if self.world_size == 1 else 20.0)
 
+    def with_drawn_cases(self, seed: int) -> "Exercise":
+        """Return the exercise with the drawn cases among its `cases`, last; the same seed draws the same ones."""
+        if self.draw is None:
+            return self
+        return replace(self, cases=functools.partial(_all_cases, self.cases, self.draw, seed), draw=None)
+
+
+def _all_cases(
+    cases: Callable[[], Mapping[str, Sequence[Any]]],
+    draw: Callable[[random.Random], Mapping[str, Sequence[Any]]],
+    seed: int,
+) -> dict[str, Sequence[Any]]:
+    return {**cases(), **draw(random.Random(seed))}
+
 
 class Unfit(Exception):
     """Raised by `observe` for a result that is wrong in a way that it can name: `wrong` is shown, `think` later."""
@@ -79,6 +97,18 @@ class Unfit(Exception):
     def __init__(self, wrong: str, think: str = "") -> None:
         super().__init__(wrong)
         self.wrong, self.think = wrong, think
+
+
+class WrongSpecification(ValueError):
+    """Raised for an exercise that no answer can solve: the specification is wrong, and not the answer."""
+
+    @classmethod
+    def of(cls, exercise: Exercise, case: str, expected: str, got: str) -> "WrongSpecification":
+        """Return the error that says what was expected in a case, and what came."""
+        return cls(
+            f"exercise {exercise.name}, case {case}: expected {expected}, got {got}. The specification is wrong, not "
+            "the answer."
+        )
 
 
 @dataclass(frozen=True)
@@ -115,9 +145,10 @@ class CaseResult:
 
 @dataclass(frozen=True)
 class _Unusable:
-    """What stands for a result that `observe` cannot read; `value` is the result."""
+    """What stands for a result that `observe` cannot read; `value` is the result, `why` the error of `observe`."""
 
     value: Any
+    why: str = ""
 
 
 def _call(answer: Callable[..., Any], *args: Any) -> Any:
@@ -147,14 +178,13 @@ def run_cases(exercise: Exercise, answer: Callable[..., Any]) -> Generator[CaseR
 
 
 def _expected(exercise: Exercise, label: str) -> Any:
-    """Return what `observe` returns for the solution. Raises ValueError if the specification is wrong."""
+    """Return what `observe` returns for the solution. Raises WrongSpecification if it is an error."""
     expected = _observed(exercise.observe or _call, exercise.solution, exercise.cases()[label])
-    if isinstance(expected, (_Unusable, Unfit)) or (isinstance(expected, Raised) and expected.in_observe):
-        why = "it cannot read the solution's result" if isinstance(expected, _Unusable) else f"{expected}"
-        raise ValueError(
-            f"exercise {exercise.name}, case {label}: expected an `observe` that accepts the solution, got an error "
-            f"of its own: {why}. The specification is wrong, not the answer."
-        )
+    if isinstance(expected, Raised) and not expected.in_observe:
+        raise WrongSpecification.of(exercise, label, "a solution that returns", f"{expected}")
+    if isinstance(expected, (_Unusable, Unfit, Raised)):
+        why = expected.why if isinstance(expected, _Unusable) else f"{expected}"
+        raise WrongSpecification.of(exercise, label, "an `observe` that accepts the solution", why)
     return expected
 
 
@@ -206,7 +236,7 @@ def _observed(observe: Callable[..., Any], answer: Callable[..., Any], args: Seq
         if failed or not results:
             cause = failed[0] if failed else error
             return Raised(type(cause).__name__, str(cause), in_observe=not failed)
-        return _Unusable(results[-1])
+        return _Unusable(results[-1], str(Raised(type(error).__name__, str(error))))
 
 
 def _unfit_in(error: BaseException | None) -> Unfit | None:

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 from d2lite.exercises.exercise import CaseResult, Exercise, Mistake
 
-__all__ = ["Score", "judge"]
+__all__ = ["NO_PROCESS", "Score", "judge"]
 
 ENDLESS = "Is there a loop that never ends, or a call that waits for something that never comes?"
+NO_PROCESS = "it cannot run in a process of its own"
 NO_MEMORY = ("MemoryError", "can't allocate memory")
 
 
@@ -44,14 +45,17 @@ def judge(exercise: Exercise, seen: Iterable[tuple[int, CaseResult]], hung: str 
     Args:
         exercise: The exercise.
         seen: All results that came.
-        hung: Why the others did not come, or "" if they all did.
+        hung: Why the others did not come, or "" if they all did; the case in which it happened is added.
         thinks: Whether the score says how to think.
     """
     latest = {(rank, result.case): result for rank, result in seen}  # a result may come again, with its mistakes
     seen = [(rank, result) for (rank, _), result in latest.items()]
     labels = list(exercise.cases())
-    if len(seen) == len(labels) * exercise.world_size:
+    missing = [label for label in labels if any((i, label) not in latest for i in range(exercise.world_size))]
+    if not missing:
         hung = ""  # the answer was not what took long
+    elif hung and not hung.startswith(NO_PROCESS):
+        hung = f"{hung.rstrip('.')} (case: {missing[0]})."
     right = sum(
         sum(o.right for _, o in seen if o.case == label) == exercise.world_size for label in labels
     )  # a case is right if it is right on all ranks

@@ -7,6 +7,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from d2lite.figures.all_reduce_times import all_reduce_figure
     from d2lite.figures.collectives import collective_figure, least_n_bytes
     from d2lite.figures.comparison import bands_figure, heat_map_figure
     from d2lite.figures.divergence import divergence_figure, drift_figure, tensor_picture
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from d2lite.figures.partitioning import partition_figure, traffic_bars
     from d2lite.figures.scaling import efficiency_figure, predicted_and_measured, step_figure
     from d2lite.figures.sequence_diagram import sequence_figure
+    from d2lite.figures.shard_normalisation import shard_normalisation_figure
     from d2lite.figures.table import runs_table
     from d2lite.figures.timeline import timeline_figure
     from d2lite.figures.training_curves import curves, losses
@@ -32,6 +34,7 @@ __all__ = [
     "Figure",
     "GREY",
     "PALETTE",
+    "all_reduce_figure",
     "bands_figure",
     "bias",
     "collective_figure",
@@ -52,6 +55,7 @@ __all__ = [
     "predictions_summary",
     "runs_table",
     "sequence_figure",
+    "shard_normalisation_figure",
     "step_figure",
     "style",
     "tensor_picture",
@@ -60,6 +64,7 @@ __all__ = [
 ]
 
 _ROOM = {
+    "all_reduce_times": ("all_reduce_figure",),
     "collectives": ("collective_figure", "least_n_bytes"),
     "figure": ("Figure",),
     "figure_layout": ("layout",),
@@ -70,6 +75,7 @@ _ROOM = {
     "partitioning": ("partition_figure", "traffic_bars"),
     "scaling": ("efficiency_figure", "predicted_and_measured", "step_figure"),
     "sequence_diagram": ("sequence_figure",),
+    "shard_normalisation": ("shard_normalisation_figure",),
     "table": ("runs_table",),
     "timeline": ("timeline_figure",),
     "training_curves": ("curves", "losses"),

@@ -3,7 +3,8 @@
 from d2lite.profiling.calibration import Calibration, calibrate, measured_seconds, predicted_step, time_steps
 from d2lite.profiling.critical_path import critical_path, cut_waits, idle_events, is_collective
 from d2lite.profiling.fitting import SIZES, Fit, fit_device, fit_link, time_all_reduces
-from d2lite.profiling.instrumented import record_buckets, record_ddp, record_train_batch
+from d2lite.profiling.instrumented import record_buckets, record_ddp, record_stages, record_train_batch
+from d2lite.profiling.memory_held import bytes_held
 from d2lite.profiling.other_programs import OtherPrograms
 from d2lite.profiling.recorder import Recorder
 from d2lite.profiling.significance import CONFIDENCE, ArmComparison, compare_arms, seeds_needed, student_quantile
@@ -22,6 +23,7 @@ __all__ = [
     "SIZES",
     "StepTimes",
     "ImageGuesses",
+    "bytes_held",
     "calibrate",
     "compare_arms",
     "critical_path",
@@ -35,6 +37,7 @@ __all__ = [
     "predicted_step",
     "record_buckets",
     "record_ddp",
+    "record_stages",
     "record_train_batch",
     "seeds_needed",
     "step_parts",

@@ -1,6 +1,6 @@
 """The loops that a learner reads, and the Run that each of them fills."""
 
-from d2lite.training.comparison import OPTIMIZERS, Arm, Trial, differences, run_arms, train_arm
+from d2lite.training.comparison import OPTIMIZERS, Arm, Trial, differences, run_arms, train_arm, train_until_spent
 from d2lite.training.concise import init_all, train_concise
 from d2lite.training.data_parallel import DataParallel, wrap
 from d2lite.training.ddp import (
@@ -93,6 +93,7 @@ __all__ = [
     "train_concise",
     "train_ddp",
     "train_model_parallel",
+    "train_until_spent",
     "warm_up",
     "wrap",
 ]

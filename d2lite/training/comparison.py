@@ -22,7 +22,7 @@ from d2lite.training.evaluation import evaluate_accuracy
 from d2lite.training.learning_rate import warm_up
 from d2lite.training.warm_start import KEPT, start_net
 
-__all__ = ["OPTIMIZERS", "Arm", "Trial", "differences", "run_arms", "train_arm"]
+__all__ = ["OPTIMIZERS", "Arm", "Trial", "differences", "run_arms", "train_arm", "train_until_spent"]
 
 OPTIMIZERS = ("SGD", "Adam")
 _TEST_BATCH = 500
@@ -79,10 +79,11 @@ class Arm:
 class Trial:
     """One training run of an arm, and what it has spent.
 
-    `accuracies` are those on the test set at equal parts of the budget, the last one at its end. `seconds` is the time
-    of the steps with the loading of their minibatches, evaluation left out. `renewed_accuracy` is measured last, after
-    the running statistics have been computed anew from the training examples with the final weights. `has_diverged` is
-    whether a loss was not finite; training ends there.
+    `accuracies` are those on the test set at equal parts of the budget, the last one at its end; `reached_s` says after
+    how many seconds of training each was measured. `seconds` is the time of the steps with the loading of their
+    minibatches, evaluation left out. `renewed_accuracy` is measured last, after the running statistics have been
+    computed anew from the training examples with the final weights. `has_diverged` is whether a loss was not finite;
+    training ends there.
     """
 
     arm: Arm
@@ -93,11 +94,28 @@ class Trial:
     seconds: float = 0.0
     renewed_accuracy: float = math.nan
     has_diverged: bool = False
+    reached_s: list[float] = field(default_factory=list)
 
     @property
     def accuracy(self) -> float:
         """Test accuracy at the end of the budget, NaN before the first measurement."""
         return self.accuracies[-1] if self.accuracies else math.nan
+
+    def seconds_to(self, target: float) -> float | None:
+        """Return the seconds of training after which an accuracy of `target` was first measured; None if never."""
+        pairs = zip(self.accuracies, self.reached_s, strict=True)
+        return next((seconds for accuracy, seconds in pairs if accuracy >= target), None)
+
+
+def train_until_spent(replicas: nn.Module, optimizer: torch.optim.Optimizer, budget: "_Budget") -> None:
+    """Make one step per minibatch until the budget of an arm is spent."""
+    for X, y, lr in budget:  # epoch after epoch, on the first device
+        optimizer.param_groups[0]["lr"] = lr  # a warm-up or a decay changes it from step to step
+        optimizer.zero_grad()
+        loss = F.cross_entropy(replicas(X), y)  # on two devices each replica has half of X
+        loss.backward()
+        optimizer.step()
+        budget.spend(loss, len(y))  # counts, and measures the accuracy after each part of the budget
 
 
 def train_arm(
@@ -132,31 +150,52 @@ def train_arm(
     n = positive_int("num_test_examples", num_test_examples, all_tests.num_examples)
     test_iter = BatchIterator(all_tests.images[:n], all_tests.labels[:n], _TEST_BATCH, all_tests.dataset)
     replicas = wrap(net, devices) if len(devices) > 1 else net.to(devices[0])
-    optimizer, trial, spent = arm.make_optimizer(net), Trial(arm, seed), 0.0
+
+    def measure() -> float:
+        return evaluate_accuracy(net, test_iter, devices[0])
+
+    budget = _Budget(Trial(arm, seed), train_iter, devices[0], num_epochs * num_examples, seconds, num_points, measure)
     with one_intra_op_thread(devices):  # a second thread costs more than it gives for so small a network
-        batches = _endless(train_iter)
-        while True:
-            began = time.perf_counter()
-            X, y = next(batches)
-            optimizer.param_groups[0]["lr"] = arm.lr_at(trial.steps, spent, len(train_iter))
-            optimizer.zero_grad()
-            loss = F.cross_entropy(replicas(X.to(devices[0])), y.to(devices[0]))
-            loss.backward()
-            optimizer.step()
-            trial.has_diverged = not math.isfinite(loss.item())  # item() waits for the GPU
-            trial.seconds += time.perf_counter() - began
-            trial.steps, trial.examples = trial.steps + 1, trial.examples + len(y)
-            spent = min(1.0, trial.seconds / seconds if seconds else trial.examples / (num_epochs * num_examples))
-            num_due = num_points if trial.has_diverged else int(spent * num_points + 1e-9)
-            if num_due > len(trial.accuracies):
-                accuracy = evaluate_accuracy(net, test_iter, devices[0])
-                trial.accuracies += [accuracy] * (num_due - len(trial.accuracies))
-            if num_due == num_points:
-                break
+        train_until_spent(replicas, arm.make_optimizer(net), budget)
         again = BatchIterator(train_iter.images, train_iter.labels, arm.batch_size, train_iter.dataset)
         update_bn(again, net, devices[0])  # running statistics anew, weights as they are
-        trial.renewed_accuracy = evaluate_accuracy(net, test_iter, devices[0])
-    return trial
+        budget.trial.renewed_accuracy = measure()
+    return budget.trial
+
+
+@dataclass
+class _Budget:
+    """The minibatches of a trial until its budget is spent: (X, y, learning rate), with all that is counted."""
+
+    trial: Trial
+    train_iter: BatchIterator
+    device: torch.device
+    num_examples: float  # the budget, if `seconds` is None
+    seconds: float | None
+    num_points: int
+    measure: Callable[[], float]
+    spent: float = 0.0  # the part of the budget that is gone
+
+    def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor, float]]:
+        batches = _endless(self.train_iter)
+        while len(self.trial.accuracies) < self.num_points:
+            self.began = time.perf_counter()
+            X, y = next(batches)
+            lr = self.trial.arm.lr_at(self.trial.steps, self.spent, len(self.train_iter))
+            yield X.to(self.device), y.to(self.device), lr
+
+    def spend(self, loss: torch.Tensor, num_examples: int) -> None:
+        """Add a step to the trial, and measure the accuracy if a part of the budget has been spent."""
+        trial = self.trial
+        trial.has_diverged = not math.isfinite(loss.item())  # item() waits for the GPU
+        trial.seconds += time.perf_counter() - self.began
+        trial.steps, trial.examples = trial.steps + 1, trial.examples + num_examples
+        self.spent = min(1.0, trial.seconds / self.seconds if self.seconds else trial.examples / self.num_examples)
+        num_due = self.num_points if trial.has_diverged else int(self.spent * self.num_points + 1e-9)
+        num_new = num_due - len(trial.accuracies)
+        if num_new > 0:
+            trial.accuracies += [self.measure()] * num_new
+            trial.reached_s += [trial.seconds] * num_new
 
 
 def run_arms(

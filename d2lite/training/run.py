@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from d2lite import _malloc
-from d2lite._checks import positive_int, positive_number
+from d2lite._checks import all_of, instance_of, positive_int, positive_number
 from d2lite._files import replace_file
 from d2lite._format import text_of
 from d2lite.devices import describe
@@ -237,9 +237,13 @@ def save(runs: Sequence[Run], path: str | Path | None = None, function: str = ""
     its permissions, and a link is followed.
 
     Raises:
+        TypeError: if `runs` is not a list of Run.
         OSError: if the file cannot be written, for example on a full disk, where the folder is missing, or where `path`
             names a folder, a device or anything else that is not a regular file.
     """
+    if isinstance(runs, Run):
+        raise TypeError("runs: expected a list of Run, got a Run. Put it into a list: [run].")
+    runs = all_of("runs", runs, lambda name, run: instance_of(name, run, Run, hint="`train` returns one."))
     text = json.dumps(as_json(runs, function), indent=1, allow_nan=False, ensure_ascii=False, default=_as_text)
     if path is not None:
         replace_file(Path(os.path.realpath(os.path.expanduser(path))), text)

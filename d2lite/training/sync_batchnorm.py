@@ -1,4 +1,4 @@
-"""Synchronised BatchNorm on two all-reduces: every rank normalises by the statistics of the whole minibatch.
+"""Synchronised BatchNorm on three all-reduces: every rank normalises by the statistics of the whole minibatch.
 
 It runs wherever torch.distributed has an all-reduce, so on CPUs with gloo as well as on GPUs with NCCL.
 torch.nn.SyncBatchNorm uses kernels that only GPUs have.
@@ -33,11 +33,11 @@ def sum_over_ranks(sums: torch.Tensor, group: Any = None) -> torch.Tensor:
 
 
 def moments_over_ranks(X: torch.Tensor, group: Any = None) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return (n, mean, variance) of each channel over the shards of all ranks: the first all-reduce.
+    """Return (n, mean, variance) of each channel over the shards of all ranks, in two all-reduces.
 
-    Each rank sends its count, its sums and its sums of squares, 1 + 2c numbers. The variance is the mean of the squares
-    minus the square of the mean. This difference loses as many digits as the two have in common, so everything is
-    summed in 64-bit numbers: there the squares of 32-bit numbers are exact.
+    The first one adds up the counts and the sums, 1 + c numbers: they give the mean. The second one adds up the squared
+    distances from this mean, c numbers. One all-reduce could add up the squares themselves, but their mean minus the
+    square of the mean loses as many digits as the two have in common.
 
     Args:
         X: this rank's shard, [b, c, ...]; b may differ between ranks, and may be 0.
@@ -46,16 +46,16 @@ def moments_over_ranks(X: torch.Tensor, group: Any = None) -> tuple[torch.Tensor
     Returns:
         float64 tensors: the number of values per channel [1], the mean [c] and the biased variance [c].
     """
-    x, over = X.double(), [d for d in range(X.dim()) if d != 1]
+    x, over = X.double(), [d for d in range(X.dim()) if d != 1]  # all dimensions but that of the channels
     count = x.new_tensor([X.numel() / X.shape[1]])
-    sums = sum_over_ranks(torch.cat([count, x.sum(over), x.square().sum(over)]), group)
-    n, total, squares = sums.tensor_split([1, 1 + X.shape[1]])
+    n, total = sum_over_ranks(torch.cat([count, x.sum(over)]), group).tensor_split([1])
     mean = total / n
-    return n, mean, (squares / n - mean.square()).clamp(min=0)
+    squares = sum_over_ranks((x - per_channel(mean, x)).square().sum(over), group)
+    return n, mean, squares / n
 
 
 def gradient_over_ranks(grad: torch.Tensor, X_hat: torch.Tensor, n: torch.Tensor, group: Any = None) -> torch.Tensor:
-    """Return the gradient with respect to X, times the standard deviation: the second all-reduce.
+    """Return the gradient with respect to X, times the standard deviation, in one all-reduce.
 
     A value of X changes its own normalised value, and through the mean and the variance those of all examples on all
     ranks. The two sums that come from there are sent, 2c numbers (Ioffe and Szegedy 2015, arXiv:1502.03167, section 3).
@@ -104,12 +104,16 @@ class SyncBatchNorm(_BatchNorm):
     this rank's shard, and DistributedDataParallel averages them like all others. The running statistics are the same on
     all ranks of the group. In evaluation, and without a process group, it is torch's BatchNorm.
 
+    A step has three all-reduces per layer, two of them in the forward pass: 1 + 4c numbers of 64 bits. PyTorch has
+    two collectives per layer.
+
     Args:
         num_features: c, the number of channels of X [b, c, ...].
         eps, momentum, affine, track_running_stats: as for torch.nn.BatchNorm2d.
         process_group: the ranks that share statistics; by default all.
 
     Raises:
+        TypeError: In a forward pass, if X does not hold real floating-point numbers.
         ValueError: In a forward pass, if X is not [b, c, ...] with c = num_features; in training, if all ranks
             together have fewer than two values per channel.
         RuntimeError: In training, inside a replica of DataParallel: replicas take turns where there are more of them
@@ -172,6 +176,8 @@ class SyncBatchNorm(_BatchNorm):
     def _check_input_dim(self, input: torch.Tensor) -> None:
         if input.dim() < 2 or input.shape[1] != self.num_features:
             raise ValueError(f"X: expected [b, {self.num_features}, ...], got {list(input.shape)}.")
+        if not input.is_floating_point():
+            raise TypeError(f"X: expected floating-point numbers, got {input.dtype}. Convert them: X.float().")
 
 
 def convert_sync_batchnorm(net: nn.Module, process_group: Any = None) -> nn.Module:

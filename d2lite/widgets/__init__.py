@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from d2lite.widgets.fair_comparison import FairComparison
     from d2lite.widgets.fault_lab import FaultLab
     from d2lite.widgets.figure_explorer import FigureExplorer
-    from d2lite.widgets.learning_rate_grid import LearningRateGrid
     from d2lite.widgets.museum import Museum
     from d2lite.widgets.panel import Panel
     from d2lite.widgets.partition_explorer import NETS, PartitionExplorer, sizes_of
@@ -30,7 +29,6 @@ __all__ = [
     "DivergenceFinder",
     "FaultLab",
     "Museum",
-    "LearningRateGrid",
     "FigureExplorer",
     "NETS",
     "Panel",
@@ -48,7 +46,6 @@ _WHERE = {
     "FairComparison": "fair_comparison",
     "DivergenceFinder": "divergence_finder",
     "FaultLab": "fault_lab",
-    "LearningRateGrid": "learning_rate_grid",
     "FigureExplorer": "figure_explorer",
     "Museum": "museum",
     "NETS": "partition_explorer",

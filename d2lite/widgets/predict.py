@@ -18,7 +18,7 @@ from d2lite._checks import non_negative_number
 from d2lite._notebook import notebook_shell
 from d2lite.devices import describe
 from d2lite.figures.learner_prediction import Answer, Prediction, prediction_html
-from d2lite.ledger import read_ledger, record
+from d2lite.ledger import change, read_ledger
 
 __all__ = ["Predict", "typed_number"]
 
@@ -74,20 +74,19 @@ class Predict:
             raise TypeError("choices: expected them without a unit and a kind, which only numbers have. Leave one out.")
         self.unit, self.key = unit, key or question
         self._lock = threading.RLock()
-        self._is_open, self._is_revealed = True, False
+        self._is_revealed = False
         self._view: Any = None  # the widgets, once they are shown
         asked = {"question": question, "unit": unit, "kind": kind, "within": non_negative_number("within", within)}
-        self._entry: dict[str, Any] = {"answers": [], **_kept(self.key), **asked}
-        self._entry["answers"] = [answer for answer in self.prediction.answers if self._is_possible(answer)]
-        if self._entry["answers"]:
-            self._is_open = False
-        else:  # what an earlier run has measured is not shown before the answer
-            self._entry |= {"measured": None, "is_late": False}
+        self._news: dict[str, Any] = asked  # what is set in the ledger's entry
+        self._unwritten: list[Answer] = []  # answers that are not in the ledger yet
+        self._is_late = False  # whether the first of them came after `reveal`
+        self._entry = _kept(self.key)  # as it was when the ledger was read or written last
+        self._is_open = not self._answers_in(self._entry)
 
     @property
     def prediction(self) -> Prediction:
         """The question, the answers and what was measured, as they are in the ledger."""
-        return Prediction.from_entry(self.key, self._entry)
+        return Prediction.from_entry(self.key, {**self._entry, **self._changed(self._entry)})
 
     @property
     def answer(self) -> Answer | None:
@@ -111,10 +110,10 @@ class Predict:
             if not self._is_open:
                 raise ValueError(f"answer: {self.key} has one, {self.answer!r}. Call again() to predict once more.")
             self._is_open = False
-            if not self._entry["answers"]:
-                self._entry["is_late"] = self._is_revealed
-            self._entry["answers"] = [*self._entry["answers"], checked]
-        self._write()
+            if not self._unwritten:
+                self._is_late = self._is_revealed
+            self._unwritten.append(checked)
+            self._write()
 
     def again(self) -> None:
         """Open the question once more. The answers that were given stay in the ledger."""
@@ -140,8 +139,8 @@ class Predict:
         label = on if isinstance(on, str) else describe(on)
         with self._lock:
             self._is_revealed = True
-            self._entry |= {"measured": found, "on": label, "how": how}
-        self._write()
+            self._news |= {"measured": found, "on": label, "how": how}
+            self._write()
         text = str(self.prediction)
         if notebook_shell() is None:
             print(text)
@@ -178,8 +177,21 @@ class Predict:
     def _is_possible(self, answer: Answer) -> bool:
         return isinstance(answer, float) if self.choices is None else answer in self.choices
 
+    def _answers_in(self, entry: dict[str, Any]) -> list[Answer]:
+        """The answers in an entry of the ledger; those to an earlier edition of the question are left out."""
+        return [answer for answer in Prediction.from_entry(self.key, entry).answers if self._is_possible(answer)]
+
+    def _changed(self, entry: dict[str, Any]) -> dict[str, Any]:
+        """Return what is set in an entry of the ledger: a different notebook may have answered in the meantime."""
+        earlier = max(self._answers_in(entry), self._answers_in(self._entry), key=len)  # the file may be a new one
+        # without an answer, what an earlier run has measured is not shown
+        anew = {} if earlier else {"measured": None, "is_late": self._is_late}
+        return {**anew, **self._news, "answers": [*earlier, *self._unwritten]}
+
     def _write(self) -> None:
-        record("predictions", self.key, **self._entry)
+        written = change("predictions", self.key, self._changed)
+        if written is not None:
+            self._entry, self._unwritten = written, []
         self._show()
 
     def _show(self) -> None:

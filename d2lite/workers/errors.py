@@ -27,7 +27,9 @@ BYSTANDER = re.compile(
     re.IGNORECASE,
 )
 OF_TORCH = {"RuntimeError", "DistError", "DistBackendError", "DistStoreError", "DistNetworkError"}  # types of errors
-OF_GROUP = re.compile(r"gloo|nccl|c10d|ProcessGroup|process group|store|rank|socket|pair\.cc", re.IGNORECASE)
+OF_GROUP = re.compile(
+    r"gloo|nccl|c10d|ProcessGroup|process group|store|rank|socket|pair\.cc|pair closure", re.IGNORECASE
+)
 TIMEOUT = re.compile(r"timed? ?out|timeout", re.IGNORECASE)
 OURS = (os.path.dirname(os.path.dirname(__file__)), os.path.dirname(os.__file__), "torch" + os.sep + "distributed")
 POINT_TO_POINT = {"send", "recv", "isend", "irecv", "batch_isend_irecv"}
@@ -69,7 +71,8 @@ def describe_failure(
     shown, found = _shown(reports), None
     if not _is_cause(reports[shown]):
         found = diagnose_hang(records) if records else None
-        if found is not None and (found.rank is None or found.cause == "slow"):
+        agree = found is not None and found.cause == "unknown" and not any(r.missing for r in (records or {}).values())
+        if found is not None and (found.cause == "slow" or (found.rank is None and not agree)):
             found = None
         if found is not None and found.rank is not None:
             shown = found.rank

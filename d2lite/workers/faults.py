@@ -1,4 +1,6 @@
-"""A small training job in which one rank has a fault that you choose. The ranks call four collectives in each step.
+"""A small training job in which one rank has a fault that you choose.
+
+The ranks call four collectives in each step, and one after the last step.
 
 The same job runs on real ranks (`train_job` in `Workers.run`), and without any, in microseconds (`simulated_records`).
 """
@@ -12,16 +14,18 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import FrameType
 from typing import Any, NoReturn, Protocol, cast
 
 import torch
 import torch.distributed as dist
 
-from d2lite.workers.flight_recorder import Collective, FlightRecord
+from d2lite.workers.flight_recorder import C10D, Collective, FlightRecord
 
 __all__ = ["CAUSES", "FAULTS", "Job", "first_not_finite", "reduce_gradients", "simulated_records", "train_job"]
 
 CAUSES: dict[str, str] = {
+    "uneven": "it took fewer or more steps than the others, because of different numbers of minibatches, for example",
     "missing": "it left out a collective",
     "extra": "it called one more collective than the others",
     "order": "it called two collectives in a different order",
@@ -44,7 +48,7 @@ FAULTS: dict[str, str] = {
     "skip: one rank leaves out a step": "skip",
     "NaN: one gradient is not a number": "nan",
 }
-STEPS, SLOW_S, LONG_S = 4, 0.25, 600.0
+STEPS, SLOW_S, LONG_S = 12, 0.25, 600.0
 STEP_S, CALL_S = 0.02, 0.001  # of a simulated step and call
 
 
@@ -54,7 +58,8 @@ class Job:
 
     `cause` is one of `CAUSES`; or "raise" (the rank raises an error), "skip" (it leaves out the whole step) or "nan"
     (its gradient is not a number); or "", a job without a fault. The fault "save" is of rank 0, which alone saves;
-    "slow" lasts from its step to the end. `sizes` are the numbers of weights and of biases of the network.
+    "slow" lasts from its step to the end; the rank of "uneven" takes one step fewer, whatever `step` is. `sizes` are
+    the numbers of weights and of biases of the network.
     """
 
     cause: str
@@ -101,7 +106,7 @@ def train_job(job: Job, ranks: Ranks | None = None) -> list[bool]:
     """
     here = cast(Ranks, _Real()) if ranks is None else ranks
     second, is_finite = here.second_group(), []
-    for step in range(STEPS):
+    for step in range(STEPS - (job.cause == "uneven" and here.rank == job.rank)):
         mine = job.cause if here.rank == job.rank and step == job.step else ""
         if mine == "skip":
             continue
@@ -122,6 +127,7 @@ def train_job(job: Job, ranks: Ranks | None = None) -> list[bool]:
         if here.rank == 0:
             save_checkpoint(here, LONG_S if mine == "save" else 0.0)
         here.barrier()  # until rank 0 has saved
+    here.all_reduce(torch.zeros(2))  # of the evaluation: how many are right, of how many
     return is_finite
 
 
@@ -197,8 +203,9 @@ class _Simulated:
         number = self.counts[group or "0"] = self.counts[group or "0"] + 1
         sizes = () if tensor is None else (tuple(tensor.shape),)
         dtype = "" if tensor is None else str(tensor.dtype).removeprefix("torch.")
-        place = (frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
-        self.called.append(Collective(name, sizes, dtype, group or "0", number, *place, self.now_s))
+        stack = _stack(frame)
+        path = tuple((file, line) for file, line, _ in stack)
+        self.called.append(Collective(name, sizes, dtype, group or "0", number, *stack[0], self.now_s, path))
         self.now_s += STEP_S if name == "barrier" else CALL_S
 
     def all_reduce(self, tensor: torch.Tensor, group: Any = None) -> None:
@@ -222,11 +229,16 @@ class _Simulated:
         return "1"
 
     def _block(self, state: str) -> NoReturn:
-        frames, frame = [], sys._getframe(2)
-        while frame is not None and frame.f_code.co_filename == __file__:
-            frames.append((frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
-            frame = frame.f_back  # type: ignore[assignment]
-        raise _Blocked(state, tuple(frames[::-1]))
+        raise _Blocked(state, _stack(sys._getframe(2))[::-1])
+
+
+def _stack(frame: FrameType | None) -> tuple[tuple[str, int, str], ...]:
+    """Return the frames of this file, innermost first: (file, line, function) of each."""
+    found = []
+    while frame is not None and frame.f_code.co_filename == __file__:
+        found.append((frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
+        frame = frame.f_back
+    return tuple(found)
 
 
 def simulated_records(job: Job, world_size: int) -> dict[int, FlightRecord]:
@@ -272,7 +284,8 @@ def _record(
     if ended < len(here.called):  # it waits there; what it would do afterwards does not happen
         head = here.called[ended]
         called = (*here.called[:ended], replace(head, at_s=time_s + CALL_S))
-        return FlightRecord(here.rank, called, groups, "error", ((head.file, head.line, head.function),))
+        frames = ((head.file, head.line, head.function), (C10D, 0, head.name))
+        return FlightRecord(here.rank, called, groups, "error", frames)
     if end.state in ("died", "silent"):
         why = "its process has ended" if end.state == "died" else "it did not answer"
         return FlightRecord(here.rank, (), groups, end.state, (), why)

@@ -83,7 +83,8 @@ class FlightRecord:
 
     `groups` is {name of a group: its ranks}. `state` is that of the pool's report: "running", "done", "error", "died"
     or "silent", and `exitcode` is that of a process that has ended, None where it is not known. `frames` is the rank's
-    stack, outermost first, of (file, line, function). `missing` says why a rank gave no collectives.
+    stack, outermost first, of (file, line, function). `missing` says why a rank gave no collectives, and `error` is the
+    message of the error that it raised.
     """
 
     rank: int
@@ -93,6 +94,7 @@ class FlightRecord:
     frames: tuple[_Frame, ...] = ()
     missing: str = ""
     exitcode: int | None = None
+    error: str = ""
 
     @property
     def waits_in(self) -> str:
@@ -232,9 +234,8 @@ def flight_record(rank: int, plain: Mapping[str, Any] | None, report: Mapping[st
         for c in plain.get("collectives", ())
     ]
     groups = {name: tuple(ranks) for name, ranks in plain.get("groups", {}).items()}
-    return FlightRecord(
-        rank, tuple(collectives), groups, state, frames, str(plain.get("missing", "")), report.get("exitcode")
-    )
+    missing, error = str(plain.get("missing", "")), str(report.get("message", ""))
+    return FlightRecord(rank, tuple(collectives), groups, state, frames, missing, report.get("exitcode"), error)
 
 
 def waits_in(frames: Sequence[_Frame]) -> str:

@@ -1,6 +1,9 @@
 """Jobs and answers as bytes: what a pool sends to its ranks, a function with its arguments, and what comes back."""
 
+import functools
 import inspect
+import io
+import sys
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -31,7 +34,9 @@ def pickled_job(fn: Callable[..., Any], args: tuple[Any, ...], world_size: int) 
     Raises TypeError if it cannot be pickled, whatever error its objects raise.
     """
     try:
-        job: bytes = cloudpickle.dumps((fn, args))
+        with io.BytesIO() as file:
+            _Pickler(file).dump((fn, args))
+            job = file.getvalue()
     except Exception as error:
         raise TypeError(
             "fn: expected a function and arguments that can be pickled, got "
@@ -57,3 +62,37 @@ def load_answer(rank: int, pickled: bytes) -> Any:
             "Return numbers, tensors or a state_dict()."
         )
         raise WorkersError(message, rank, {rank: {"state": "done"}}) from error
+
+
+class _Pickler(cloudpickle.Pickler):
+    """Also pickles what `functools.cache` makes of a function of a cell, which cannot be imported by its name."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, functools._lru_cache_wrapper) and not _is_importable(obj):
+            # the function comes afterwards: it may call itself, through its cache
+            return _new_cache, (obj.cache_parameters(),), obj.__wrapped__, None, None, _set_function
+        return super().reducer_override(obj)
+
+
+def _is_importable(fn: Any) -> bool:
+    module = sys.modules.get(fn.__module__) if fn.__module__ != "__main__" else None
+    return getattr(module, fn.__qualname__, None) is fn
+
+
+def _new_cache(parameters: dict[str, Any]) -> Any:
+    """Return a cache whose function is still to come."""
+    return functools.lru_cache(**parameters)(_Function())
+
+
+def _set_function(cache: Any, fn: Callable[..., Any]) -> None:
+    cache.__wrapped__.fn = fn
+    functools.update_wrapper(cache, fn)
+
+
+class _Function:
+    """A function that is set later."""
+
+    fn: Callable[..., Any]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.fn(*args, **kwargs)

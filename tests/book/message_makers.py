@@ -117,6 +117,15 @@ def child_failed():
     return text
 
 
+@makes("exitcode: -9")
+def killed():
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
+
+    failure = ProcessFailure(local_rank=1, pid=4321, exitcode=-9, error_file="none")
+    assert "Signal 9 (SIGKILL) received by PID 4321" in failure.message
+    return re.sub(r"exitcode +: ", "exitcode: ", str(ChildFailedError("train.py", {1: failure})))
+
+
 # -- the process group
 
 
@@ -248,6 +257,13 @@ def unused_layer(alone):
     net = DistributedDataParallel(Unused())
     step(net)
     return message_of(step, net)
+
+
+@makes("Parameter indices which did not receive grad for rank")
+def numbers_of_unused(alone):
+    message = unused_layer(alone)
+    assert "for rank 0: 2 3" in message  # weight and bias of the second layer
+    return message
 
 
 @makes("SyncBatchNorm expected input tensor to be on GPU")

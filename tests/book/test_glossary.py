@@ -11,7 +11,7 @@ PAGE = BOOK / "glossary.md"
 CHAPTERS = sorted(BOOK.glob("[0-9]*.ipynb"))
 # bold for emphasis; a new bold word is either a term, and in the glossary, or here
 EMPHASIS = {
-    "all", "another function", "as it is at that moment", "averages", "break it", "count", "fix", "mean",
+    "a different function", "all", "as it is at that moment", "averages", "break it", "count", "fix", "mean",
     "nothing is sent", "predicted", "sum", "sum of squares", "summed", "sums", "the fix", "twice",
 }  # fmt: skip
 # terms that begin a sentence or a list where they are explained

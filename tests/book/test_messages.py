@@ -17,7 +17,7 @@ from tests.book.message_makers import MAKERS, Twice, Unused, contains, on_two_ra
 BOOK = Path(__file__).parents[2] / "book"
 PAGE = BOOK / "messages.md"
 TORCH = Path(torch.__file__).parent
-PARTS = ("Means", "Shown in", "Repair", "Checked")
+PARTS = ("Means", "See", "Repair", "Checked")
 ASKED = (
     "Can't get attribute ... on <module '__main__'", "Cannot re-initialize CUDA in forked subprocess",
     "SyncBatchNorm expected input tensor to be on GPU", "Expected to have finished reduction in the prior iteration",

@@ -48,9 +48,6 @@ SHOWN = {
         from IPython.display import HTML
         from d2lite import read_ledger
         HTML(figures.ledger_html(read_ledger(), {}))""",
-    "learning-rate grid": """
-        from d2lite.widgets import LearningRateGrid
-        LearningRateGrid((64, 128), (0.1, 0.2))""",
     "fair comparison": """
         from d2lite.widgets import FairComparison
         FairComparison()""",

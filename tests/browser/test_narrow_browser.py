@@ -30,9 +30,8 @@ SHOWN = {
         from d2lite.figures import ledger_html
         HTML(ledger_html(read_ledger(), {"1.1": "Sixteen GPUs: what is left for each, and what to change first"}))""",
     "fair comparison": """
-        from d2lite.widgets import FairComparison, LearningRateGrid
+        from d2lite.widgets import FairComparison
         FairComparison(num_examples=240)""",
-    "learning rate grid": "LearningRateGrid(num_examples=240)",
     "museum": """
         from d2lite.exercises import EXHIBITS
         from d2lite.widgets import Museum

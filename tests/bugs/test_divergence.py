@@ -66,6 +66,43 @@ def test_replicas_of_one_run_are_compared_with_the_first():
     assert compare_replicas(run()).first_bits is None
 
 
+def stored_in_16_bits(rank, dtype, begin=1):
+    """A step in which one replica keeps its weights in a type of 16 bits from step `begin` on."""
+    state = {"step": 0}
+
+    def step(X, y, device_params, devices, lr):
+        state["step"] += 1
+        train_batch(X, y, device_params, devices, lr)
+        if state["step"] >= begin:
+            with torch.no_grad():
+                for param in device_params[rank]:
+                    param.copy_(param.to(dtype))
+
+    return step
+
+
+@pytest.mark.parametrize(
+    ("k", "rank", "begin"), [(2, 1, 1), (2, 0, 1), (3, 1, 2), (1, 0, 1), (1, 0, 3)], ids=lambda value: str(value)
+)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_replica_that_stores_its_weights_in_16_bits_is_found_at_once(dtype, k, rank, begin):
+    broken = run(stored_in_16_bits(rank, dtype, begin), k=k, steps=4, dtype=torch.float32)
+    first = find_divergence(run(k=1, steps=4, dtype=torch.float32), broken).first
+    assert (first.step, first.write.operation, first.write.rank) == (begin, "update", rank)
+    assert dtype == torch.bfloat16 or first.difference < 1e-3
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_replicas_of_one_run_are_as_close_as_rounding_leaves_replicas(rank):
+    found = compare_replicas(run(stored_in_16_bits(rank, torch.float16, 2), dtype=torch.float32))
+    assert (found.first.step, found.first.write.operation, found.first.write.rank) == (2, "update", 1)
+
+
+def test_weights_that_have_16_bits_in_both_runs_are_rounding():
+    both = [run(stored_in_16_bits(0, torch.float16), k=1, steps=2, dtype=torch.float32, n=n) for n in (5, 5)]
+    assert find_divergence(*both).first is None
+
+
 def test_a_replica_that_is_not_written_to_is_found():
     def two_of_three(X, y, device_params, devices, lr):
         train_batch(X, y, device_params[:2], devices[:2], lr)

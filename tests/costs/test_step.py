@@ -125,6 +125,12 @@ def test_the_crossover_without_overlap_is_where_half_the_arithmetic_pays_for_sen
     assert crossover_batch_size(workload, device, LINK, overlap=False) == expected
 
 
+def test_as_fast_as_one_device_is_fast_enough():
+    workload = Workload("one layer", n_bytes=(2,), macs=(1,))  # sending takes 2 s, an example 1 s
+    device = Device(flops_per_s=float(workload.flops))
+    assert crossover_batch_size(workload, device, Link(0.0, 1.0), overlap=False) == 4
+
+
 def test_one_host_or_many():
     cluster = Cluster(Link(1e-6, 1e12), Link(1e-5, 1e8), 4)
     workload, device = named_workload("LeNet"), Device(1e12)

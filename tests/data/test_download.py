@@ -6,6 +6,7 @@ import functools
 import hashlib
 import http.server
 import multiprocessing
+import os
 import shutil
 import signal
 import socket
@@ -92,7 +93,7 @@ def load():
     """Load all 12 images as in a new process, and check them."""
     data._complete.cache_clear()
     train_iter, _ = data.load_data_fashion_mnist(4, num_examples=12)
-    assert train_iter.dataset == "Fashion-MNIST, 12 images" and int(train_iter.images.sum()) == 784 * sum(range(12))
+    assert train_iter.dataset == "Fashion-MNIST, 12 + 2 images" and int(train_iter.images.sum()) == 784 * sum(range(12))
 
 
 def test_complete_with_a_progress_bar(mirror, capfd):
@@ -188,7 +189,7 @@ def test_a_missing_pooch_is_named(mirror, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGKILL])
-def test_interrupted(mirror, sign):
+def test_interrupted(mirror, sign, monkeypatch):
     mirror.spoil["train-images-idx3-ubyte.gz"] = "hang"
     code = f"""
 from d2lite.data import download
@@ -204,7 +205,20 @@ download.get_files()
     if sign == signal.SIGINT:
         assert cached_files() == [] and b"KeyboardInterrupt" in errors
     mirror.spoil.clear()
+    monkeypatch.setattr(download, "STALE_S", -1)
     load()
+    assert cached_files() == UNPACKED  # a killed process has left parts
+
+
+def test_what_killed_processes_left_is_removed_and_what_is_being_written_stays(mirror):
+    folder = download.cache_folder() / "fashion-mnist"
+    folder.mkdir(parents=True)
+    for name in ("tmp1abc", "train-images-idx3-ubyte.123.part", "tmp2def"):
+        (folder / name).write_bytes(b"part")
+    for name in ("tmp1abc", "train-images-idx3-ubyte.123.part"):
+        os.utime(folder / name, (0, 0))
+    load()
+    assert cached_files() == sorted(["tmp2def", *UNPACKED])
 
 
 @pytest.mark.slow

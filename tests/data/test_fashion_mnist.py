@@ -61,7 +61,7 @@ def test_what_comes_with_the_package_needs_no_network_no_home_and_no_files(monke
     monkeypatch.setenv("D2LITE_DATA", "/no/such/folder")  # it is for who asks for more
     train_iter, test_iter = load_data_fashion_mnist(256, num_examples)
     assert (train_iter.num_examples, test_iter.num_examples) == (n, n_test)
-    assert train_iter.dataset == test_iter.dataset == f"Fashion-MNIST, {n:,} images"
+    assert train_iter.dataset == test_iter.dataset == f"Fashion-MNIST, {n:,} + {n_test:,} images"
     assert train_iter.images.shape == (n, 1, 28, 28) and train_iter.images.dtype == torch.uint8
     assert train_iter.labels.shape == (n,) and train_iter.labels.dtype == torch.int64
     everything = load_data_fashion_mnist(256)
@@ -118,7 +118,7 @@ def test_d2lite_data_in_either_layout(small, monkeypatch, tmp_path, place, pack,
     write_fashion_mnist(tmp_path / "mine" / place, pack=pack, suffix=suffix)
     monkeypatch.setenv("D2LITE_DATA", str(tmp_path / "mine"))
     train_iter, test_iter = load_data_fashion_mnist(5, num_examples=12)
-    assert train_iter.dataset == "Fashion-MNIST, 12 images" and len(test_iter) == 1
+    assert train_iter.dataset == "Fashion-MNIST, 12 + 2 images" and len(test_iter) == 1
     X, y = next(iter(train_iter))
     assert X.shape == (5, 1, 28, 28) and X.dtype == torch.float32 and y.dtype == torch.int64
     assert torch.equal((X[:, 0, 0, 0] * 255).round().long() % 10, y)
@@ -270,6 +270,15 @@ def test_every_example_comes_once_in_an_order_of_its_own():
     assert torch.cat([y for _, y in iterator()]).tolist() == list(range(10))  # no seed, no shuffle
 
 
+def test_runs_with_neighbouring_seeds_share_no_order_of_an_epoch():
+    """Otherwise several seeds would repeat each other, and their spread would be too small."""
+    orders = []
+    for seed in range(5):
+        train_iter = iterator(n=50, batch_size=50, seed=seed)
+        orders += [tuple(next(iter(train_iter))[1].tolist()) for _ in range(5)]
+    assert len(set(orders)) == 25
+
+
 def test_minibatches_sizes_and_values():
     train_iter = iterator(seed=0)
     assert (len(train_iter), train_iter.smallest(), iterator(8).smallest()) == (3, 2, 4)
@@ -277,6 +286,13 @@ def test_minibatches_sizes_and_values():
         assert X.shape == (len(y), 1, 28, 28)
         torch.testing.assert_close(X[:, 0, 5, 5], y / 255)
     assert next(iter(iterator(resize=14)))[0].shape == (4, 1, 14, 14)
+
+
+def test_a_smaller_image_keeps_the_brightness_of_what_it_leaves_out():
+    stripes = torch.zeros(1, 1, 28, 28, dtype=torch.uint8)
+    stripes[..., ::4] = 255  # every fourth column
+    X, _ = next(iter(BatchIterator(stripes, torch.zeros(1), 1, "toy", resize=7)))
+    assert X.shape == (1, 1, 7, 7) and X.mean().item() == pytest.approx(0.25, abs=0.03)
 
 
 def test_the_iterator_emits_steps_and_epochs():

@@ -1,10 +1,13 @@
 """`check`: processes of bounded time, memory and output, the ledger, and what is refused."""
 
 import dataclasses
+import functools
 import json
 import os
+import re
 import threading
 
+import cloudpickle
 import psutil
 import pytest
 import torch
@@ -15,6 +18,8 @@ from d2lite.exercises import check as same_check
 from d2lite.exercises.check import _tries
 from d2lite.exercises.exercise import run_cases
 from d2lite.exercises.specifications import find_exercise
+from d2lite.parallel import _cores
+from d2lite.workers.pickling import pickled_job
 from tests.by_value import by_value
 
 pools = pytest.mark.skipif(os.name == "nt", reason="Workers needs Linux or macOS")
@@ -70,9 +75,92 @@ def test_a_right_answer_its_output_and_the_ledger(ledger, capsys, nothing_left):
 @pools
 def test_an_endless_loop_takes_too_long_and_its_process_is_gone(ledger, capsys, nothing_left):
     score = check(dataclasses.replace(find_exercise("1.2"), limit_s=1.0), endless)
-    assert score.wrong == "it took longer than 1 s." and score.right == 0 and not score.think
+    assert score.wrong.startswith("it took longer than 1 s (case: parameters 516,272") and score.right == 0
+    assert not score.think
     assert entry(ledger)["solved"] is False
     assert not [thread for thread in threading.enumerate() if isinstance(thread, threading.Timer)]
+
+
+@functools.cache
+def fibonacci(n):
+    return n if n < 2 else fibonacci(n - 1) + fibonacci(n - 2)
+
+
+by_value(by_value(fibonacci).__wrapped__)  # as in a cell
+
+
+@functools.lru_cache(maxsize=5, typed=True)
+def one_more(n):
+    return 1 + n
+
+
+by_value(by_value(one_more).__wrapped__)
+
+
+@pools
+def test_a_cached_function_is_an_answer_also_one_that_calls_itself(nothing_left):
+    cases = {str(n): (n,) for n in (1, 2, 60)}
+    exercise = Exercise("mine.2", "", lambda n: {1: 1, 2: 1, 60: 1548008755920}[n], lambda: cases, (), "")
+    assert check(exercise, fibonacci).solved  # without the cache 60 takes longer than 5 s
+    plus_one = dataclasses.replace(exercise, solution=lambda n: n + 1)
+    assert check(plus_one, one_more).solved
+    again = cloudpickle.loads(pickled_job(one_more, (), 1))[0]
+    assert again.cache_parameters() == {"maxsize": 5, "typed": True} and again.__name__ == "one_more"
+    assert again(3) == again(3) == 4 and again.cache_info().hits == 1
+    assert cloudpickle.loads(pickled_job(_cores, (), 1))[0] is _cores  # it is cached, too, and can be imported
+
+
+def reads_what_is_not_there(answer, x):
+    return answer(x).missing
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {"observe": reads_what_is_not_there},
+            "case 3: expected an `observe` that accepts the solution, got AttributeError: 'int' object has no "
+            "attribute 'missing'. The specification is wrong, not the answer.",
+        ),
+        (
+            {"observe": lambda answer, x: answer(x / 0)},
+            "case 3: expected an `observe` that accepts the solution, got ZeroDivisionError: division by zero.",
+        ),
+        ({"solution": lambda x: x[0]}, "case 3: expected a solution that returns, got TypeError: 'int' object is not"),
+        (
+            {"cases": lambda: {"3": (3,), "two": ()}},
+            "case two: expected as many arguments as the solution takes, got 0. The specification is wrong, not the",
+        ),
+        ({"cases": dict}, "exercise mine.1: expected one case or more, got none."),
+    ],
+)
+def test_a_wrong_specification_is_not_the_learners_fault(change, message, ledger):
+    own = Exercise("mine.1", "Twice", lambda x: 2 * x, lambda: {"3": (3,), "4": (4,)}, (), "Add.")
+    with pytest.raises(ValueError, match=re.escape(message)):
+        check(dataclasses.replace(own, **change), lambda x: x + x)
+    assert not ledger.exists()
+
+
+def test_drawn_cases_are_new_each_time_and_the_same_within_a_check(in_process):
+    def draw(numbers):
+        x = numbers.randrange(10**9)
+        return {f"drawn: {x:,}": (x,)}
+
+    own = Exercise("mine.3", "Twice", lambda x: 2 * x, lambda: {"3": (3,)}, (), "Add.", draw=draw)
+    table, asked = {3: 6}, {3}
+
+    def from_a_table(x):
+        asked.add(x)
+        return table.get(x, 0)
+
+    for _ in range(3):  # a learner writes down what `check` says
+        table |= {x: 2 * x for x in asked}
+        score = check(own, from_a_table)
+        assert not score.solved and score.total == 2 and "(case: drawn: " in score.wrong
+    assert len(asked) == 4
+    assert check(own, lambda x: x + x).solved
+    assert own.with_drawn_cases(1).cases() == own.with_drawn_cases(1).cases() != own.with_drawn_cases(2).cases()
+    assert list(own.cases()) == ["3"]
 
 
 @by_value

@@ -22,6 +22,14 @@ SEND = Send(0, 1, 2, 0, 8, True)
         (0.3, torch.tensor(0.3)),
         (3, np.int64(3)),
         (0.5, np.float32(0.5)),
+        ([1, 2], np.array([1, 2])),
+        ([0.1, 0.2], np.array([0.1, 0.2], dtype=np.float32)),
+        ([[1.0], [2.0]], np.array([[1], [2]])),
+        ([], np.array([])),
+        ([True, False], np.array([True, False])),
+        ({"a": [1]}, {"a": np.array([1])}),
+        ([(1, 2.5)], [np.array([1, 2.5])]),
+        (np.array([1, 2]), [1, 2]),
         (True, torch.tensor(True)),
         (math.nan, math.nan),
         (math.inf, math.inf),
@@ -61,6 +69,11 @@ def test_equal(expected, got):
         (torch.ones(2), torch.ones(2, 1)),
         (torch.ones(2), [1.0, 1.0]),
         ([1.0, 1.0], torch.ones(2)),
+        ([1, 2], np.array([1, 3])),
+        ([1, 2], np.array([[1, 2]])),
+        ([2, 1], np.array([1, 2])),
+        (torch.ones(2), np.ones(2)),  # an array counts as a list
+        (1.0, np.ones(1)),
         (SEND, Send(0, 1, 2, 0, 8, False)),
         ("ab", ["a", "b"]),
         (1.0, 1j),
@@ -91,6 +104,8 @@ def test_two_values_that_differ_are_shown_differently():
     assert shown_apart(0.3, 0.30000001) == ("0.29999999999999999", "0.30000000999999998")
     assert shown_apart([1.0], torch.ones(1))[1].endswith("(a tensor)")
     assert shown_apart(1, None) == ("1 (a number)", "None (nothing)")
+    assert shown_apart([1, 2], np.array([1, 3])) == ("[1, 2]", "[1, 3]")
+    assert shown_apart(torch.ones(2), np.ones(2)) == ("[1, 1] (a tensor)", "[1, 1] (an array)")
 
 
 def test_kinds_and_ratios():

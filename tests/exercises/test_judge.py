@@ -2,7 +2,7 @@
 
 from d2lite.exercises import Exercise, Mistake, Score
 from d2lite.exercises.exercise import CaseResult, run_cases
-from d2lite.exercises.judge import ENDLESS, judge
+from d2lite.exercises.judge import ENDLESS, NO_PROCESS, judge
 
 
 def exercise(*mistakes, world_size=1):
@@ -51,10 +51,19 @@ def test_a_later_result_of_a_case_counts():
 
 def test_an_answer_that_hangs():
     hung = "it took longer than 5 s."
-    assert judge(exercise(), [(0, result("x = 1", True))], hung) == Score("9.1", 1, 2, hung, ENDLESS)
+    assert judge(exercise(), [(0, result("x = 1", True))], hung) == Score(
+        "9.1", 1, 2, "it took longer than 5 s (case: x = 2).", ENDLESS
+    )
+    assert judge(exercise(), [], "its process ended").wrong == "its process ended (case: x = 1)."
     assert judge(exercise(), [], "its process ended.").think == "Think."
+    assert judge(exercise(), [], f"{NO_PROCESS}: a lock").wrong == f"{NO_PROCESS}: a lock"
+    two = exercise(world_size=2)
+    seen = [(rank, result(case, True)) for rank, case in ((0, "x = 1"), (1, "x = 1"), (1, "x = 2"))]
+    assert judge(two, seen, hung).wrong == "it took longer than 5 s (case: x = 2)."  # in which rank 0 is
     waits = Mistake(None, "A rank waits.", "Who sends?")
-    assert judge(exercise(waits), [], hung) == Score("9.1", 0, 2, f"{hung} A rank waits.", "Who sends?")
+    assert judge(exercise(waits), [], hung) == Score(
+        "9.1", 0, 2, "it took longer than 5 s (case: x = 1). A rank waits.", "Who sends?"
+    )
     failed = [(0, result("x = 1", False, raised=True))]
     assert judge(exercise(waits), failed, hung).wrong == "it raised ValueError: no (case: x = 1)."
 

@@ -105,7 +105,7 @@ def test_ranks_run_the_file_beside_the_notebook_and_a_copy_of_the_package_has_th
         "os.chdir('/')\n"
         "assert check('90.1', lambda x: x + x).solved\n"
         "assert check('90.1', lambda x: x ** 2).wrong == 'it is the square.'\n"
-        "assert check('5.2', specifications.load('chapter_5').GRADIENTS.solution).solved\n"
+        "assert check('5.2', specifications.load('chapter_5').DDP.solution).solved\n"
         "assert len(EXHIBITS) == 15\n"
     )
     environment = {**os.environ, "PYTHONPATH": f"{site}{os.pathsep}{here}", "D2LITE_LEDGER": "off"}

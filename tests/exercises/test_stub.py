@@ -106,4 +106,9 @@ def test_parameters_that_do_not_fit_are_named():
     assert wrong_parameters(two, lambda: 0).startswith("it takes 0 arguments, and")
     assert wrong_parameters(optional, dots) == ""
     assert wrong_parameters(optional, dots, num_args=2) == said
-    assert wrong_parameters(two, lambda a, b, *, c: 0).startswith("it takes 3 arguments (a, b, c)")
+    by_name = "it takes 1 argument (c) after a *, which can be given by name only, and it is called with 2 arguments "
+    assert wrong_parameters(two, lambda a, b, *, c: 0) == by_name + "(first, second) by position. Remove the *."
+    assert wrong_parameters(two, lambda *, first, second: 0).startswith(
+        "it takes 2 arguments (first, second) after a *"
+    )
+    assert wrong_parameters(two, lambda a, b, *, c=0: 0) == ""

@@ -32,6 +32,11 @@ def test_the_chain_goes_through_the_rank_that_arrived_last():
     assert names(critical_path(cut_waits(STEP))) == expected
 
 
+def test_the_last_to_end_decides_and_not_the_last_to_begin():
+    long, short = Event(0, "update", "update", 0.0, 5.0), Event(1, "update", "update", 3.0, 4.0)
+    assert critical_path([long, short]) == critical_path([short, long]) == [long]
+
+
 def test_waiting_is_cut_off_where_the_last_rank_arrives():
     found = cut_waits(STEP)
     assert [event for event in found if event.kind == "wait"] == [Event(0, "wait", "wait, bucket 0", 3.0, 5.0)]
@@ -51,6 +56,12 @@ def test_without_events_there_is_no_path():
     with pytest.raises(ValueError, match="events: expected at least one Event"):
         critical_path([])
     assert critical_path([Event(0, "wait", "wait", 0.0, 1.0)]) == []
+
+
+def test_a_short_event_inside_of_a_long_one_leaves_no_gap():
+    spans = [(0.0, 5.0), (1.0, 2.0), (7.0, 8.0)]
+    events = [Event(0, "backward", f"part {i}", *span) for i, span in enumerate(spans)]
+    assert idle_events(events) == [Event(0, "idle", "idle", 5.0, 7.0)]
 
 
 times = st.floats(0.001, 1.0)

@@ -2,13 +2,15 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from d2lite import LeNet, lenet_params, replicate, train_batch, try_gpus
 from d2lite.profiling.critical_path import critical_path
-from d2lite.profiling.instrumented import record_ddp, record_train_batch
+from d2lite.profiling.instrumented import record_ddp, record_stages, record_train_batch
 from d2lite.profiling.recorder import Recorder
 from d2lite.profiling.step_times import merged_step, step_times
+from d2lite.training.model_parallel import ModelParallel
 from d2lite.workers.pool import Workers
 
 
@@ -32,6 +34,21 @@ def test_the_recorded_step_is_the_step_of_train_batch(batch, k):
             assert sent == ([8 * sum(p.numel() for p in lenet_params())] if k > 1 else [])
         assert all(event.start_s <= event.end_s for event in events)
     assert critical_path(merged_step([recorder.steps]))[-1].kind == "update"
+
+
+def test_stages_compute_one_after_the_other_and_keep_no_hook(batch):
+    X, y = batch(6)
+    first = nn.Sequential(nn.Flatten(), nn.Linear(784, 30))
+    net = ModelParallel([first, nn.Linear(30, 20), nn.Linear(20, 10)], try_gpus(3))
+    events = record_stages(net, X, y, num_steps=2)
+    assert [(event.kind, event.rank) for event in events] == [
+        *(("forward", i) for i in (0, 1, 2)),
+        *(("backward", i) for i in (2, 1, 0)),
+    ]
+    assert events[0].start_s == 0
+    for first, second in zip(events, events[1:], strict=False):
+        assert first.start_s <= first.end_s <= second.start_s
+    assert not any(m._forward_hooks or m._forward_pre_hooks or m._backward_hooks for m in net.modules())
 
 
 def on_ranks(bucket_cap_mb):

@@ -118,6 +118,49 @@ def test_one_slow_step_does_not_count():
     assert times.parts["compute"] == times.seconds == times.middle_s == 3.0
 
 
+def test_fast_steps_do_not_count_either():
+    clock = Clock()
+    recorder = Recorder(clock=clock)
+    for took in [0.1, 0.1, *[1.0] * 6]:
+        recorder.begin()
+        clock.now += took
+        recorder.lap("forward")
+        recorder.end()
+    (times,) = step_times([recorder.steps], warm_up=0)
+    assert times.middle_s == pytest.approx(1.0) and times.parts["compute"] == pytest.approx(1.0)
+
+
+def test_a_gpu_is_waited_for_and_its_milliseconds_become_seconds(monkeypatch):
+    """A device that takes 250 ms, without one here: an event has no time before the device was waited for."""
+    queue, completed = [], []
+
+    class DeviceEvent:
+        def __init__(self, enable_timing):
+            assert enable_timing
+
+        def record(self, stream):
+            queue.append(self)
+
+        def elapsed_time(self, end):
+            return 250.0 * (completed.index(end) - completed.index(self))
+
+    def synchronize(devices):
+        completed.extend(queue)
+        queue.clear()
+
+    monkeypatch.setattr(torch.cuda, "Event", DeviceEvent)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: None)
+    monkeypatch.setitem(Recorder.begin.__globals__, "synchronize", synchronize)
+    recorder = Recorder(3, ["cuda:0"], Clock())
+    recorder.begin()
+    for kind in ("forward", "backward"):
+        recorder.lap(kind)
+    recorder.end()
+    assert recorder.steps == [
+        [Event(3, "forward", "forward", 100.0, 100.25), Event(3, "backward", "backward", 100.25, 100.5)]
+    ]
+
+
 def test_too_few_steps():
     with pytest.raises(ValueError, match="expected 3 \\+ 3 steps or more of each rank, got 5"):
         step_times(recorded())

@@ -1,6 +1,9 @@
 """Comparing two arms: Student's distribution against tables, false alarms and power over simulated pairs, its words."""
 
+import collections
 import doctest
+import itertools
+import math
 import random
 
 import pytest
@@ -60,11 +63,11 @@ def test_power_in_pairs_is_what_seeds_needed_promises_for_the_spread_of_the_diff
 
 
 def test_the_interval_in_pairs_is_that_of_the_differences():
-    paired = compare_arms([1.0, 2.0, 4.0], [2.0, 4.0, 5.0], confidence=0.95, paired=True)
-    reach = student_quantile(0.975, 2) * (1 / 3) ** 0.5 / 3**0.5  # differences 1, 2, 1: variance 1/3
-    assert (paired.low, paired.high) == pytest.approx((4 / 3 - reach, 4 / 3 + reach))
-    assert paired.paired_spread == pytest.approx((1 / 3) ** 0.5)
-    assert compare_arms([1.0, 2.0, 4.0], [2.0, 4.0, 5.0]).paired_spread is None
+    paired = compare_arms([1.0, 2.1, 4.3], [2.0, 5.1, 6.3], confidence=0.95, paired=True)
+    reach = student_quantile(0.975, 2) / 3**0.5  # differences 1, 3, 2: variance 1
+    assert (paired.low, paired.high) == pytest.approx((2 - reach, 2 + reach))
+    assert paired.paired_spread == pytest.approx(1.0)
+    assert compare_arms([1.0, 2.1, 4.3], [2.0, 5.1, 6.3]).paired_spread is None
     assert compare_arms([0.1, 0.3], [0.2, 0.5], paired=True).seeds_needed == seeds_needed(0.15, 0.05 * 2**0.5, 0.0)
     assert compare_arms([0.1, 0.3], [0.1, 0.3], paired=True).is_shown is False
 
@@ -88,12 +91,12 @@ def test_more_seeds_are_needed_for_smaller_differences_and_none_are_enough_for_n
 
 
 def test_welch_interval_of_a_worked_example():
-    comparison = compare_arms([1.0, 2.0, 3.0], [2.0, 4.0, 6.0, 8.0], confidence=0.95)
+    comparison = compare_arms([1.0, 2.0, 3.0], [2.5, 4.5, 6.5, 8.5], confidence=0.95)
     error = (1 / 3 + (20 / 3) / 4) ** 0.5
     freedom = (1 / 3 + 5 / 3) ** 2 / ((1 / 3) ** 2 / 2 + (5 / 3) ** 2 / 3)
     reach = student_quantile(0.975, freedom) * error
-    assert (comparison.low, comparison.high) == pytest.approx((3 - reach, 3 + reach))
-    assert comparison.means == (2.0, 5.0) and comparison.num_seeds == (3, 4)
+    assert (comparison.low, comparison.high) == pytest.approx((3.5 - reach, 3.5 + reach))
+    assert comparison.means == (2.0, 5.5) and comparison.num_seeds == (3, 4)
 
 
 def test_in_words():
@@ -105,10 +108,82 @@ def test_in_words():
     assert "more than 1,000 seeds" in str(compare_arms([0.7, 0.8], [0.8, 0.7]))
 
 
-def test_arms_without_any_spread():
-    same, other = compare_arms([0.1, 0.1], [0.1, 0.1]), compare_arms([0.1, 0.1], [0.9, 0.9])
-    assert isinstance(same, ArmComparison) and not same.is_shown and same.seeds_needed is None
-    assert other.is_shown and other.low == other.high == pytest.approx(0.8)
+@pytest.mark.parametrize("paired", [False, True])
+@pytest.mark.parametrize("num_seeds", [2, 3, 5])
+def test_equal_results_have_an_unknown_spread_and_not_none(num_seeds, paired):
+    for low, high in ((0.1, 0.1), (0.1, 0.9), (0.1 + 0.2, 0.3)):
+        found = compare_arms([low] * num_seeds, [high] * num_seeds, paired=paired)
+        assert isinstance(found, ArmComparison) and not found.is_shown
+        assert found.low <= high - low <= found.high
+        assert str(found).startswith("Cannot tell: ") and str(found).endswith("spread is not known. Take more seeds.")
+    shifted = compare_arms([0.7, 0.75, 0.8][:num_seeds], [0.71, 0.76, 0.81][:num_seeds], paired=True)
+    assert "The differences of all seeds are equal" in str(shifted)
+    assert compare_arms([0.1] * 12, [0.9] * 12, paired=paired).is_shown  # by chance only once in 2**11 or less
+
+
+def test_results_that_repeat_have_half_a_step_as_their_least_spread():
+    results = [0.70, 0.70, 0.70], [0.75, 0.75, 0.76]
+    found = compare_arms(*results)
+    assert found.least_spread == pytest.approx(0.005) and found.spreads[0] == 0.0
+    error = (0.005**2 / 3 + found.spreads[1] ** 2 / 3) ** 0.5
+    assert found.high - found.difference == pytest.approx(error * student_quantile(0.995, 3.92) + 0.01 / 6, rel=1e-3)
+    assert compare_arms([0.70, 0.71, 0.72], [0.75, 0.74, 0.76]).least_spread < 1e-6  # nothing repeats
+    paired = compare_arms([0.70, 0.71, 0.74], [0.72, 0.73, 0.77], paired=True)  # differences 0.02, 0.02, 0.03
+    assert paired.least_spread == pytest.approx(0.005) and paired.is_shown is False
+    paired = compare_arms([0.70, 0.71, 0.70], [0.72, 0.70, 0.74], paired=True)  # 0.70 repeats, and no difference
+    assert paired.least_spread == pytest.approx(0.005 * 2**0.5)  # two results, each with half a step
+
+
+def chance_of_shown(values, chances, num_seeds, paired):
+    """The exact probability that equal arms are shown, for results that have `values` with these `chances`."""
+    of_seed = list(zip(values, chances, strict=True))
+    if paired:  # one draw is a pair
+        of_seed = [((a, b), p * q) for a, p in of_seed for b, q in of_seed]
+    draws = []
+    for drawn in itertools.combinations_with_replacement(of_seed, num_seeds):
+        orders = math.factorial(num_seeds)
+        for n in collections.Counter(drawn).values():
+            orders //= math.factorial(n)
+        draws.append(([value for value, _ in drawn], orders * math.prod(p for _, p in drawn)))
+    assert sum(chance for _, chance in draws) == pytest.approx(1.0)
+    if paired:
+        return sum(p for draw, p in draws if compare_arms(*zip(*draw, strict=True), paired=True).is_shown)
+    return sum(2 * p * q for (a, p), (b, q) in itertools.combinations(draws, 2) if compare_arms(a, b).is_shown)
+
+
+def binomial(num_images, accuracy):
+    """(values, chances) of an accuracy that is measured on so many test images."""
+    chances = [
+        math.comb(num_images, n) * accuracy**n * (1 - accuracy) ** (num_images - n) for n in range(num_images + 1)
+    ]
+    return [n / num_images for n in range(num_images + 1)], chances
+
+
+GRADED = {
+    "two values": ([0.1, 0.9], [0.5, 0.5]),
+    "two values, one rare": ([0.1, 0.9], [0.8, 0.2]),
+    "three values": ([0.7, 0.71, 0.72], [1 / 3] * 3),
+    "two images": binomial(2, 0.5),
+    "four images": binomial(4, 0.9),
+    "a normal, rounded to its spread": ([-2, -1, 0, 1, 2], [0.0668, 0.2417, 0.383, 0.2417, 0.0668]),
+}
+CASES = [(name, n, paired) for name in GRADED for n in (2, 3, 5, 10) for paired in (False, True)]
+
+
+def num_draws(name, num_seeds, paired):
+    num_values = len(GRADED[name][0]) ** (2 if paired else 1)
+    return math.comb(num_values + num_seeds - 1, num_seeds) ** (1 if paired else 2)
+
+
+@pytest.mark.parametrize(("name", "num_seeds", "paired"), [case for case in CASES if num_draws(*case) < 2_000])
+def test_graded_results_of_equal_arms_are_shown_in_at_most_1_percent(name, num_seeds, paired):
+    assert chance_of_shown(*GRADED[name], num_seeds, paired) <= 0.01
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "num_seeds", "paired"), [c for c in CASES if 2_000 <= num_draws(*c) < 20_000])
+def test_many_graded_results_of_equal_arms_are_shown_in_at_most_1_percent(name, num_seeds, paired):
+    assert chance_of_shown(*GRADED[name], num_seeds, paired) <= 0.01
 
 
 @pytest.mark.parametrize(

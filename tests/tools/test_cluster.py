@@ -12,7 +12,7 @@ import nbformat
 import pytest
 
 from tools.cluster import __main__ as cli
-from tools.cluster import agents, delay_without_netem, faults, hosts, links, rings, speed
+from tools.cluster import agents, delay_without_netem, faults, hosts, link_figures, links, rings, speed
 from tools.cluster.hosts import Host
 
 ROOT = Path(__file__).parents[2]
@@ -107,6 +107,26 @@ def test_the_kept_figures_say_where_they_were_measured():
     assert {row["hosts"] for row in speed.rows(kept["links"])} == {2, 4}
 
 
+def test_the_figure_shows_what_was_measured_on_two_hosts_and_what_is_predicted():
+    figure = link_figures.bandwidth_figure([record(None, 0), record(8, 5, small=0.5), record(8, 0, k=4)])
+    marks, line = figure.data
+    assert marks.name == "LeNet, 5 ms" and tuple(marks.x) == tuple(line.x) == (8,)
+    assert tuple(marks.y) == (0.25,) and line.y[0] == pytest.approx(0.1 + 1.0 + 2 * 2 * (0.0005 + 0.005))
+
+
+def test_the_sliders_move_the_prediction():
+    explorer = link_figures.hosts_explorer(speed.predicted_step_s)
+    assert list(explorer.controls) == ["mbit", "latency_ms", "compute_ms", "n_bytes"]
+    for mbit in (100, 1000):
+        explorer.controls["mbit"].value = mbit
+        ideal, predicted = explorer.figure.data
+        values = {name: control.value for name, control in explorer.controls.items()}
+        expected = link_figures.times_as_fast(speed.predicted_step_s, **values)
+        assert list(predicted.y) == pytest.approx(expected) and list(ideal.y) == list(link_figures.HOSTS)
+        two_s = speed.predicted_step_s(0.05, 516_272, 2, mbit * 1e6 / 8)
+        assert expected[0] == 1 and expected[1] == pytest.approx(0.1 / two_s)
+
+
 def event(when, kind, pid, **facts):
     return {"time": when, "event": kind, "pid": pid, "rank": 0, "world_size": 2, "steps": 10} | facts
 
@@ -191,7 +211,7 @@ def test_which_links_are_measured():
 
 def test_unknown_faults_and_cables():
     with hosts.loopback(2) as cluster:
-        with pytest.raises(ValueError, match="expected one of kill a worker"):
+        with pytest.raises(ValueError, match="expected a function of the job, or one of kill a worker"):
             faults.inject(cluster, "earthquake")
         with pytest.raises(ValueError, match="no cable"):
             faults.inject(cluster, "cut the link")

@@ -127,6 +127,20 @@ def test_nobody_serves_and_it_is_over_in_time():
         assert "timed out" in agents.last_words(job.said(0), 2)[0]
 
 
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="needs /proc")
+def test_a_silenced_host_is_ended_with_the_job():
+    with hosts.loopback(2) as cluster, agents.Job(cluster, ["--no-python", "sleep", "600"]) as job:
+        while not all(len(job.pids(rank)) > 1 for rank in (0, 1)):
+            assert job.codes() == [None, None]
+            time.sleep(0.1)
+        job.silence_host(1)
+        deadline = time.monotonic() + 10
+        while Path(f"/proc/{job.pids(1)[1]}/stat").read_text().split()[2] != "T":
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert job.hurt == {1}
+
+
 @pytest.mark.slow
 def test_a_killed_worker_is_replaced_and_the_job_goes_on():
     settings = {"num_epochs": 2, "num_examples": 640, "batch_size": 128}

@@ -23,6 +23,7 @@ import build_horovod  # noqa: E402
 import compare_horovod  # noqa: E402
 
 BOOK = ROOT / "book"
+SOLUTIONS = BOOK / "solutions" / "06-horovod.ipynb"
 CELLS = {c.id: c.source for c in nbformat.read(BOOK / "06-horovod.ipynb", as_version=4).cells if c.cell_type == "code"}
 BUILT = (ROOT / ".horovod" / ".d2lite-stamp").exists()
 needs_horovod = pytest.mark.skipif(not BUILT, reason="real Horovod is not built here: make horovod")
@@ -170,12 +171,29 @@ def test_another_order_gives_wrong_sums(cells, pool):
     assert pool.run(there.two_sums, True) == [{"a": 3.0, "b": 30.0}] * 2
 
 
-def test_all_reduces_start_from_the_last_layer_on_and_before_backward_returns(cells, pool):
-    there = defined_in("order", cells, 'print("')
-    for lines in pool.run(there.write_diary):
-        layers = [int(line.split()[0].removeprefix("params.")) // 2 for line in lines[:-1]]
-        assert layers == [3, 3, 2, 2, 1, 1, 0, 0]
-        assert lines[-1].startswith("backward() returns; 8 all-reduces")
+def test_all_reduces_start_from_the_last_layer_on_and_while_the_backward_pass_runs(cells, pool):
+    there = run_cells("names", "broadcast", "optimizer", "order")
+    there = defined_in("order-run", there, "recorded =")
+    for steps, ended in pool.run(there.four_steps):
+        assert len(steps) == 4 and set(ended) <= {f"params.{i}" for i in range(8)}
+        for events in steps:
+            sends = sorted((e for e in events if e.kind == "all_reduce"), key=lambda e: e.start_s)
+            assert [int(e.name.removeprefix("params.")) // 2 for e in sends] == [3, 3, 2, 2, 1, 1, 0, 0]
+            assert sum(e.n_bytes for e in sends) == 516_272
+            last_piece = max(e.end_s for e in events if e.kind == "backward")
+            assert all(e.start_s <= last_piece and e.end_s > e.start_s for e in sends)
+
+
+def test_the_gap_of_the_chapter_is_checked(cells, pool, capsys):
+    there = defined_in("wrong-mean", defined_in("forget", cells, "# where the two"), "weights =", workers=pool)
+    (answer,) = [c.source for c in nbformat.read(SOLUTIONS, as_version=4).cells if c.id == "gap"]
+    for gap, shown in ((answer, "False on both ranks"), (CELLS["gap"], "not yet")):
+        exec(compile(f"{gap}\n\n\n{CELLS['gap-check']}", "cell gap", "exec"), dict(vars(there)))
+        assert capsys.readouterr().out.count(shown) == (3 if shown == "not yet" else 2)
+    with pytest.raises(AssertionError, match="no broadcast: expected False on both ranks"):
+        exec(
+            compile(f"def ranks_agree(net):\n    return True\n\n\n{CELLS['gap-check']}", "", "exec"), dict(vars(there))
+        )
 
 
 def test_the_whole_training_on_two_ranks_is_that_of_one_process(cells, pool):

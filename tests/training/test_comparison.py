@@ -48,6 +48,11 @@ def test_wall_time_as_the_budget():
     assert all(t[0].seconds >= 0.05 and len(t[0].accuracies) == 2 for t in trials.values())
 
 
+def test_the_seconds_to_an_accuracy_are_those_of_the_first_measurement_that_reaches_it():
+    trial = Trial(Arm("a"), 0, [0.5, 0.7, 0.6, 0.7], reached_s=[1.0, 2.0, 3.0, 4.0])
+    assert [trial.seconds_to(target) for target in (0.5, 0.6, 0.7, 0.71)] == [1.0, 2.0, 2.0, None]
+
+
 def test_trainings_that_are_timed_run_one_after_another(monkeypatch):
     seen, train = [], comparison.train_arm
 
@@ -78,7 +83,7 @@ def test_the_time_of_a_step_has_that_of_its_minibatch_and_not_that_of_the_evalua
     monkeypatch.setattr(comparison, "evaluate_accuracy", evaluate_slowly)
     monkeypatch.setattr(comparison, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
     trial = train_arm(Arm("a", 60), 0, start_net(0), num_examples=240, num_epochs=1, num_points=2)
-    assert trial.steps == trial.seconds == 4
+    assert trial.steps == trial.seconds == 4 and trial.reached_s == [2, 4]
 
 
 class SlowBatches:
@@ -118,7 +123,7 @@ def test_a_training_that_diverges_ends_there_and_has_all_its_points():
     with torch.no_grad():
         net[-1].bias.fill_(math.nan)
     trial = train_arm(Arm("a", 24), 0, net, num_examples=240, num_epochs=2)
-    assert trial.has_diverged and trial.steps == 1 and len(trial.accuracies) == 4
+    assert trial.has_diverged and trial.steps == 1 and len(trial.accuracies) == len(trial.reached_s) == 4
 
 
 def test_on_trial_is_never_called_twice_at_the_same_time():

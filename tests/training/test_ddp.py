@@ -98,6 +98,39 @@ def test_train_ddp_gives_the_curve_of_train(pools):
         assert runs[0].settings["num_gpus"] == k and runs[0].status == "finished"
 
 
+@by_value
+def a_step_on_a_slow_network():
+    """One step; the mean of the losses arrives only while it is waited for, as it may on a slow network."""
+    from torch.nn.parallel import DistributedDataParallel
+
+    from d2lite.training import ddp
+
+    class Arrives:
+        def __init__(self, mean):
+            self.mean = mean
+
+        def wait(self):
+            dist.all_reduce(self.mean)
+
+    def mean_over_ranks(loss):
+        mean = loss.detach() / dist.get_world_size()
+        return mean, Arrives(mean)
+
+    usual, ddp.mean_over_ranks = ddp.mean_over_ranks, mean_over_ranks
+    try:
+        net = DistributedDataParallel(LeNet())
+        X = torch.rand(5, 1, 28, 28, generator=torch.Generator().manual_seed(1))
+        return ddp.ddp_step(net, torch.optim.SGD(net.parameters(), lr=0.1), X, torch.arange(5)).item()
+    finally:
+        ddp.mean_over_ranks = usual
+
+
+def test_a_step_returns_the_loss_of_the_whole_minibatch_however_late_the_others_arrive(pools):
+    X = torch.rand(5, 1, 28, 28, generator=torch.Generator().manual_seed(1))
+    expected = F.cross_entropy(LeNet()(X), torch.arange(5)).item()
+    assert pools[2].run(a_step_on_a_slow_network) == pytest.approx([expected] * 2, rel=1e-5)
+
+
 @pytest.mark.parametrize("n", [1, 3, 101])
 def test_every_example_is_counted_once(pools, n):
     @by_value
@@ -114,6 +147,46 @@ def test_every_example_is_counted_once(pools, n):
     answers = pools[4].run(evaluate, n)
     assert [a for a, _ in answers] == [expected] * 4
     assert sorted(sum((labels for _, labels in answers), [])) == sorted(y.tolist())
+
+
+@by_value
+def saved_with_momentum(path):
+    """Save on a slow disk, and load into a new network and optimizer: is the file there, are both as they were?"""
+    import time
+    from types import SimpleNamespace
+
+    from torch import nn
+
+    from d2lite.training import ddp
+
+    def made():
+        net = nn.Linear(2, 2)
+        return net, torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+
+    def slowly(src, dst, replace=os.replace):
+        time.sleep(0.5)
+        replace(src, dst)
+
+    run = SimpleNamespace(losses=[1.0], accuracies=[0.5], seconds=[2.0], settings={"lr": 1, "batch_size": 2, "seed": 3})
+    net, optimizer = made()
+    net(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+    usual, os.replace = os.replace, slowly
+    try:
+        ddp.save_checkpoint(path, net, optimizer, run)
+    finally:
+        os.replace = usual
+    is_there = os.path.exists(path)
+    again, momentum = made()
+    ddp.load_checkpoint(path, again, momentum, run)
+    kept = [torch.equal(a, b) for a, b in zip(again.parameters(), net.parameters(), strict=True)]
+    buffers = [state["momentum_buffer"].tolist() for state in momentum.state_dict()["state"].values()]
+    return is_there, dist.get_rank() > 0 or all(kept), buffers
+
+
+def test_all_ranks_find_a_checkpoint_once_it_is_saved_with_the_state_of_the_optimizer(pools, tmp_path):
+    found = pools[2].run(saved_with_momentum, str(tmp_path / "checkpoint.pt"))
+    assert found == [(True, True, [[[1.0, 1.0]] * 2, [1.0, 1.0]])] * 2
 
 
 def test_a_resumed_run_has_the_curve_of_an_uninterrupted_one(pools, tmp_path):

@@ -21,6 +21,12 @@ def begin(n=100, batch_size=10, k=2, lr=0.1, num_epochs=3):
     return Run.begin([CPU] * k, train_iter, lr, num_epochs, seed=0)
 
 
+def test_one_example_per_device_is_enough():
+    assert begin(n=21, batch_size=19, k=2).status == "running"  # the last minibatch has two
+    with pytest.raises(ValueError, match="at least 3 examples, one per device, got a minibatch of 2"):
+        begin(n=21, batch_size=19, k=3)
+
+
 def test_a_run_keeps_what_it_is_given_and_derives_the_rest():
     run = begin()
     assert math.isnan(run.accuracy) and run.status == "running"
@@ -189,3 +195,20 @@ def test_save_writes_settings_of_any_kind(tmp_path):
     (saved,) = json.loads(path.read_text("utf-8"))["runs"]
     assert saved["settings"]["odd"] == "<Hostile>" and saved["settings"]["lock"].startswith("<unlocked")
     assert saved["settings"]["name"] == "\udc80" and saved["settings"]["deep"] == [{"x": None}]
+
+
+@pytest.mark.parametrize(
+    ("runs", "message"),
+    [
+        ([1], r"runs\[0\]: expected Run, got 1 \(int\). `train` returns one."),
+        ("runs.json", r"runs: expected a list, got 'runs.json' \(str\)"),
+        (None, r"runs: expected a list, got None"),
+    ],
+)
+def test_save_refuses_what_is_no_run_and_writes_nothing(runs, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(TypeError, match=message):
+        save(runs)
+    with pytest.raises(TypeError, match=r"runs: expected a list of Run, got a Run. Put it into a list: \[run\]."):
+        save(begin())
+    assert not list(tmp_path.iterdir())

@@ -32,6 +32,12 @@ def workers():
         yield pool
 
 
+@pytest.fixture(scope="module")
+def two_workers():
+    with quiet_pool(2, timeout_s=20) as pool:
+        yield pool
+
+
 def batches(sizes, shape, steps=3, dtype=torch.float64):
     """Whole minibatches and gradients of the outputs; each channel has another mean and another spread."""
     generator = torch.Generator().manual_seed(len(shape) + sum(sizes))
@@ -134,9 +140,9 @@ def count_all_reduces(net, X):
 
 
 @ON_RANKS
-def test_there_are_two_all_reduces_and_none_in_evaluation(workers):
+def test_there_are_three_all_reduces_and_none_in_evaluation(workers):
     found = workers.run(count_all_reduces, SyncBatchNorm(3), torch.rand(4, 3, 2, 2))
-    assert found == [([1 + 2 * 3, 2 * 3], [1 + 2 * 3])] * 3
+    assert found == [([1 + 3, 3, 2 * 3], [1 + 3, 3])] * 3
 
 
 @by_value
@@ -347,9 +353,51 @@ def test_a_large_mean_costs_no_digits_and_would_in_32_bits():
     assert Y.var(correction=0).item() == pytest.approx(true / (true + 1e-5), rel=1e-3)
 
 
+FAR = {"a thousand": 1e3, "ten million": 1e7, "minus ten million": -1e7}
+
+
+@by_value
+def far_step(layer, X, grad):
+    X_shard, grad_shard = (whole.tensor_split(dist.get_world_size())[dist.get_rank()] for whole in (X, grad))
+    n, mean, var = moments_over_ranks(X_shard)
+    return trained(layer, [(X_shard, grad_shard)]) | {"var": var}
+
+
+@ON_RANKS
+@pytest.mark.parametrize("mean", FAR.values(), ids=list(FAR))
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_a_mean_of_many_deviations_costs_no_digits_on_ranks(workers, two_workers, world_size, mean):
+    """Against one device whose values are moved to 0: this changes no normalised value, and no digit is lost there."""
+    generator = torch.Generator().manual_seed(0)
+    X = mean + torch.randn(64, 3, generator=generator, dtype=torch.float64)
+    grad = torch.randn(64, 3, generator=generator, dtype=torch.float64)
+    moved, torchs = (trained(nn.BatchNorm1d(3).double(), [(given, grad)]) for given in (X - mean, X))
+    pool = {2: two_workers, 3: workers}[world_size]
+    found = pool.run(far_step, SyncBatchNorm(3).double(), X, grad)
+    for name in ("outputs", "X"):
+        together = torch.cat([shard[name][0] for shard in found])
+        torch.testing.assert_close(together, moved[name][0], rtol=0, atol=1e-8)
+        torch.testing.assert_close(together, torchs[name][0], rtol=0, atol=1e-8)
+    for shard in found:
+        torch.testing.assert_close(shard["var"], (X - mean).var(0, correction=0), rtol=1e-8, atol=0)
+        torch.testing.assert_close(shard["buffers"], torchs["buffers"], rtol=1e-8, atol=0)
+
+
 def test_values_that_are_all_equal_have_no_negative_variance():
-    _, _, var = moments_over_ranks(torch.full((7, 2), 0.1))
-    assert (var >= 0).all() and SyncBatchNorm(2)(torch.full((7, 2), 0.1)).isfinite().all()
+    for value in (0.1, 1e7 + 0.1):
+        X = torch.full((7, 2), value, dtype=torch.float64)
+        _, _, var = moments_over_ranks(X)
+        assert (var >= 0).all() and (var < 1e-15).all() and SyncBatchNorm(2).double()(X).isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.uint8, torch.bool, torch.complex64])
+@pytest.mark.parametrize("training", [True, False])
+def test_numbers_that_are_not_floating_point_are_refused_as_torch_does(dtype, training):
+    X = torch.ones(4, 2).to(dtype)
+    with pytest.raises(TypeError, match=f"X: expected floating-point numbers, got {dtype}. Convert them: X.float()"):
+        SyncBatchNorm(2).train(training)(X)
+    with pytest.raises(NotImplementedError):
+        nn.BatchNorm1d(2).train(training)(X)
 
 
 def test_a_second_derivative_is_refused():

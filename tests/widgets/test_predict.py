@@ -359,6 +359,76 @@ def test_it_works_without_a_ledger(monkeypatch, tmp_path, capsys):
     assert "right" in capsys.readouterr().out and not list(tmp_path.iterdir())
 
 
+def test_a_notebook_that_was_open_before_adds_to_the_answers_of_a_different_one():
+    first, second = speed_up(), speed_up()  # both are open
+    first.commit(1.9)
+    first.reveal(1.6, on="2 replicas on 2 CPU cores")
+    second.commit(3)
+    kept = entry("2.3")
+    assert kept["answers"] == [1.9, 3.0] and kept["measured"] == 1.6 and kept["on"] == "2 replicas on 2 CPU cores"
+    assert second.prediction.first == 1.9 and second.answer == 3.0
+    first.again()
+    first.commit(1.7)
+    second.reveal(1.5)
+    assert entry("2.3")["answers"] == [1.9, 3.0, 1.7] == list(second.prediction.answers)
+    assert entry("2.3")["measured"] == 1.5
+
+
+def test_an_answer_that_could_not_be_written_is_written_later(ledger):
+    ledger.mkdir()  # a folder in the ledger's place
+    predict = speed_up()
+    with pytest.warns(UserWarning, match="The ledger was not written"):
+        predict.commit(1.9)
+    ledger.rmdir()
+    speed_up().commit(2)
+    predict.reveal(1.6)
+    assert entry("2.3")["answers"] == [2.0, 1.9] and entry("2.3")["measured"] == 1.6
+
+
+def test_a_ledger_that_was_removed_gets_all_answers_again(ledger):
+    predict = speed_up()
+    predict.commit(1.9)
+    ledger.unlink()
+    predict.reveal(1.6)
+    assert entry("2.3")["answers"] == [1.9]
+
+
+NOTEBOOK = """
+import sys
+from d2lite import Predict
+predict = Predict("How many?", key="2.3")
+print("open", flush=True)
+sys.stdin.readline()  # until the other one is open as well
+for i in range(15):
+    predict.commit(int(sys.argv[1]) + i)
+    predict.again()
+"""
+
+
+def test_two_processes_with_the_same_question_lose_no_answer(ledger):
+    notebooks = [
+        subprocess.Popen(
+            [sys.executable, "-c", NOTEBOOK, start], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        for start in ("0", "100")
+    ]
+    try:
+        for notebook in notebooks:
+            assert notebook.stdout.readline() == "open\n"
+        for notebook in notebooks:
+            notebook.stdin.write("\n")
+            notebook.stdin.flush()
+        for notebook in notebooks:
+            assert notebook.communicate(timeout=60) and notebook.returncode == 0
+    finally:
+        for notebook in notebooks:
+            notebook.kill()
+            notebook.wait()
+    answers = entry("2.3")["answers"]
+    for first in (0, 100):  # each in its order, both mixed
+        assert [answer for answer in answers if first <= answer < first + 100] == [first + i for i in range(15)]
+
+
 PLAIN = """
 import builtins, sys
 real = builtins.__import__

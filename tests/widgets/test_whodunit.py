@@ -62,7 +62,7 @@ def test_equal_seeds_draw_equal_cases():
     [
         ({"world_size": 1}, "world_size"),
         ({"world_size": 5}, "More lanes have no room"),
-        ({"causes": ["nothing"]}, "causes: expected some of missing, extra"),
+        ({"causes": ["nothing"]}, "causes: expected some of uneven, missing"),
         ({"causes": []}, "causes: expected some of"),
     ],
 )
@@ -75,7 +75,7 @@ def test_wrong_accusations():
     game = Whodunit(2, seed=0)
     with pytest.raises(ValueError, match="rank: expected a whole number from 0 to 1, got 2"):
         game.accuse(2, "size")
-    with pytest.raises(ValueError, match="cause: expected one of missing.*got 'gremlins'"):
+    with pytest.raises(ValueError, match="cause: expected one of uneven.*got 'gremlins'"):
         game.accuse(0, "gremlins")
     game.accuse(0, "size")
     with pytest.raises(ValueError, match=r"revealed already: next\(\) draws"):

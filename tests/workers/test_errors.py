@@ -263,9 +263,14 @@ def test_the_error_names_the_rank_that_the_diagnosis_names_and_that_is_guilty(wo
     assert (simulated.cause, simulated.rank) == (cause, rank)
     assert (simulated.group, simulated.number) == (found.group, found.number)
     assert (error is None) == (cause == "slow")
-    if error is not None:
+    # with two ranks, a call from a new line and a step fewer leave open which of them is wrong
+    is_open = world_size == 2 and cause in ("uneven", "extra")
+    assert found.rank_is_sure == (not is_open)
+    if is_open:
+        assert error.rank is None and str(error).startswith(f"not sure which rank is at fault: {found.words}")
+    elif error is not None:
         head, *more = str(error).splitlines()
-        assert error.rank == rank and found.rank_is_sure and head.startswith(f"rank {rank} ")
+        assert error.rank == rank and head.startswith(f"rank {rank} ")
         # a process that has ended or is stopped has no record; else the diagnosis is the first line
         assert head == found.words if cause not in ("dead", "stopped") else found.words.startswith(f"rank {rank}: its")
         others = "\n".join(more)

@@ -1,5 +1,6 @@
 """Which rank is guilty, of what: simulated records of random faults, records made by hand, and real ranks."""
 
+import inspect
 import random
 from dataclasses import replace
 
@@ -17,6 +18,7 @@ from d2lite.workers import (
 from tests.by_value import by_value
 
 TIMEOUT_S = 3  # of the pool
+C10D = "/x/torch/distributed/distributed_c10d.py"
 
 BOTH = {"0": (0, 1)}
 
@@ -72,7 +74,8 @@ def test_two_ranks_without_steps_before_are_not_sure():
 def test_a_fault_in_the_first_step_of_two_ranks_is_named_or_in_doubt(cause, rank):
     found = diagnose_hang(simulated_records(Job(cause, rank, 0), 2))
     assert found.is_sure == (cause in ("data", "save", "dead", "stopped", "slow"))
-    assert found.is_sure == found.rank_is_sure == ("It may also be rank" not in str(found))
+    both = "It may also be rank" in str(found) or "had more minibatches" in str(found)
+    assert found.is_sure == found.rank_is_sure == (not both)
     assert not found.is_sure or (found.cause, found.rank) == (cause, rank)
 
 
@@ -168,10 +171,16 @@ def test_a_lone_call_at_a_new_line_is_an_extra_one():
     assert (found.cause, found.rank) == ("extra", 0) and "no other rank did" in found.words
 
 
-def test_a_rank_that_returned_early_left_out_a_collective():
+def test_a_rank_that_returned_between_two_steps_may_have_had_fewer_and_in_a_step_left_out_a_collective():
     before = (W, B, END, W, B, END)
     found = diagnose_hang(two(calls(*before, W), calls(*before), state="done"))
-    assert (found.cause, found.rank, found.number) == ("missing", 1, 7) and "line 10" in found.words
+    assert (found.cause, found.rank, found.number, found.is_sure) == ("uneven", 1, 7, False)
+    assert (
+        found.words.endswith("Rank 1 had fewer minibatches or left out a step, or rank 0 had more minibatches.")
+        and "line 10" in found.words
+    )
+    found = diagnose_hang(two(calls(*before, W, B), calls(*before, W), state="done"))
+    assert (found.cause, found.rank, found.number, found.is_sure) == ("missing", 1, 8, True)
 
 
 def test_equal_sizes_that_got_out_of_step_are_found_where_they_began():
@@ -180,6 +189,174 @@ def test_equal_sizes_that_got_out_of_step_are_found_where_they_began():
     found = diagnose_hang(two(mine, theirs, state="done"))
     assert first_mismatch(two(mine, theirs, state="done")) == ("0", 5)
     assert (found.cause, found.rank) == ("missing", 1)
+
+
+def test_two_of_three_wrong_ranks_are_the_majority():
+    """As the chapter says: made for one fault."""
+    records = simulated_records(Job("missing", 1), 3)
+    found = diagnose_hang(records | {2: replace(records[1], rank=2)})
+    assert (found.rank, found.rank_is_sure) == (0, True)
+
+
+def test_a_rank_that_waits_for_the_next_one_is_not_blamed_for_it():
+    """Rank 3 leaves out the all-reduce of its host; rank 2 waits for it, and all others wait for rank 2."""
+    groups = {r: {"0": (0, 1, 2, 3), h: m} for r, (h, m) in enumerate([("1", (0, 1))] * 2 + [("2", (2, 3))] * 2)}
+    host, world = ("all_reduce", ((8,),), 10), ("all_reduce", ((8,),), 11)
+    stack = (("train.py", 1, "step"), (C10D, 1, "all_reduce"))
+
+    def record(rank, *, leaves_out=False, waits=False):
+        of = "12"[rank // 2]
+        called = []
+        for step in (1, 2, 3):
+            if step < 3 or not leaves_out:
+                called += calls(host, group=of, first=step)
+            if step < 3 or not waits:
+                called += calls(world, first=step)
+        return FlightRecord(rank, tuple(called), groups[rank], "error", stack)
+
+    records = {r: record(r, leaves_out=r == 3, waits=r == 2) for r in range(4)}
+    found = diagnose_hang(records)
+    assert (found.cause, found.rank, found.rank_is_sure) == ("missing", 3, True)
+    stuck = {**records, 3: replace(records[3], collectives=records[3].collectives[:-1], state="running", frames=HERE)}
+    found = diagnose_hang(stuck)
+    assert (found.cause, found.rank, found.rank_is_sure) == ("elsewhere", 3, True)
+
+
+HERE = (("train.py", 30, "compute"),)
+
+
+def test_calls_that_agree_in_a_job_that_failed_are_unknown():
+    stack = (("train.py", 10, "step"), (C10D, 1, "broadcast"))
+    agree = calls(W, B, W, ("broadcast", ((3,),), 10))
+    found = diagnose_hang({r: FlightRecord(r, agree, BOTH, "error", stack) for r in range(2)})
+    assert (found.cause, found.rank, found.is_sure) == ("unknown", None, False)
+    assert "the recorder does not show src, dst, the splits" in found.words and "rank 1 is in " in found.words
+
+
+def test_a_rank_that_waits_in_an_earlier_collective_is_not_guilty():
+    stack = (("train.py", 10, "step"), (C10D, 1, "broadcast"))
+    ahead, behind = calls(W, ("broadcast", ((3,),), 10), B), calls(W, ("broadcast", ((3,),), 10))
+    groups = {"0": (0, 1, 2)}
+    records = {r: FlightRecord(r, ahead if r == 1 else behind, groups, "error", stack) for r in range(3)}
+    found = diagnose_hang(records)
+    assert found.cause == "unknown" and not found.rank_is_sure and "still waits in broadcast no. 2" in found.words
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [(C10D, 5, "recv"), ("/x/torch/autograd/graph.py", 5, "_engine_run_backward"), (__file__, 0, "step")],
+    ids=["receive", "backward", "wait"],
+)
+def test_a_stack_in_a_receive_a_backward_pass_or_a_wait_is_not_sure(frame):
+    if frame[0] == __file__:
+        frame = (__file__, inspect.getsourcelines(wait_for)[1] + 1, "step")
+    records = waiting_for(1)
+    found = diagnose_hang({**records, 1: replace(records[1], frames=(*HERE, frame))})
+    assert not found.rank_is_sure and "It may wait there for a different rank" in found.words
+
+
+def wait_for(work):
+    work.wait()
+
+
+def test_a_rank_that_raised_an_error_of_its_own_is_named():
+    records = waiting_for(1)
+    found = diagnose_hang({**records, 1: replace(records[1], state="error", frames=HERE)})
+    assert (found.cause, found.rank, found.is_sure) == ("error", 1, True) and "compute, train.py line 30" in found.words
+
+
+@pytest.mark.parametrize(
+    ("message", "is_sure"), [("Timed out waiting 2000ms", True), ("inLengthPerRank[myRank] == outLengthPerRank", False)]
+)
+def test_a_rank_that_has_not_come_yet_is_not_accused_if_a_call_raised_an_error_at_once(message, is_sure):
+    records = waiting_for(1)
+    stack = (("train.py", 10, "step"), (C10D, 1, "all_reduce"))
+    found = diagnose_hang({**records, 0: replace(records[0], frames=stack, error=message)})
+    assert (found.rank, found.rank_is_sure) == (1, is_sure)
+    assert is_sure or "It may also be rank 0, whose call raised an error at once" in found.words
+
+
+def test_a_rank_that_is_done_is_not_said_to_wait():
+    gone = FlightRecord(1, (), None, "died", (), "its process has ended", -9)
+    done = FlightRecord(0, calls(W), BOTH, "done")
+    assert diagnose_hang({0: done, 1: gone}).words == "rank 1: its process has ended."
+    two_gone = diagnose_hang({0: replace(gone, rank=0), 1: gone})
+    assert (two_gone.cause, two_gone.rank_is_sure) == ("dead", False)
+
+
+LOOP = """
+for epoch in range(3):
+    for batch in batches:
+        all_reduce(gradient)
+        all_reduce(loss)
+    all_reduce(counts)
+    if rank == 0:
+        all_reduce(extra)
+"""
+
+
+@pytest.mark.parametrize(("world_size", "num_steps"), [(2, (3, 2)), (3, (3, 2, 3)), (3, (3, 2, 2)), (3, (3, 2, 1))])
+def test_different_numbers_of_minibatches_are_found_by_the_loops_of_the_code(world_size, num_steps, tmp_path):
+    file = tmp_path / "loop.py"
+    file.write_text(LOOP)
+    step, counts = [("all_reduce", ((8,),), 4), ("all_reduce", ((1,),), 5)], ("all_reduce", ((2,),), 6)
+    everyone = {"0": tuple(range(world_size))}
+    records, most = {}, min(num_steps) * 2 + 1
+    for rank, n in enumerate(num_steps):
+        called = calls(*step * n, counts, file=str(file))[:most]
+        stack = ((str(file), 1, "step"), (C10D, 1, "all_reduce"))
+        records[rank] = FlightRecord(rank, called, everyone, "error", stack)
+    found = diagnose_hang(records)
+    assert found.cause == "uneven"
+    sure = {(3, 2): False, (3, 2, 3): True, (3, 2, 2): True, (3, 2, 1): True}[num_steps]
+    assert found.rank_is_sure == sure
+    if sure:
+        assert found.rank == {(3, 2, 3): 1, (3, 2, 2): 0, (3, 2, 1): 2}[num_steps]
+        assert found.is_sure == (num_steps != (3, 2, 2))  # rank 0 may have left out the counts
+    else:
+        assert "Rank 1 had fewer minibatches or left out a step, or rank 0 had more minibatches" in found.words
+
+
+def test_a_call_that_may_be_the_other_rank_s_to_make_decides_nothing_between_two():
+    before = (W, B, END, W, B, END)
+    found = diagnose_hang(two(calls(*before, ("all_reduce", ((1,),), 20)), calls(*before, W)))
+    assert (found.cause, found.rank, found.rank_is_sure) == ("extra", 0, False)
+
+
+def test_an_additional_call_of_the_same_size_is_found_where_it_was_made():
+    same = [("all_reduce", ((10,),), line) for line in (10, 11)]
+    mine, theirs = calls(*same, same[0], ("all_reduce", ((10,),), 30), same[1]), calls(*same, *same, END)
+    three = two(theirs, mine) | {2: FlightRecord(2, theirs, BOTH, "error")}
+    three = {r: replace(x, groups={"0": (0, 1, 2)}) for r, x in three.items()}
+    found = diagnose_hang(three)
+    assert (found.cause, found.rank, found.number) == ("extra", 1, 4)
+
+
+@pytest.mark.parametrize("world_size", [2, 3, 4])
+def test_noise_accuses_nobody_and_a_rank_that_is_late_in_each_step_is_slow(world_size):
+    draw = random.Random(0)
+    slow = 0
+    for job in range(200):
+        now, late = [0.0] * world_size, job % 2 == 0
+        called = {rank: [] for rank in range(world_size)}
+        for number in range(1, 25):
+            for rank in range(world_size):
+                now[rank] = max(now) if not rank else now[0]
+            for rank in range(world_size):
+                at_s = now[rank] + draw.uniform(0, 0.3) + (0.5 if late and rank == 1 else 0)
+                call = Collective("all_reduce", ((8,),), "float32", "0", number, "train.py", 10, "step", at_s)
+                called[rank].append(call)
+            now = [max(of[-1].at_s for of in called.values())] * world_size
+        groups = {"0": tuple(range(world_size))}
+        records = {r: FlightRecord(r, tuple(of), groups, "done") for r, of in called.items()}
+        found = diagnose_hang(records)
+        if late:
+            assert (found.cause, found.rank) == ("slow", 1)
+            few = {r: replace(x, collectives=x.collectives[:9]) for r, x in records.items()}
+            assert not diagnose_hang(few).cause
+        else:
+            slow += found.cause == "slow"
+    assert slow <= 1
 
 
 def test_branches_of_ranks_at_lines_of_their_own_are_no_fault():

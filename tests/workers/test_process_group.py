@@ -26,6 +26,26 @@ def add_ranks():
     return total.item(), os.getpid()
 
 
+@by_value
+def leave_the_group():
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def test_calls_that_leave_the_group_one_after_the_other_each_find_a_new_one(pool):
+    for _ in range(3):
+        pool.run(leave_the_group)
+    (total, _), _ = pool.run(add_ranks)
+    assert total == 3.0
+
+
+def test_a_collective_in_vain_ends_after_the_time_out_of_the_pool(pool):
+    def time_out():
+        return dist.group.WORLD._get_backend(torch.device("cpu")).options._timeout.total_seconds()
+
+    assert pool.run(by_value(time_out)) == [TIMEOUT_S] * 2
+
+
 @pytest.mark.slow
 def test_the_variables_of_torchrun_are_set(pool):
     def variables():

@@ -78,12 +78,13 @@ def _leashed(words):
 class Job:
     """One torchrun on every host of a cluster. A context manager: leaving it ends what still runs.
 
-    `settings` are those of `command`; `each` may hold a dict of settings of its own for every host. `interface` is what
-    the hosts are told instead of their own.
+    `settings` are those of `command`; `each` may hold a dict of settings for every host. `interface` is what
+    the hosts are told instead of their own. `hurt` holds the hosts that `kill_host` and `silence_host` were called for.
     """
 
     def __init__(self, cluster, args, interface=None, port=None, each=None, **settings):
-        self.cluster, self.agents = cluster, []
+        self.cluster, self.agents, self.hurt = cluster, [], set()
+        self._undo = contextlib.ExitStack()
         first = cluster.hosts[0]
         self.endpoint = f"{first.address}:{port or (PORT if first.space else free_port())}"
         settings = {"nnodes": str(len(cluster.hosts)), "args": args} | settings
@@ -135,11 +136,25 @@ class Job:
         return tree(self.agents[rank].pid)
 
     def kill_host(self, rank):
-        """Kill all that runs on a host at once, as a power cut does."""
+        """Kill all that runs on a host at once."""
+        self.hurt.add(rank)
         end([self.agents[rank].pid])
+
+    def silence_host(self, rank, limit_s=60):
+        """Stop (SIGSTOP) all that runs on a host: its connections stay open, and nobody answers.
+
+        A helper process does it, and kills what it has stopped after `limit_s` seconds, should this process be gone.
+        """
+        self.hurt.add(rank)
+        script = f'kill -STOP "$@"; sleep {limit_s}; kill -KILL "$@"'
+        pids = [str(pid) for pid in self.pids(rank)]
+        helper = subprocess.Popen(["sh", "-c", script, "sh", *pids], start_new_session=True)
+        self._undo.callback(helper.wait)
+        self._undo.callback(end, [helper.pid])
 
     def end(self):
         """Kill what is left on all hosts."""
+        self._undo.close()
         running = [agent for agent in self.agents if agent.poll() is None]
         end([agent.pid for agent in running])
         for agent in running:

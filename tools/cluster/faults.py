@@ -6,12 +6,10 @@ import json
 import os
 import re
 import signal
-import subprocess
 import time
 
 from benchmarks.report import markdown_row
 from tools.cluster.agents import Job
-from tools.cluster.processes import end, tree
 
 __all__ = ["COLUMNS", "FAULTS", "agent_notices", "inject", "read_log", "story", "table"]
 
@@ -35,24 +33,26 @@ _SETTINGS = {"num_epochs": 4, "num_examples": 1280, "batch_size": 128}
 _STAMP = re.compile(r"^[EW](\d\d)(\d\d) (\d\d):(\d\d):(\d\d)\.(\d+) .*?\] (.*failed \(exitcode.*)$", re.MULTILINE)
 
 
-def inject(cluster, fault, timeout_s=5, limit_s=60, settings=None):
+def inject(cluster, fault, timeout_s=5, limit_s=60, settings=None, **job_settings):
     """Start a job on two hosts, do `fault` to it in the middle of an epoch, and return its story (see `story`).
 
-    `timeout_s` bounds each collective. At most about `limit_s` seconds, then the job is ended. Raises ValueError for
-    an unknown fault and for one that the cluster cannot have.
+    `fault` is one of FAULTS, or a function that takes the running Job and does something to it. `timeout_s` bounds each
+    collective. At most about `limit_s` seconds, then the job is ended. `settings` are options of elastic.py, and
+    `job_settings` are settings of the Job. Raises ValueError for an unknown fault, and for one that the cluster cannot
+    have.
     """
-    if fault not in FAULTS:
-        raise ValueError(f"fault: expected one of {', '.join(FAULTS)}, got {fault!r}.")
+    name = getattr(fault, "__name__", "fault").replace("_", " ") if callable(fault) else fault
+    if not callable(fault) and fault not in FAULTS:
+        raise ValueError(f"fault: expected a function of the job, or one of {', '.join(FAULTS)}, got {fault!r}.")
     if fault == "cut the link" and not cluster.switch:
         raise ValueError("cut the link: loopback has no cable to pull; silence a host instead.")
     settings = _SETTINGS | (settings or {})
-    folder = cluster.folder / fault.replace(" ", "-")
+    folder = cluster.folder / name.replace(" ", "-")
     folder.mkdir()
     args = ["book/scripts/elastic.py", "--folder", str(folder), "--timeout-s", str(timeout_s)]
     args += [word for name, value in settings.items() for word in (f"--{name.replace('_', '-')}", str(value))]
     deadline = time.monotonic() + limit_s
-    undo = contextlib.ExitStack()
-    with Job(cluster, args, nnodes="1:2", max_restarts=2, join_timeout_s=20) as job, undo:
+    with Job(cluster, args, **({"nnodes": "1:2", "max_restarts": 2, "join_timeout_s": 20} | job_settings)) as job:
         epoch = settings["num_examples"] // settings["batch_size"]
         target = epoch + epoch // 2  # in the middle of the second epoch
         while max([r["done"] for r in read_log(folder) if r["event"] == "step"], default=0) < target:
@@ -60,37 +60,24 @@ def inject(cluster, fault, timeout_s=5, limit_s=60, settings=None):
                 raise RuntimeError(f"the job did not get as far as the fault. Host 0 said: {job.said(0)[-800:]}")
             time.sleep(0.01)
         struck = time.time()
-        _strike(job, fault, undo, limit_s)
-        codes = _wait(job, fault, deadline)
+        fault(job) if callable(fault) else _strike(job, fault)
+        codes = _wait(job, name, deadline)
         notices = [n for host in cluster.hosts for n in agent_notices(job.said(host.rank), host.rank)]
     total = settings["num_epochs"] * epoch
-    return {"fault": fault, "where": cluster.where, "timeout_s": timeout_s} | story(
+    return {"fault": name, "where": cluster.where, "timeout_s": timeout_s} | story(
         read_log(folder), notices, struck, total, codes
     )
 
 
-def _strike(job, fault, undo, limit_s):
+def _strike(job, fault):
     if fault == "kill a worker":
-        os.kill(_worker(job, 1), signal.SIGKILL)
-    elif fault == "kill a host":
-        job.kill_host(1)
-    elif fault == "kill the first host":
-        job.kill_host(0)
+        os.kill(job.pids(1)[1], signal.SIGKILL)
     elif fault == "cut the link":
         job.cluster.cut(1)
+    elif fault == "silence a host":
+        job.silence_host(1)
     else:
-        pids = [str(pid) for pid in job.pids(1)]
-        # a helper of its own does it, and ends them whatever becomes of us
-        script = f'kill -STOP "$@"; sleep {limit_s}; kill -KILL "$@"'
-        helper = subprocess.Popen(["sh", "-c", script, "sh", *pids], start_new_session=True)
-        undo.callback(helper.wait)
-        undo.callback(end, [helper.pid])
-
-
-def _worker(job, rank):
-    """Return the process of the host's worker: the one below its agent."""
-    agent, *workers = tree(job.agents[rank].pid)
-    return workers[0]
+        job.kill_host(0 if fault == "kill the first host" else 1)
 
 
 def _wait(job, fault, deadline):
@@ -98,10 +85,9 @@ def _wait(job, fault, deadline):
 
     A host that was cut off tries for many minutes to reach the others: it gets five seconds more than they.
     """
-    hurt = {"silence a host": 1, "kill a host": 1, "kill the first host": 0}.get(fault)
     codes = {}
     while time.monotonic() < deadline:
-        codes = {rank: code for rank, code in enumerate(job.codes()) if rank != hurt}
+        codes = {rank: code for rank, code in enumerate(job.codes()) if rank not in job.hurt}
         if None not in codes.values():
             break
         if fault == "cut the link" and codes[0] is not None:

@@ -42,7 +42,7 @@ def scoring():
     workers = quiet_pool(WORLD_SIZE, timeout_s=20)
 
     def score(name, answer):
-        exercise = find_exercise(name)
+        exercise = find_exercise(name).with_drawn_cases(seed=0)
         if exercise.world_size == 1:
             seen = [(0, result) for result in run_cases(exercise, answer)]
         else:

@@ -11,7 +11,7 @@ from d2lite.bugs.bug_exhibit import DRIFT, LATER, LONG, NOTHING, SHORT, SIGNS, S
 from d2lite.bugs.check_replicas import judge_replicas
 from d2lite.bugs.check_step import judge_step
 from d2lite.exercises import EXHIBITS, UNNAMED, show_changes
-from d2lite.exercises.specifications import load
+from d2lite.exercises.specifications import find_exercise, load
 
 noisy = load("bug_museum").noisy
 CPU = torch.device("cpu")
@@ -115,8 +115,12 @@ def test_the_same_seed_gives_both_halves_the_same_noise():
 def test_there_are_fifteen_with_words_and_three_without_a_name():
     assert len(EXHIBITS) >= 15
     assert all(exhibit.symptom and exhibit.fix and exhibit.signs for exhibit in EXHIBITS.values())
-    named = [exhibit.train_batch for exhibit in EXHIBITS.values()]
-    assert len(UNNAMED) == 3 and all(step in named for step in UNNAMED.values())
+    assert len(UNNAMED) == 3 and {step.__name__ for step in UNNAMED.values()} == {"train_batch"}
+
+
+@pytest.mark.parametrize("letter", UNNAMED)
+def test_an_exhibit_without_a_name_is_what_the_exercise_takes_it_for(letter):
+    assert judge_step(UNNAMED[letter]).name == find_exercise("11.3").solution(letter)
 
 
 def differs(exhibit, n, steps=1):

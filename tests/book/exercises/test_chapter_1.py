@@ -79,6 +79,32 @@ def joined_by_hand(X_parts, W, b):
     return X @ W.T + b
 
 
+@wrong("1.3", "it sends inputs to a different device")
+def joined_on_the_first_device(X_parts, W, b):
+    return F.linear(torch.cat([X.to(X_parts[0].device) for X in X_parts], dim=1), W, b)
+
+
+@wrong("1.3", "it sends inputs to a different device")
+def multiplied_on_the_first_device(X_parts, W, b):
+    W_parts = W.split([X.shape[1] for X in X_parts], dim=1)
+    return sum(X.to(X_parts[0].device) @ w.T for X, w in zip(X_parts, W_parts, strict=True)) + b
+
+
+@wrong("1.3", "expected a tensor")
+def with_a_relu(X_parts, W, b):
+    W_parts = W.split([X.shape[1] for X in X_parts], dim=1)
+    return sum(F.relu(X @ w.T) for X, w in zip(X_parts, W_parts, strict=True)) + b
+
+
+@right("1.3")
+def in_64_bit_numbers(X_parts, W, b, *, begin=0):
+    out = b.double()
+    for X in X_parts:
+        out = out + X.to(torch.float64) @ W[:, begin : begin + X.shape[1]].T.double().to(X.device)
+        begin += X.shape[1]
+    return out
+
+
 def test_a_partial_a_method_and_an_object_are_as_good(score):
     class Counter:
         def count(self, num_examples, batch_size):

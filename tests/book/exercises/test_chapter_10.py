@@ -1,5 +1,6 @@
 """Answers to the exercises of chapter 10: right ones of other forms, and wrong ones that are not among its mistakes."""
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -39,6 +40,35 @@ def merged_pair_by_pair(means, variances, counts):
     return mean, rest / n
 
 
+@right("10.1")
+def in_one_array(means, variances, counts):
+    m, v, n = (np.array(x, dtype=float) for x in (means, variances, counts))
+    mean = np.average(m, weights=n)
+    return np.array([mean, np.average(v + (m - mean) ** 2, weights=n)])
+
+
+@right("10.1")
+def in_one_tensor(means, variances, counts):
+    return torch.stack(in_tensors(means, variances, counts))
+
+
+@right("10.1")
+def arrays_of_one_value(means, variances, counts):
+    return tuple(np.array([value]) for value in from_sums(means, variances, counts))
+
+
+@wrong("10.1", "the variance comes first")
+def swapped(means, variances, counts):
+    return from_sums(means, variances, counts)[::-1]
+
+
+@wrong("10.1", "the variances are taken as unbiased ones")
+def pooled(means, variances, counts):
+    n, mean = sum(counts), sums(means, variances, counts)[1] / sum(counts)
+    inside = sum(v * (k - 1) for v, k in zip(variances, counts, strict=True))
+    return mean, (inside + sum(k * (m - mean) ** 2 for m, k in zip(means, counts, strict=True))) / (n - 1)
+
+
 def unbiased(means, variances, counts):
     mean, variance = from_sums(means, variances, counts)
     return mean, variance * sum(counts) / (sum(counts) - 1)
@@ -68,7 +98,12 @@ def by_autograd(grads, X_hats, deviation):
     return X.grad.split([len(g) for g in grads])
 
 
-@wrong("10.2", "expected")
+@right("10.2")
+def as_arrays(grads, X_hats, deviation):
+    return tuple(grad.numpy() for grad in by_hand(grads, X_hats, deviation))
+
+
+@wrong("10.2", "a list with one tensor for each shard is asked for")
 def one_tensor(grads, X_hats, deviation):
     return torch.cat(by_hand(grads, X_hats, deviation))
 
@@ -88,6 +123,16 @@ def by_torch(running_mean, running_var, mean, var, n, momentum):
     layer.running_var.fill_(running_var)
     layer((mean + var**0.5 * half)[:, None])
     return layer.running_mean, layer.running_var
+
+
+@right("10.3")
+def in_an_array(running_mean, running_var, mean, var, n, momentum):
+    return np.array(as_lerp(running_mean, running_var, mean, var, n, momentum))
+
+
+@wrong("10.3", "the running variance comes first")
+def other_order(running_mean, running_var, mean, var, n, momentum):
+    return as_lerp(running_mean, running_var, mean, var, n, momentum)[::-1]
 
 
 class TestAnswers(RightAnswers, WrongAnswers):

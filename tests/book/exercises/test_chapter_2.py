@@ -1,9 +1,11 @@
 """Answers to the exercises of chapter 2: right ones of other forms, and wrong ones that are not among its mistakes."""
 
+import numpy as np
 import pytest
 import torch
 
 from d2lite import all_reduce, lenet, parallel_apply, split_batch
+from d2lite.collectives.on_devices import all_reduce_naive
 from d2lite.exercises.specifications import find_exercise
 from tests.book.exercises.answers import Answers, RightAnswers, WrongAnswers
 
@@ -29,9 +31,33 @@ def returns_the_list(tensors):
     return tensors
 
 
-@right("2.1")
+@wrong("2.1", "it uses all_reduce, and the exercise is to write an all-reduce without it")
 def of_the_kit(tensors):
     all_reduce(tensors, "mean")
+
+
+@wrong("2.1", "it uses all_reduce_naive")
+def of_the_chapter(tensors):
+    def apply(reduce):
+        reduce(tensors, op="mean")
+
+    apply(all_reduce_naive)
+
+
+@right("2.1")
+def with_numpy(tensors):
+    mean = np.mean([tensor.numpy() for tensor in tensors], axis=0)
+    for tensor in tensors:
+        tensor.copy_(torch.from_numpy(mean))
+
+
+@right("2.1")
+def divides_first(tensors, *, op="mean"):
+    for tensor in tensors:
+        tensor /= len(tensors)
+    total = sum(tensor.to(tensors[0].device) for tensor in tensors)
+    for tensor in tensors:
+        tensor.copy_(total)
 
 
 @right("2.1")

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import torch
 
 from d2lite import all_reduce
@@ -33,6 +34,17 @@ def blocks(k):
 @right("4.1")
 def as_a_generator(k):
     yield from steps_of(k, lambda i, s: i ^ 2**s)
+
+
+@right("4.1")
+def sets_of_numpys_numbers(k):
+    i = np.arange(k)
+    return ({Move(*numbers, 0) for numbers in zip(i, i ^ (1 << s), strict=True)} for s in range(k.bit_length() - 1))
+
+
+@right("4.1")
+def arrays(k):
+    return [np.array(step) for step in steps_of(k, lambda i, s: i ^ 2**s)]
 
 
 @wrong("4.1", "names a device that is not there")
@@ -80,6 +92,35 @@ def half(k, link):
     return border(link, (k - 1, (k - 1) / k), (math.log2(k), math.log2(k))) / 2
 
 
+def by_levels(k, link, levels):
+    return border(link, (k - 1, (k - 1) / k), (levels, levels))
+
+
+@right("4.2")
+def numpys_whole_number(k, link):
+    return np.int64(by_levels(k, link, np.log2(k)))
+
+
+@right("4.2")
+def rounded_tensor(k, link):
+    return torch.tensor(round(by_levels(k, link, k.bit_length() - 1)))
+
+
+@wrong("4.2", "expected 359183.7, got")
+def table_of_levels(k, link):
+    return by_levels(k, link, {4: 2, 8: 3}.get(k, 6))
+
+
+@wrong("4.2", "in every case it gives 1.001 times what is expected")
+def nearly(k, link):
+    return 1.0008 * by_levels(k, link, math.log2(k))
+
+
+@wrong("4.2", "expected 23040, got 23000")
+def hundreds(k, link):
+    return round(by_levels(k, link, math.log2(k)), -2)
+
+
 @wrong("4.2", "it gives 100000 in every case")
 def constant(k, link):
     return 100_000
@@ -125,6 +166,16 @@ def by_hand(device_tensors):
 def of_the_kit(device_tensors):
     all_reduce_many(device_tensors)
     return assign_owners(sizes_of(device_tensors), len(device_tensors))
+
+
+@right("4.3")
+def as_an_array(device_tensors):
+    return np.array(all_reduces(device_tensors))
+
+
+@right("4.3")
+def yields_owners(device_tensors):
+    yield from all_reduces(device_tensors)
 
 
 @wrong("4.3", "gradient 1 is added on device 0, and the list names device 1")

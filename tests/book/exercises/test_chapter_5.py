@@ -82,53 +82,160 @@ def fails_on_one_rank(my_mean, my_count):
 
 
 @right("5.2")
-def in_place_without_return(params):
+def assigns_buckets_in_advance_and_sends_the_last_one_in_its_hook(params, bucket_size):
+    buckets, place, handles = [[]], {}, []
+    for param in reversed(params):
+        if sum(p.numel() for p in buckets[-1]) >= bucket_size:
+            buckets.append([])
+        buckets[-1].append(param)
+        place[param] = len(buckets) - 1
+    missing = [len(bucket) for bucket in buckets]
+
+    def hook(param):
+        i = place[param]
+        missing[i] -= 1
+        if missing[i] == 0:
+            flat = torch.cat([p.grad.reshape(-1) for p in buckets[i]])
+            handles.append((i, flat, dist.all_reduce(flat, async_op=True)))
+
+    def finish():
+        for i, flat, handle in handles:
+            handle.wait()
+            flat /= dist.get_world_size()
+            for p, part in zip(buckets[i], flat.split([p.numel() for p in buckets[i]]), strict=True):
+                p.grad = part.reshape(p.shape)  # a view of the bucket, as with gradient_as_bucket_view=True
+        handles.clear()
+        missing[:] = [len(bucket) for bucket in buckets]
+
     for param in params:
-        dist.all_reduce(param.grad)
-        param.grad.div_(dist.get_world_size())
+        param.register_post_accumulate_grad_hook(hook)
+    return finish
 
 
 @right("5.2")
-def one_large_tensor(params):
-    flat = torch.cat([param.grad.flatten() for param in params])
-    dist.all_reduce(flat)
-    flat /= dist.get_world_size()
-    for param, part in zip(params, flat.split([param.numel() for param in params]), strict=True):
-        param.grad.copy_(part.view_as(param))
-    return params
+def waits_in_the_hook(params, bucket_size):
+    bucket = []
+
+    def send():
+        flat = torch.cat([p.grad.flatten() for p in bucket])
+        sum_over_ranks(flat)
+        begin = 0
+        for p in bucket:
+            p.grad[...] = flat[begin : begin + p.numel()].view(p.shape) / dist.get_world_size()
+            begin += p.numel()
+        bucket.clear()
+
+    def hook(param):
+        bucket.append(param)
+        if sum(p.numel() for p in bucket) >= bucket_size:
+            send()
+
+    def finish():
+        if bucket:
+            send()
+
+    for param in params:
+        param.register_post_accumulate_grad_hook(hook)
+    return finish
 
 
 @right("5.2")
-def all_at_once(params):
-    handles = [dist.all_reduce(param.grad, async_op=True) for param in params]
-    for param, handle in zip(params, handles, strict=True):
-        handle.wait()
-        param.grad /= dist.get_world_size()
+def a_class_with_keyword_only_settings(params, bucket_size, *, op=None):
+    class Buckets:
+        def __init__(self):
+            self.waiting, self.held, self.sent = [], 0, []
+
+        def send(self):
+            flat = torch.cat([p.grad.flatten() for p in self.waiting]) / dist.get_world_size()
+            self.sent.append((dist.all_reduce(flat, op or dist.ReduceOp.SUM, async_op=True), flat, self.waiting))
+            self.waiting, self.held = [], 0
+
+        def __call__(self):
+            if self.waiting:
+                self.send()
+            for handle, flat, members in self.sent:
+                handle.wait()
+                torch._foreach_copy_(
+                    [p.grad for p in members],
+                    [f.view_as(p) for f, p in zip(flat.split([p.numel() for p in members]), members, strict=True)],
+                )
+            self.sent = []
+
+        def ready(self, param):
+            self.waiting.append(param)
+            self.held += param.numel()
+            if self.held >= bucket_size:
+                self.send()
+
+    finish = Buckets()
+    for param in params:
+        param.register_post_accumulate_grad_hook(finish.ready)
+    return finish
+
+
+@by_value
+def with_send(params, bucket_size, send, finish):
+    """Return finish for hooks that call send(bucket) where it is full."""
+    bucket = []
+
+    def hook(param):
+        bucket.append(param)
+        if sum(p.numel() for p in bucket) >= bucket_size:
+            send(bucket)
+            bucket.clear()
+
+    for param in params:
+        param.register_post_accumulate_grad_hook(hook)
+
+    def at_the_end():
+        finish(bucket)
+        bucket.clear()
+
+    return at_the_end
 
 
 @wrong("5.2", "it changes the parameters")
-def averages_parameters(params):
+def averages_parameters(params, bucket_size):
+    def send(bucket):
+        for p in bucket:
+            dist.all_reduce(p.data)
+            p.data /= dist.get_world_size()
+
+    return with_send(params, bucket_size, send, send)
+
+
+@wrong("5.2", "it returns no function, and finish")
+def returns_no_finish(params, bucket_size):
+    with_send(params, bucket_size, len, len)
+
+
+@wrong("5.2", "'all-reduces begun as each gradient but the last is ready'")
+def one_all_reduce_for_each_gradient_of_a_bucket(params, bucket_size):
+    def send(bucket):
+        for p in bucket:
+            dist.all_reduce(p.grad)
+            p.grad /= dist.get_world_size()
+
+    return with_send(params, bucket_size, send, send)
+
+
+@wrong("5.2", "finish() raised ")
+def finish_sends_an_empty_bucket(params, bucket_size):
+    def send(bucket):
+        flat = torch.cat([p.grad.flatten() for p in bucket])
+        dist.all_reduce(flat)
+        for p, part in zip(bucket, flat.split([p.numel() for p in bucket]), strict=True):
+            p.grad.copy_(part.view_as(p) / dist.get_world_size())
+
+    return with_send(params, bucket_size, send, send)
+
+
+@wrong("5.2", "rank 0 calls all_reduce of 1 number, rank 1 returns, rank 2 returns")
+def root_alone(params, bucket_size):
     for param in params:
-        dist.all_reduce(param.data)
-        param.data /= dist.get_world_size()
-    return params
-
-
-@wrong("5.2", "param.grad is another tensor now")
-def replaces_the_gradient(params):
-    for param in params:
-        dist.all_reduce(param.grad)
-        param.grad = param.grad / dist.get_world_size()
-    return params
-
-
-@wrong("5.2", "rank 0 calls all_reduce of 2 numbers, rank 1 returns, rank 2 returns")
-def root_alone(params):
-    if dist.get_rank() == 0:
-        in_place_without_return(params)
-
-
-by_value(root_alone)
+        if dist.get_rank() == 0:
+            param.register_post_accumulate_grad_hook(lambda param: dist.all_reduce(param.grad))
+    return lambda: None
 
 
 @right("5.3")
@@ -153,6 +260,22 @@ def returns_the_seed(make_net, seed):
     torch.manual_seed(seed)
     make_net()
     return seed
+
+
+@right("5.3")
+def draws_its_own_seed(make_net, seed):
+    torch.manual_seed(seed)
+    net = make_net()
+    torch.rand(1000 * dist.get_rank() + 1)
+    return net
+
+
+@wrong("5.3", "with a different seed at least one rank leaves out the same units")
+def rank_0_has_one_seed_for_all(make_net, seed):
+    torch.manual_seed(seed)
+    net = make_net()
+    torch.manual_seed((seed + 1) * dist.get_rank())
+    return net
 
 
 @right("5.4")

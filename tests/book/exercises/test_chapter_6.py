@@ -51,6 +51,13 @@ def one_number_per_example(logits, y_shard, batch_size, size):
     return F.cross_entropy(logits, y_shard, reduction="none") / batch_size * size
 
 
+@wrong("6.1", "no gradient reaches the logits")
+def a_new_tensor(logits, y_shard, batch_size, size):
+    return torch.tensor(
+        F.cross_entropy(logits, y_shard, reduction="sum").item() / batch_size * size, requires_grad=True
+    )
+
+
 @wrong("6.1", "it returns nothing")
 def forgets_return(logits, y_shard, batch_size, size):
     loss = F.cross_entropy(logits, y_shard, reduction="sum")
@@ -154,6 +161,18 @@ def one_counter_for_all_parameters(optimizer, params, n):
         return len(passes) % n == 0
 
     return sending(optimizer, params, sends)
+
+
+@wrong("6.3", "a hook raised KeyError")
+def forgets_to_begin_counting(optimizer, params, n):
+    calls = {}
+
+    def hook(param):
+        calls[param] += 1
+
+    for param in params:
+        param.register_post_accumulate_grad_hook(hook)
+    return optimizer.step
 
 
 @right("6.4")

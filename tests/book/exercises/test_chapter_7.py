@@ -1,5 +1,8 @@
 """Answers to the exercises of chapter 7: right ones of other forms, and wrong ones that are not among its mistakes."""
 
+import numpy as np
+import torch
+
 from tests.book.exercises.answers import Answers, RightAnswers, WrongAnswers
 
 answers = Answers()
@@ -15,6 +18,17 @@ def with_hosts(compute_s, n_bytes, num_hosts):
 @wrong("7.1", "whatever its arguments are")
 def a_constant(compute_s, n_bytes, num_hosts):
     return 5_000_000.0
+
+
+@wrong("7.1", "expected 7.5, got 7")
+def whole_bytes(compute_s, n_bytes, num_hosts):
+    return 2 * n_bytes // compute_s
+
+
+@right("7.2")
+def by_trying_tensors(save_s, mean_s):
+    tried = save_s * 1.002 ** torch.arange(5_000)
+    return tried[(save_s / tried + tried / (2 * mean_s)).argmin()]
 
 
 @right("7.2")
@@ -40,6 +54,21 @@ def begins_inside_a_host(host_of):
     return order[1:] + order[:1]
 
 
+@right("7.3")
+def with_numpy(host_of):
+    return np.argsort(host_of)
+
+
+@right("7.3")
+def with_a_tensor(host_of):
+    return torch.tensor(host_of).argsort()
+
+
+@wrong("7.3", "it does not return a list of numbers of GPUs")
+def fractions_of_gpus(host_of):
+    return [float(gpu) for gpu in sorted(range(len(host_of)), key=host_of.__getitem__)]
+
+
 @wrong("7.3", "the first GPU is there twice")
 def closes_the_ring(host_of):
     order = sorted(range(len(host_of)), key=lambda gpu: host_of[gpu])
@@ -60,6 +89,16 @@ def lists_of_lists(host_of):
 def as_a_tuple(compute_s, n_bytes, bandwidth_bytes_per_s):
     sending_s = n_bytes / bandwidth_bytes_per_s
     return compute_s + sending_s / 2, (2 * compute_s + sending_s) / 2, compute_s + sending_s / 10
+
+
+@right("7.4")
+def as_an_array(compute_s, n_bytes, bandwidth_bytes_per_s):
+    return compute_s + n_bytes / bandwidth_bytes_per_s / np.array([2.0, 2.0, 10.0])
+
+
+@right("7.4")
+def as_a_generator(compute_s, n_bytes, bandwidth_bytes_per_s):
+    return (compute_s + n_bytes / bandwidth_bytes_per_s / factor for factor in (2, 2, 10))
 
 
 class TestAnswers(RightAnswers, WrongAnswers):

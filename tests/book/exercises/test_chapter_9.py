@@ -1,7 +1,12 @@
 """Answers to the exercises of chapter 9: right ones of other forms."""
 
+import numpy as np
+import pytest
 import torch
 
+from d2lite.exercises.exercise import run_cases
+from d2lite.exercises.judge import judge
+from d2lite.exercises.specifications import find_exercise
 from d2lite.training import GradientNorms, noise_scale, warm_up
 from tests.book.exercises.answers import Answers, RightAnswers
 
@@ -45,6 +50,35 @@ def by_the_variance(shard_gradients, shard_size):
     grads = torch.tensor(shard_gradients, dtype=torch.float64)
     noise = grads.var(0).sum() * shard_size  # the unbiased variance of the shards' gradients
     return noise / (grads.mean(0).square().sum() - noise / grads.shape[0] / shard_size)
+
+
+def test_a_table_of_the_cases_that_are_the_same_every_day_is_not_enough():
+    exercise = find_exercise("9.1")
+    table = {args: exercise.solution(*args) for args in exercise.cases().values()}
+    drawn = exercise.with_drawn_cases(1)
+    assert drawn.cases() != exercise.with_drawn_cases(2).cases()
+    *_, (label, args) = drawn.cases().items()
+    assert args[0] % (args[1] * args[2])  # a smaller minibatch at the end
+    score = judge(drawn, [(0, result) for result in run_cases(drawn, lambda *args: table.get(args, 0))])
+    assert (score.right, score.total) == (6, 7) and label in score.wrong
+
+
+@pytest.mark.parametrize(
+    ("name", "answer", "words"),
+    [
+        ("9.1", lambda n, b, k, e: (n // (b * k) + 1) * e, "one is always added"),
+        ("9.3", lambda g, b: numpy_variance(g, b), "divided by k: around their own mean"),
+    ],
+)
+def test_usual_slips_have_a_name(name, answer, words):
+    exercise = find_exercise(name)
+    assert words in judge(exercise, [(0, result) for result in run_cases(exercise, answer)]).wrong
+
+
+def numpy_variance(shard_gradients, shard_size):
+    grads = np.array(shard_gradients)
+    noise = shard_size * grads.var(0).sum()
+    return noise / (np.square(grads.mean(0)).sum() - noise / (shard_size * len(grads)))
 
 
 class TestAnswers(RightAnswers):

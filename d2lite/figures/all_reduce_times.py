@@ -1,0 +1,29 @@
+"""A picture of how long an all-reduce is predicted to take, over the size of its tensor."""
+
+from collections.abc import Callable, Mapping
+
+from d2lite.figures.figure import Figure
+from d2lite.figures.figure_layout import layout
+from d2lite.figures.palette import style
+
+__all__ = ["all_reduce_figure"]
+
+SIZES = tuple(2**i for i in range(8, 31))  # bytes: 256 B to 1 GB
+
+
+def all_reduce_figure(formulas: Mapping[str, Callable[[float], float]], where: str) -> Figure:
+    """Return a figure with one curve per formula: predicted milliseconds over bytes, both axes logarithmic.
+
+    Args:
+        formulas: {name of the algorithm: a function of bytes that returns predicted seconds}.
+        where: The devices and their link, for the title.
+    """
+    figure = Figure(layout=layout("bytes of the tensor", "milliseconds, predicted", f"all-reduce, {where}: predicted"))
+    for i, (name, formula) in enumerate(formulas.items()):
+        colour, dash, _ = style(i)
+        milliseconds = [1e3 * formula(n_bytes) for n_bytes in SIZES]
+        line = {"color": colour, "dash": dash}
+        figure.add_scatter(x=list(SIZES), y=milliseconds, name=name, mode="lines", line=line)
+    figure.update_xaxes(type="log", dtick=1, tickformat="~s", ticksuffix="B")
+    figure.update_yaxes(type="log", tickformat="~r")
+    return figure.update_layout(margin_b=90)

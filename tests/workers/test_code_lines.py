@@ -1,0 +1,49 @@
+"""In which loops and branches a line stands, read from the source."""
+
+import pytest
+
+from d2lite.workers.code_lines import after_a_loop_with, instead_of
+
+CODE = """for epoch in epochs:
+    for batch in batches:
+        step()
+        log()
+    evaluate()
+    if broken:
+        first()
+    else:
+        second()
+    third()
+    if done:
+        save()
+        continue
+    fourth()
+finish()
+"""
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "code.py"
+    path.write_text(CODE)
+    return str(path)
+
+
+@pytest.mark.parametrize(("inner", "outer", "is_after"), [(3, 5, True), (3, 4, False), (5, 10, False), (5, 15, True)])
+def test_a_line_after_the_loop_of_a_different_one(inner, outer, is_after, file):
+    assert after_a_loop_with(file, inner, outer) == is_after
+    assert not after_a_loop_with(file, outer, inner)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "is_instead"), [(7, 9, True), (7, 10, False), (12, 14, True), (12, 10, False), (3, 4, False)]
+)
+def test_only_one_of_two_lines_runs(one, other, is_instead, file):
+    assert instead_of(file, one, other) == instead_of(file, other, one) == is_instead
+
+
+def test_without_a_source_nothing_is_known(tmp_path):
+    broken = tmp_path / "broken.py"
+    broken.write_text("for (")
+    for name in ("nowhere.py", str(broken)):
+        assert not after_a_loop_with(name, 1, 2) and not instead_of(name, 1, 2)
