@@ -41,8 +41,8 @@ test-slow: setup ## the tests that take more than four seconds each; every chapt
 
 pretend: export D2LITE_QUICK = 1
 pretend: export D2LITE_LEDGER = off
-pretend: setup ## every notebook on GPUS=2 GPUs, with few examples and epochs
-	$(ON_GPUS) $(NBVAL) book $(PARALLEL) --nbval-cell-timeout=240
+pretend: setup ## every chapter and appendix on GPUS=2 GPUs, with few examples and epochs (solutions: make test)
+	$(ON_GPUS) $(NBVAL) $(CHAPTERS) book/appendix $(PARALLEL) --nbval-cell-timeout=240
 
 test-full: export D2LITE_LEDGER = off
 test-full: setup ## everything as a learner runs it, and every notebook on 1 and on 4 GPUs
