@@ -22,8 +22,8 @@ def runs_table(runs: Sequence[Run]) -> str:
             _number(run.seconds_per_epoch, ".3g"),
             _number(run.examples_per_s, ",.0f") if run.seconds else "–",
             _number(speed_up, ".2f", "×"),
-            f"{run.status}; machine busy" if run.disturbance else run.status,
-            run.devices or "–",
+            run.status,
+            f"{run.devices}, busy with other programs" if run.disturbance else run.devices or "–",
             run.dataset or "–",
         ]
         body = "".join(f"<td>{html.escape(str(cell))}</td>" for cell in cells)

@@ -311,7 +311,6 @@ class PanelLayout:
             self.lanes,
             growing(widgets.VBox([self.table, self.messages], layout=scrolled), 84, 240),
         ]
-        self.loss_box.layout.display = "none"
         self.widget = widgets.VBox(parts, layout=_LAYOUT(width="100%", overflow="hidden"))
         self.widget.add_class(CLASS)
         self.draw([])
@@ -357,8 +356,9 @@ class PanelLayout:
         if num_losses != self._losses_drawn:
             self.losses.show(training_curves.losses(runs))
             self._losses_drawn = num_losses
-        if any(num_losses):  # only a function that keeps its losses needs the place
-            self.loss_box.layout.display = "block"
+        if runs:  # a function that has ended and kept no losses does not need the place
+            is_needed = any(num_losses) or any(run.status == "running" for run in runs)
+            self.loss_box.layout.display = "block" if is_needed else "none"
         self.card.value = speed_up_card(runs)
         self.table.value = runs_table(runs)
 

@@ -205,7 +205,7 @@ def test_a_busy_machine_is_named_in_the_card_and_in_the_table():
     two, one = make_run(2, seconds=(2.0,)), make_run(1, seconds=(3.0,))
     two.devices, two.other_programs = "2 replicas on 2 CPU cores", 0.83
     assert "Other programs used 0.8 CPU cores" in speed_up_card([one, two])
-    assert "finished; machine busy" in runs_table([one, two])
+    assert "<td>2 replicas on 2 CPU cores, busy with other programs</td>" in runs_table([one, two])
     for devices, cores in (
         ("2 replicas on 2 CPU cores", 0.2),
         ("2 GPUs", 5.0),
