@@ -25,7 +25,7 @@ from d2lite.workers.flight_recorder import C10D, Collective, FlightRecord
 __all__ = ["CAUSES", "FAULTS", "Job", "first_not_finite", "reduce_gradients", "simulated_records", "train_job"]
 
 CAUSES: dict[str, str] = {
-    "uneven": "it took fewer or more steps than the others, because of different numbers of minibatches, for example",
+    "uneven": "it took fewer or more steps than the others (uneven minibatches)",
     "missing": "it left out a collective",
     "extra": "it called one more collective than the others",
     "order": "it called two collectives in a different order",
