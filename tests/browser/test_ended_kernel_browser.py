@@ -32,7 +32,7 @@ def test_figures_are_shown_as_pictures(lab, page):
     run_all(page)
     page.wait_for_selector(".d2lite .js-plotly-plot .main-svg")
     pictures = page.locator(".d2lite-static img")
-    until(lambda: pictures.count() == 2)
+    until(lambda: pictures.count() == 3)
     assert not any(picture.is_visible() for picture in pictures.all())  # the figures themselves are there
     save_and_reload(page, lab.folder / "ended.ipynb")
     page.wait_for_selector(".d2lite .js-plotly-plot .main-svg")
@@ -40,6 +40,6 @@ def test_figures_are_shown_as_pictures(lab, page):
     end_kernels(lab)
     page.reload()
     until(lambda: page.get_by_text(MESSAGE).count() == 2)
-    until(lambda: [picture.is_visible() for picture in pictures.all()] == [True, True])
+    until(lambda: [picture.is_visible() for picture in pictures.all()] == [True] * 3)
     assert "test accuracy, " in pictures.first.get_attribute("alt")
     assert not errors(page)

@@ -154,7 +154,7 @@ def test_names_words_and_focus_and_a_page_that_is_loaded_again(panel, lab):
     def words_fit(curves, _, words):
         if not curves or len(words) != 2:
             return False
-        return f": {len(curves[0]['x'])} points, from" in words[0] and words[1].endswith(" s.")
+        return f": {len(curves[0]['x'])} points, from" in words[0] and words[1].startswith("training loss per step")
 
     until(lambda: words_fit(*state()))
     before = settled(state, still_s=3)

@@ -125,8 +125,9 @@ def test_the_index_trains_after_two_keys_and_shows_the_ledger(lab, page):
     page.keyboard.press("Shift+Enter")
     page.wait_for_selector(".d2lite .js-plotly-plot .main-svg")
     until(lambda: [curve for curve in points(page) if len(curve["x"]) >= 2])
+    page.wait_for_selector(".d2lite-lanes .lane >> nth=1")  # the devices at work
     press(page, "Stop")
-    run_cell(page, 1)
+    run_cell(page, 2)
     page.wait_for_selector("text=0 of 1 prediction was right.")
-    assert "2% too low" in page.locator(".jp-CodeCell >> nth=1 >> .jp-OutputArea").inner_text()
+    assert "2% too low" in page.locator(".jp-CodeCell >> nth=2 >> .jp-OutputArea").inner_text()
     assert not errors(page) and not page.errors
