@@ -125,7 +125,7 @@ def test_a_saved_run_has_what_the_page_says_and_no_more(tmp_path, monkeypatch):
     }
     assert saved["runs"][0].keys() == {
         "label", "settings", "devices", "dataset", "num_examples", "losses", "accuracies", "seconds", "curves",
-        "status", "versions", "seed", "test_accuracy", "seconds_per_epoch", "examples_per_s",
+        "status", "other_programs", "versions", "seed", "test_accuracy", "seconds_per_epoch", "examples_per_s",
     }  # fmt: skip
     assert "unlikely" not in text and str(tmp_path) not in text and os.getcwd() not in text
 
