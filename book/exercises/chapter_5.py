@@ -1,7 +1,6 @@
 """The exercises of chapter 5: a mean over ranks, gradients in buckets, seeds per rank, pieces of a minibatch."""
 
-import contextlib
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -9,7 +8,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 
-from d2lite.exercises import NEVER_ENDS, WORLD_SIZE, Exercise, Lockstep, Mistake, Unfit
+from d2lite.exercises import NEVER_ENDS, WORLD_SIZE, Exercise, Lockstep, Mistake, Unfit, errors_named
 
 Params = Sequence[Any]  # tensors with gradients
 
@@ -229,10 +228,10 @@ def _two_steps(
         before = ranks.num_collectives
         num_begun.clear()
         terms = [(torch.arange(p.numel()).view_as(p) + 10.0 * j + 3 * rank**2 + i) * p for j, p in enumerate(params)]
-        with _errors_named("a hook"):
+        with errors_named("a hook"):
             sum(term.sum() for term in terms).backward()
         begun.append(num_begun[:-1])  # the last bucket may be sent by its hook or by finish()
-        with _errors_named("finish()"):
+        with errors_named("finish()"):
             finish()
         in_all.append(ranks.num_collectives - before)
         gradients.append([param.grad if param.grad is None else param.grad.tolist() for param in params])
@@ -248,18 +247,6 @@ def _two_steps(
         "all-reduces in a step": in_all,
         "gradients": gradients,
     }
-
-
-@contextlib.contextmanager
-def _errors_named(place: str) -> Generator[None, None, None]:
-    """Turn an error of a function that the answer has made into Unfit, which says where it was raised."""
-    try:
-        yield
-    except Unfit:
-        raise
-    except Exception as error:
-        text = str(error).rstrip(".")
-        raise Unfit(f"{place} raised {type(error).__name__}: {text}.") from error
 
 
 def _begun(observed: dict[str, Any]) -> Any:

@@ -1,15 +1,14 @@
 """The exercises of chapter 6: a loss for uneven shards, an optimizer's state from the root, gradients sent together."""
 
-import contextlib
 from collections import Counter
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 
-from d2lite.exercises import NEVER_ENDS, WORLD_SIZE, Exercise, Lockstep, Mistake, Unfit
+from d2lite.exercises import NEVER_ENDS, WORLD_SIZE, Exercise, Lockstep, Mistake, Unfit, errors_named
 
 
 def _shard_loss(logits: torch.Tensor, y_shard: torch.Tensor, batch_size: int, size: int) -> torch.Tensor:
@@ -308,11 +307,11 @@ def _drive(answer: Callable[..., Any], ranks: Lockstep, sizes: Sequence[int], n:
         for i in range(n):
             before = ranks.num_collectives
             factor = (i + 1.0) * (1 + dist.get_rank()) / n
-            with _errors_named("a hook"):
+            with errors_named("a hook"):
                 torch.stack([(j + 1) * factor * param.sum() for j, param in enumerate(params)]).sum().backward()
             sent.append(ranks.num_collectives - before)
         before = ranks.num_collectives
-        with _errors_named("step()"):
+        with errors_named("step()"):
             step()
         in_step += ranks.num_collectives - before
     return {
@@ -320,18 +319,6 @@ def _drive(answer: Callable[..., Any], ranks: Lockstep, sizes: Sequence[int], n:
         "sent in step()": in_step,
         "parameters": [param.detach() for param in params],
     }
-
-
-@contextlib.contextmanager
-def _errors_named(place: str) -> Generator[None, None, None]:
-    """Turn an error of a function that the answer has made into Unfit, which says where it was raised."""
-    try:
-        yield
-    except Unfit:
-        raise
-    except Exception as error:
-        text = str(error).rstrip(".")
-        raise Unfit(f"{place} raised {type(error).__name__}: {text}.") from error
 
 
 def _sent(observed: dict[str, Any]) -> Any:

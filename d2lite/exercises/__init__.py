@@ -6,7 +6,7 @@ The exercises themselves, their cases, solutions and hints, are the files `chapt
 from typing import Any
 
 from d2lite.exercises.check import check
-from d2lite.exercises.exercise import Exercise, Mistake, Unfit
+from d2lite.exercises.exercise import Exercise, Mistake, Unfit, errors_named
 from d2lite.exercises.judge import Score
 from d2lite.exercises.lockstep import NEVER_ENDS, WORLD_SIZE, Lockstep
 from d2lite.exercises.pretend_devices import COPIES, PretendDevices, PretendTensor, without_device
@@ -29,6 +29,7 @@ __all__ = [
     "WORLD_SIZE",
     "all_exercises",
     "check",
+    "errors_named",
     "show_changes",
     "without_device",
 ]

@@ -1,5 +1,6 @@
 """An exercise: its cases, its solution, and the mistakes that answers show; teachers write their own the same way."""
 
+import contextlib
 import functools
 import random
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -10,7 +11,7 @@ from d2lite._checks import instance_of
 from d2lite.exercises.compare import ratio_of, same, shown, shown_apart
 from d2lite.progress import Stopped
 
-__all__ = ["CaseResult", "Exercise", "Mistake", "Unfit", "WrongSpecification", "run_cases"]
+__all__ = ["CaseResult", "Exercise", "Mistake", "Unfit", "WrongSpecification", "errors_named", "run_cases"]
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,18 @@ class Unfit(Exception):
     def __init__(self, wrong: str, think: str = "") -> None:
         super().__init__(wrong)
         self.wrong, self.think = wrong, think
+
+
+@contextlib.contextmanager
+def errors_named(place: str) -> Generator[None, None, None]:
+    """Turn an error of a function that the answer has made into Unfit, which says where it was raised."""
+    try:
+        yield
+    except Unfit:
+        raise
+    except Exception as error:
+        text = str(error).rstrip(".")
+        raise Unfit(f"{place} raised {type(error).__name__}: {text}.") from error
 
 
 class WrongSpecification(ValueError):
