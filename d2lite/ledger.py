@@ -18,7 +18,7 @@ from typing import Any
 from d2lite._files import replace_file
 from d2lite._format import text_of
 
-__all__ = ["FILE", "change", "ledger_file", "read_ledger", "record"]
+__all__ = ["FILE", "change", "ledger_file", "read_ledger"]
 
 FILE = "d2lite-ledger.json"
 SECTIONS = ("predictions", "exercises")
@@ -53,28 +53,18 @@ def read_ledger(path: Path | None = None) -> dict[str, dict[str, Any]]:
     }
 
 
-def record(section: str, key: str, **entry: Any) -> None:
-    """Change the entry `key` of a section of the ledger: what is given is set, with the time; what else it has stays.
+def change(section: str, key: str, changed: Callable[[dict[str, Any]], Mapping[str, Any]]) -> dict[str, Any] | None:
+    """Set changed(entry), with the time, in the entry `key` of a section, and return the whole entry that was written.
 
-    A lesson never stops because of its ledger: a file that cannot be written is a warning, and a damaged one is set
-    aside under another name, with a warning.
+    `changed` gets the entry as it is in the file, {} if there is none, while no other notebook writes. So it can add to
+    what a different notebook has written a moment ago. What else the entry has stays. The result is None if nothing was
+    written. A lesson never stops because of its ledger: a file that cannot be written is a warning, and a damaged one
+    is set aside under another name, with a warning.
 
     Args:
         section: "predictions" or "exercises".
         key: The name of the prediction or of the exercise.
-        **entry: Texts, numbers, lists or None; anything else is kept as its text.
-
-    Raises:
-        ValueError: if there is no such section.
-    """
-    change(section, key, lambda before: entry)
-
-
-def change(section: str, key: str, changed: Callable[[dict[str, Any]], Mapping[str, Any]]) -> dict[str, Any] | None:
-    """Set changed(entry) in the entry `key` of a section as `record` does, and return the whole entry that was written.
-
-    `changed` gets the entry as it is in the file, {} if there is none, while no other notebook writes. So it can add to
-    what a different notebook has written a moment ago. The result is None if nothing was written.
+        changed: Returns texts, numbers, lists or None by name; anything else is kept as its text.
 
     Raises:
         ValueError: if there is no such section.

@@ -9,7 +9,12 @@ import time
 import pytest
 
 from d2lite import ledger
-from d2lite.ledger import FILE, ledger_file, read_ledger, record
+from d2lite.ledger import FILE, change, ledger_file, read_ledger
+
+
+def record(section, key, **entry):
+    """Set these values in an entry, whatever it holds."""
+    change(section, key, lambda before: entry)
 
 
 @pytest.fixture

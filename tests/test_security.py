@@ -20,7 +20,7 @@ import torch.distributed as dist
 from torch import nn
 
 import d2lite
-from d2lite.ledger import read_ledger, record
+from d2lite.ledger import change, read_ledger
 from d2lite.training.ddp import load_checkpoint
 from d2lite.training.run import Run, save
 from d2lite.workers.pool import Workers
@@ -157,8 +157,8 @@ def test_a_ledger_is_json_of_bounded_size_and_off_writes_none(tmp_path, monkeypa
     path.unlink()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("D2LITE_LEDGER", "off")
-    record("exercises", "1.2", solved=True)
+    change("exercises", "1.2", lambda before: {"solved": True})
     assert not list(tmp_path.iterdir())
     monkeypatch.setenv("D2LITE_LEDGER", "")
-    record("exercises", "1.2", solved=True)
+    change("exercises", "1.2", lambda before: {"solved": True})
     assert json.loads(path.read_text())["exercises"]["1.2"]["solved"] is True
