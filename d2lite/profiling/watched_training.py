@@ -64,8 +64,8 @@ def train_watched(
 ) -> Run:
     """Train as `train` does, step by step the same, and report to a panel what the devices do; return the Run.
 
-    At most every 0.7 seconds a step is recorded, and emitted as "recorded step" with a RecordedStep. After each epoch,
-    outside the measured time, "tested images" has ImageGuesses. Without a listener, nothing is recorded.
+    A step is recorded once per 0.7 seconds at most, and emitted as "recorded step" with a RecordedStep. After each
+    epoch, outside the measured time, "tested images" has ImageGuesses. Without a listener, nothing is recorded.
 
     Args and errors are those of `train`.
 

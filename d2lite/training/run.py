@@ -25,7 +25,7 @@ __all__ = ["SCHEMA", "Run", "as_json", "format_setting", "legends", "save", "sho
 
 SCHEMA = "d2lite-runs/1"
 _MOST_CHARS = 40  # of one setting in a legend
-_FEW_CORES = 0.4  # the page itself takes up to 0.3 while it draws
+_FEW_CORES = 0.4  # below this it may be the page alone, which draws while a run goes on
 _READ_EVERY = 32  # losses kept on a GPU before they are read; reading waits for the GPU
 
 
@@ -170,11 +170,7 @@ def legends(runs: Sequence[Run]) -> list[str]:
             if len(set(values)) > 1:
                 for i, value in zip(same, values, strict=True):
                     names[i] += f" · {setting.removeprefix('num_')} {value}"
-    seen: Counter[str] = Counter()
-    for i, name in enumerate(names):
-        seen[name] += 1
-        names[i] += f" ({seen[name]})" if seen[name] > 1 else ""
-    return names
+    return _numbered(names)
 
 
 def short_legends(runs: Sequence[Run]) -> list[str]:
@@ -194,11 +190,17 @@ def short_legends(runs: Sequence[Run]) -> list[str]:
     for run in runs:
         own = [name for name in different if name in run.settings] or ["num_gpus"] * ("num_gpus" in run.settings)
         names.append(", ".join(_short_setting(name, run.settings[name]) for name in own) or "run")
+    return _numbered(names)
+
+
+def _numbered(names: Sequence[str]) -> list[str]:
+    """Return the names with " (2)", " (3)", ... after those that came before."""
     seen: Counter[str] = Counter()
-    for i, name in enumerate(names):
+    numbered = []
+    for name in names:
         seen[name] += 1
-        names[i] += f" ({seen[name]})" if seen[name] > 1 else ""
-    return names
+        numbered.append(f"{name} ({seen[name]})" if seen[name] > 1 else name)
+    return numbered
 
 
 def _short_setting(name: str, value: Any) -> str:

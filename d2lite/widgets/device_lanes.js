@@ -1,5 +1,5 @@
 // The page's half of DeviceLanes: plays the recorded step that device_lanes.py sends, one lane per device.
-const SECONDS = 2.4, TICK_MS = 100;  // of one step on the page; ten small changes per second leave the cores alone
+const SECONDS = 2.4, TICK_MS = 100;  // of one step on the page; ten small changes per second: the cores are for the training
 const STARTS = [0, 0.14, 0.62, 0.86, 1];  // of the four phases
 const NAMES = (s) => [`1 each device gets its shard of the ${s.batch} pictures`, "2 forward and backward pass, side by side",
     s.lanes.length > 1 ? `3 all-reduce: ${s.lanes.length} gradients (${s.bytes} each) become one sum` : "3 one device: nothing to send",
@@ -106,7 +106,6 @@ export default { render({ model, el }) {
     rows.onmouseleave = () => { isOver = false; };
     const arrived = () => {
         if (!now || (still && isPaused)) { build(); if (still) { t = 1; draw(); } }
-        if (!now) return;
     };
     const describe = () => el.setAttribute("aria-label", model.get("alternative_text"));
     model.on("change:_step", arrived);
