@@ -79,7 +79,7 @@ def axes(runs: Sequence[Run]) -> tuple[str, dict[str, Any], dict[str, Any]]:
     yaxis |= {"tickformat": ""}
     if all(is_accuracy(name) for name in found):
         values = [v for run in runs for _, y in _curves_of(run).values() for v in y if math.isfinite(v)]
-        yaxis |= {"range": _tenths(values), "autorange": False, "tickformat": ".0%", "dtick": 0.1}
+        yaxis |= {"range": _tenths(values), "autorange": False, "tickformat": ".0%"}
         yaxis["dtick"] = 0.2 if yaxis["range"][1] - yaxis["range"][0] > 0.65 else 0.1
     xaxis["dtick"] = tick_step(min(seen, default=0), max(seen, default=1))
     ends: list[Any] = [run.settings.get("num_epochs") for run in runs] or [_NO_RUN]
@@ -121,7 +121,7 @@ def losses(runs: Sequence[Run]) -> Figure:
     xaxis = {
         "title": {"text": "step"},
         "range": [0, max(last, 16)],
-        "dtick": tick_step(0, max(last, 16)),
+        "nticks": 4,  # the figure is narrow
         "tickangle": 0,
     }
     yaxis = {"title": {"text": ""}, "range": [0, 1.05 * max(seen, default=2.4)]}
