@@ -100,7 +100,7 @@ def _row(name, action, n):
 
 def of_a_pool(command):
     """Say whether a process with this command line (words, or None) is a rank, its agent or what that became."""
-    return any(re.search(r"d2lite[./]workers[./](agent|rank|watcher)", word) for word in command or [])
+    return any(re.search(r"d2lite[./]workers[./](agent|rank|reaper)", word) for word in command or [])
 
 
 def count():

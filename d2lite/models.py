@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -12,6 +13,7 @@ from d2lite._checks import positive_int, positive_number
 __all__ = [
     "LeNet",
     "SimpleCNN",
+    "init_all",
     "lenet",
     "lenet_layers",
     "lenet_params",
@@ -182,3 +184,38 @@ def small_net(width: int = 16) -> nn.Sequential:
     layers: list[nn.Module] = [nn.Conv2d(1, width, 4, stride=4, bias=False), nn.BatchNorm2d(width), nn.ReLU()]
     layers += [nn.Flatten(), nn.Linear(49 * width, 32, bias=False), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 10)]
     return nn.Sequential(*layers)
+
+
+def init_all(net: nn.Module, seed: int = 0) -> nn.Module:
+    """Give every layer of `net` fresh values, including the running statistics of batch normalisation; return `net`.
+
+    Args:
+        net: a module, each of whose layers with state has `reset_parameters`.
+        seed: the same seed gives the same values; the global generator is left alone.
+
+    Raises:
+        TypeError: if a layer holds parameters or buffers and has no `reset_parameters`. Nothing has been changed then.
+
+    Example:
+        >>> first = init_all(nn.Linear(2, 1), seed=7).weight.tolist()
+        >>> first == init_all(nn.Linear(2, 1), seed=7).weight.tolist()
+        True
+    """
+    layers: list[Any] = [m for m in net.modules() if _own_state(m)]
+    for layer in layers:
+        if not hasattr(layer, "reset_parameters"):
+            raise TypeError(
+                f"init_all: expected every layer with state to have reset_parameters(), got "
+                f"{type(layer).__name__} without. Make a new network for each run instead."
+            )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        for layer in layers:
+            device = _own_state(layer)[0].device
+            layer.cpu().reset_parameters()  # on the CPU, so that the values are the same on every device
+            layer.to(device)
+    return net
+
+
+def _own_state(layer: nn.Module) -> list[torch.Tensor]:
+    return [*layer.parameters(recurse=False), *layer.buffers(recurse=False)]

@@ -8,7 +8,7 @@ import pytest
 
 from d2lite import __main__ as page
 from d2lite.data import find_files, location
-from d2lite.ledger import FILE
+from d2lite.learner_ledger import FILE
 
 
 def verdicts(**arguments):

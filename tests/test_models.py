@@ -1,10 +1,12 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 from d2lite.models import (
     LeNet,
     SimpleCNN,
+    init_all,
     lenet,
     lenet_layers,
     lenet_params,
@@ -94,3 +96,24 @@ def test_mlp_has_a_relu_between_its_linear_layers():
     assert net(torch.rand(2, 1, 28, 28)).shape == (2, 10)
     with torch.device("meta"):
         assert sum(p.numel() for p in mlp_layers().parameters()) * 4 == 147_275_816
+
+
+def test_init_all_covers_the_running_statistics(batch):
+    net = init_all(resnet18(10, width=4), seed=1)
+    before = {name: t.clone() for name, t in net.state_dict().items()}
+    state = torch.get_rng_state()
+    net(batch(8)[0])
+    net[0].weight.data.fill_(9)
+    assert not torch.equal(net[1].running_mean, before["1.running_mean"])
+    init_all(net, seed=1)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(torch.equal(t, before[name]) for name, t in net.state_dict().items())
+    assert not torch.equal(init_all(net, seed=2)[0].weight, before["0.weight"])
+
+
+def test_init_all_refuses_what_it_cannot_reset():
+    net = nn.Sequential(nn.Linear(2, 2), LeNet())
+    before = net[0].weight.clone()
+    with pytest.raises(TypeError, match="reset_parameters.*ParameterList without"):
+        init_all(net)
+    assert torch.equal(net[0].weight, before)

@@ -11,7 +11,7 @@ import torch
 
 from d2lite import parallel
 from d2lite.parallel import one_intra_op_thread, parallel_apply
-from d2lite.progress import Stopped, emit, listening
+from d2lite.run_events import Stopped, emit, listening
 
 CPU = torch.device("cpu")
 

@@ -20,7 +20,7 @@ import torch.distributed as dist
 from torch import nn
 
 import d2lite
-from d2lite.ledger import change, read_ledger
+from d2lite.learner_ledger import change, read_ledger
 from d2lite.training.ddp import load_checkpoint
 from d2lite.training.run import Run, save
 from d2lite.workers.pool import Workers

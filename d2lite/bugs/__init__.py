@@ -8,7 +8,7 @@ from d2lite.bugs.bug_exhibit import DRIFT, LATER, LONG, NOTHING, SHORT, SIGNS, S
 from d2lite.bugs.check_replicas import check_replicas
 from d2lite.bugs.check_step import check_step
 from d2lite.bugs.divergence import Comparison, Divergence, compare_replicas, find_divergence
-from d2lite.bugs.drift import History, replica_drift, step_history
+from d2lite.bugs.replica_drift import History, replica_drift, step_history
 from d2lite.bugs.verdict import Verdict
 from d2lite.bugs.write_recorder import StepRecord, Write, record_steps
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import torch
 
-from d2lite.bugs.drift import replica_drift
+from d2lite.bugs.replica_drift import replica_drift
 from d2lite.bugs.tolerances import replica_drift_rtol
 from d2lite.bugs.verdict import Verdict
-from d2lite.collectives.checks import check_memory
+from d2lite.collectives.tensor_checks import check_memory
 
 __all__ = ["check_replicas", "judge_replicas"]
 

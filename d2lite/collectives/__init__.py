@@ -11,7 +11,7 @@ from d2lite.collectives.on_devices import (
     reduce_scatter,
 )
 from d2lite.collectives.on_ranks import all_reduce_on_ranks
-from d2lite.collectives.planner import ALGORITHMS, COLLECTIVES, make_plan
+from d2lite.collectives.plans import ALGORITHMS, COLLECTIVES, make_plan
 from d2lite.collectives.schedule import Move, Plan, Schedule
 
 __all__ = [

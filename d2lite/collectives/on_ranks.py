@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import torch
 import torch.distributed as dist
 
-from d2lite.collectives.checks import check_each, check_memory, check_op
 from d2lite.collectives.execute import rows, write_chunk
-from d2lite.collectives.planner import cut_into_chunks, make_plan
+from d2lite.collectives.plans import cut_into_chunks, make_plan
 from d2lite.collectives.schedule import Move
+from d2lite.collectives.tensor_checks import check_each, check_memory, check_op
 
 __all__ = ["all_reduce_on_ranks"]
 

@@ -13,7 +13,8 @@ from d2lite.exercises import specifications
 from d2lite.exercises.exercise import CaseResult, Exercise, WrongSpecification, run_cases
 from d2lite.exercises.judge import NO_PROCESS
 from d2lite.workers import WorkersError
-from d2lite.workers.learner_pool import REASON_CHARS, TookTooLong, at_most, quiet_pool, why_it_ended
+from d2lite.workers.learner_pool import REASON_CHARS, quiet_pool, why_it_ended
+from d2lite.workers.time_limit import TookTooLong, at_most
 
 __all__ = ["run_bounded"]
 

@@ -11,7 +11,7 @@ from d2lite.exercises.bounded import run_bounded
 from d2lite.exercises.exercise import Exercise, WrongSpecification
 from d2lite.exercises.judge import Score, judge
 from d2lite.exercises.specifications import find_exercise
-from d2lite.ledger import change
+from d2lite.learner_ledger import change
 
 __all__ = ["check", "is_stub", "wrong_parameters"]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from d2lite._checks import instance_of
 from d2lite.exercises.compare import ratio_of, same, shown, shown_apart
-from d2lite.progress import Stopped
+from d2lite.run_events import Stopped
 
 __all__ = ["CaseResult", "Exercise", "Mistake", "Unfit", "WrongSpecification", "errors_named", "run_cases"]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from d2lite._format import text_of
 from d2lite.exercises.specifications import all_exercises, chapters
-from d2lite.ledger import FILE, ledger_file, read_ledger
+from d2lite.learner_ledger import FILE, ledger_file, read_ledger
 
 __all__ = ["progress_report"]
 

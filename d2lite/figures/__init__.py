@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from d2lite.figures.divergence import divergence_figure, drift_figure, tensor_picture
     from d2lite.figures.figure import Figure
     from d2lite.figures.figure_layout import layout
-    from d2lite.figures.ledger import (
+    from d2lite.figures.learner_ledger import (
         bias,
         exercises_html,
         ledger_html,
@@ -70,7 +70,14 @@ _ROOM = {
     "figure_layout": ("layout",),
     "comparison": ("bands_figure", "heat_map_figure"),
     "divergence": ("divergence_figure", "drift_figure", "tensor_picture"),
-    "ledger": ("bias", "exercises_html", "ledger_html", "predictions_html", "predictions_of", "predictions_summary"),
+    "learner_ledger": (
+        "bias",
+        "exercises_html",
+        "ledger_html",
+        "predictions_html",
+        "predictions_of",
+        "predictions_summary",
+    ),
     "palette": ("GREY", "PALETTE", "style"),
     "partitioning": ("partition_figure", "traffic_bars"),
     "scaling": ("efficiency_figure", "predicted_and_measured", "step_figure"),

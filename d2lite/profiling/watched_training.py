@@ -13,7 +13,7 @@ from d2lite.meters import Timer
 from d2lite.models import lenet, lenet_params
 from d2lite.profiling.instrumented import record_train_batch
 from d2lite.profiling.recorder import Recorder
-from d2lite.progress import emit, has_listener
+from d2lite.run_events import emit, has_listener
 from d2lite.trace import Event
 from d2lite.training.evaluation import evaluate_accuracy
 from d2lite.training.from_scratch import train_batch

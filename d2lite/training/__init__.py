@@ -1,7 +1,7 @@
 """The loops that a learner reads, and the Run that each of them fills."""
 
 from d2lite.training.comparison import OPTIMIZERS, Arm, Trial, differences, run_arms, train_arm, train_until_spent
-from d2lite.training.concise import init_all, train_concise
+from d2lite.training.concise import train_concise
 from d2lite.training.data_parallel import DataParallel, wrap
 from d2lite.training.ddp import (
     ddp_step,
@@ -67,7 +67,6 @@ __all__ = [
     "gather",
     "gradient_norms",
     "gradient_over_ranks",
-    "init_all",
     "legends",
     "load_checkpoint",
     "mean_over_ranks",

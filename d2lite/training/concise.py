@@ -9,46 +9,12 @@ from torch import nn
 from d2lite.data.fashion_mnist import load_data_fashion_mnist
 from d2lite.devices import try_gpus
 from d2lite.meters import Timer
+from d2lite.models import init_all
 from d2lite.training.data_parallel import wrap
 from d2lite.training.evaluation import evaluate_accuracy_gpus
 from d2lite.training.run import Run
 
-__all__ = ["init_all", "train_concise"]
-
-
-def init_all(net: nn.Module, seed: int = 0) -> nn.Module:
-    """Give every layer of `net` fresh values, including the running statistics of batch normalisation; return `net`.
-
-    Args:
-        net: a module, each of whose layers with state has `reset_parameters`.
-        seed: the same seed gives the same values; the global generator is left alone.
-
-    Raises:
-        TypeError: if a layer holds parameters or buffers and has no `reset_parameters`. Nothing has been changed then.
-
-    Example:
-        >>> first = init_all(nn.Linear(2, 1), seed=7).weight.tolist()
-        >>> first == init_all(nn.Linear(2, 1), seed=7).weight.tolist()
-        True
-    """
-    layers: list[Any] = [m for m in net.modules() if _own_state(m)]
-    for layer in layers:
-        if not hasattr(layer, "reset_parameters"):
-            raise TypeError(
-                f"init_all: expected every layer with state to have reset_parameters(), got "
-                f"{type(layer).__name__} without. Make a new network for each run instead."
-            )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        for layer in layers:
-            device = _own_state(layer)[0].device
-            layer.cpu().reset_parameters()  # on the CPU, so that the values are the same on every device
-            layer.to(device)
-    return net
-
-
-def _own_state(layer: nn.Module) -> list[torch.Tensor]:
-    return [*layer.parameters(recurse=False), *layer.buffers(recurse=False)]
+__all__ = ["train_concise"]
 
 
 def train_concise(

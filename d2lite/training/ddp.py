@@ -20,7 +20,7 @@ from d2lite.data.fashion_mnist import load_data_fashion_mnist
 from d2lite.devices import num_gpus, try_gpus
 from d2lite.meters import Timer
 from d2lite.models import LeNet
-from d2lite.progress import emit
+from d2lite.run_events import emit
 from d2lite.training.evaluation import Batches, accuracy_of, evaluating, num_correct
 from d2lite.training.run import Run
 from d2lite.workers.batch_mode import use_batch_mode

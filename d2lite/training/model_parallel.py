@@ -10,8 +10,8 @@ from torch import nn
 from d2lite.data.fashion_mnist import load_data_fashion_mnist
 from d2lite.devices import describe, try_gpus
 from d2lite.meters import Timer
+from d2lite.models import init_all
 from d2lite.parallel import check_devices, one_intra_op_thread
-from d2lite.training.concise import init_all
 from d2lite.training.evaluation import evaluate_accuracy
 from d2lite.training.run import Run
 

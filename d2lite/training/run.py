@@ -19,7 +19,7 @@ from d2lite._checks import all_of, instance_of, positive_int, positive_number
 from d2lite._files import replace_file
 from d2lite._format import text_of
 from d2lite.devices import describe
-from d2lite.progress import Diverged, emit
+from d2lite.run_events import Diverged, emit
 
 __all__ = ["SCHEMA", "Run", "as_json", "format_setting", "legends", "save", "short_legends"]
 

@@ -6,8 +6,7 @@ import torch
 from torch import nn
 
 from d2lite._checks import one_of
-from d2lite.models import small_net
-from d2lite.training.concise import init_all
+from d2lite.models import init_all, small_net
 
 __all__ = ["KEPT", "start_net"]
 

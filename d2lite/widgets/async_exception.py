@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from d2lite.progress import Stopped
+from d2lite.run_events import Stopped
 
 __all__ = ["Interruptible"]
 

@@ -1,6 +1,6 @@
 """A training function in a thread of its own: start it, follow it, stop it. This file uses no widget.
 
-The function emits events (d2lite/progress.py); `Training` keeps what they report in a Run at all times, so that a run
+The function emits events (d2lite/run_events.py); `Training` keeps what they report in a Run at all times, so that a run
 that is stopped, diverges or fails is kept as well.
 
 Stop takes effect where the function emits an event. `interrupt` ends a function of pure Python that emits none.
@@ -19,7 +19,7 @@ from typing import Any
 
 from d2lite._format import text_of
 from d2lite.figures.training_curves import is_accuracy
-from d2lite.progress import Diverged, Stopped, listening
+from d2lite.run_events import Diverged, Stopped, listening
 from d2lite.training.run import Run
 from d2lite.widgets.animator import Animator
 from d2lite.widgets.async_exception import Interruptible

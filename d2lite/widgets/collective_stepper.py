@@ -10,7 +10,7 @@ import torch
 from d2lite._checks import positive_int
 from d2lite._format import format_bytes
 from d2lite.collectives.on_devices import all_gather, all_reduce, broadcast, reduce, reduce_scatter
-from d2lite.collectives.planner import ALGORITHMS, COLLECTIVES
+from d2lite.collectives.plans import ALGORITHMS, COLLECTIVES
 from d2lite.figures.collectives import MOST, collective_figure, least_n_bytes
 from d2lite.trace import Trace
 from d2lite.widgets.explorer import Explorer

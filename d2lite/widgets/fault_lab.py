@@ -9,7 +9,7 @@ from typing import Any
 import ipywidgets as widgets
 
 from d2lite._format import text_of
-from d2lite.progress import Stopped
+from d2lite.run_events import Stopped
 from d2lite.widgets.explain import exception_name, truncate
 from d2lite.widgets.live_figure import close_all
 from d2lite.widgets.static_picture import StaticPicture

@@ -18,7 +18,7 @@ from d2lite._checks import non_negative_number
 from d2lite._notebook import notebook_shell
 from d2lite.devices import describe
 from d2lite.figures.learner_prediction import Answer, Prediction, prediction_html
-from d2lite.ledger import change, read_ledger
+from d2lite.learner_ledger import change, read_ledger
 
 __all__ = ["Predict", "typed_number"]
 

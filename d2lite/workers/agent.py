@@ -16,14 +16,14 @@ from typing import BinaryIO
 
 __all__ = ["main"]
 
-WATCHER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "watcher.py")
+REAPER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "reaper.py")
 SIGNALS = {signal.SIGTERM, signal.SIGCHLD}
 THREADS = "/proc/self/task"  # one entry per thread
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 
 
 def main(start_method: str, num_gpus: int, control: int, folder: str, pipes: list[int]) -> None:
-    """Start one rank for each of `pipes`, and become `d2lite.workers.watcher`.
+    """Start one rank for each of `pipes`, and become `d2lite.workers.reaper`.
 
     `start_method` is "fork" or "spawn", `num_gpus` is the machine's, and `folder` is the pool's; `control` and `pipes`
     are inherited descriptors.
@@ -33,13 +33,13 @@ def main(start_method: str, num_gpus: int, control: int, folder: str, pipes: lis
         _import(num_gpus)
     for number in SIGNALS:
         signal.signal(number, signal.SIG_DFL)  # the notebook may ignore them, and what is ignored is inherited
-    _prctl(PR_SET_CHILD_SUBREAPER, 1)  # the children of a rank that ends become the watcher's
+    _prctl(PR_SET_CHILD_SUBREAPER, 1)  # the children of a rank that ends become the reaper's
     start = _fork if start_method == "fork" and len(os.listdir(THREADS)) == 1 else _spawn
-    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # so far SIGTERM ended this process; the watcher waits for both
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # so far SIGTERM ended this process; the reaper waits for both
     pids = [start(rank, control, folder, pipes) for rank in range(len(pipes))]
     for pipe in pipes:
         os.close(pipe)  # only the rank has its end of the pipe: the notebook sees it close when the rank ends
-    os.execv(sys.executable, [sys.executable, "-I", "-S", WATCHER, str(control), folder, *map(str, pids)])
+    os.execv(sys.executable, [sys.executable, "-I", "-S", REAPER, str(control), folder, *map(str, pids)])
 
 
 def _import(num_gpus: int) -> None:
@@ -96,7 +96,7 @@ def _spawn(rank: int, control: int, folder: str, pipes: list[int]) -> int:
             stdout=output,
             stderr=output,
             pass_fds=[pipes[rank]],
-            start_new_session=True,  # a group of processes that the watcher can end
+            start_new_session=True,  # a group of processes that the reaper can end
         ).pid
 
 

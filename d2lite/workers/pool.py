@@ -17,14 +17,14 @@ from typing import Any, NoReturn
 
 from d2lite._checks import positive_int, positive_number, require_plain_function
 from d2lite.devices import MAX_REPLICAS, num_cores, num_gpus
-from d2lite.progress import Stopped, emit
+from d2lite.run_events import Stopped, emit
 from d2lite.workers.errors import WorkersError, describe_failure
 from d2lite.workers.flight_recorder import FlightRecord
-from d2lite.workers.interrupts import interrupts_held
+from d2lite.workers.interrupts_held import interrupts_held
 from d2lite.workers.output import Cell
 from d2lite.workers.pickling import load_answer, pickled_job, require_generator_function
 from d2lite.workers.pipe import pack
-from d2lite.workers.process import PING_S, RankProcess, ask_records, end_all, last_reports, start_ranks, wait
+from d2lite.workers.rank_process import PING_S, RankProcess, ask_records, end_all, last_reports, start_ranks, wait
 
 __all__ = ["Workers", "WorkersError"]
 

@@ -21,7 +21,7 @@ import cloudpickle
 
 from d2lite import _malloc
 from d2lite._format import text_of
-from d2lite.progress import listening
+from d2lite.run_events import listening
 from d2lite.workers.errors import Frame, Report
 from d2lite.workers.flight_recorder import read_recorder, send_before_abort
 from d2lite.workers.output import Output

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import d2lite.__main__ as commands
-from d2lite.ledger import FILE
+from d2lite.learner_ledger import FILE
 
 BOOK = Path(__file__).parents[2] / "book"
 RULES = (BOOK / "AGENTS.md").read_text()

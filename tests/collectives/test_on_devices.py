@@ -12,7 +12,7 @@ from d2lite.collectives.on_devices import (
     reduce,
     reduce_scatter,
 )
-from d2lite.collectives.planner import ALGORITHMS
+from d2lite.collectives.plans import ALGORITHMS
 from d2lite.trace import Trace
 
 SHAPES = st.lists(st.integers(0, 4), max_size=3)

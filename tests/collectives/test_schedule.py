@@ -11,7 +11,7 @@ from d2lite.collectives import all_pairs, hierarchical, naive, parameter_server,
 from d2lite.collectives.execute import exchange, execute
 from d2lite.collectives.hierarchical import hierarchical_reduce_scatter, hosts_of
 from d2lite.collectives.on_devices import all_gather, all_reduce, broadcast, reduce, reduce_scatter
-from d2lite.collectives.planner import ALGORITHMS, COLLECTIVES, cut_into_chunks, make_plan
+from d2lite.collectives.plans import ALGORITHMS, COLLECTIVES, cut_into_chunks, make_plan
 from d2lite.collectives.ring import ring_all_gather, ring_reduce_scatter
 from d2lite.collectives.schedule import Move, Plan, in_one_step, relabel, reverse, side_by_side
 from d2lite.collectives.tree import tree_broadcast, tree_reduce, tree_scatter

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from d2lite.collectives.on_devices import all_reduce
-from d2lite.collectives.planner import ALGORITHMS
+from d2lite.collectives.plans import ALGORITHMS
 from d2lite.costs.alpha_beta import (
     COST_FORMULAS,
     Cluster,

@@ -16,7 +16,7 @@ from d2lite.data.batch_iterator import BatchIterator
 from d2lite.data.download import FILES, cache_folder, find_files
 from d2lite.data.fashion_mnist import SHIPPED, load_data_fashion_mnist
 from d2lite.data.idx import read_idx
-from d2lite.progress import listening
+from d2lite.run_events import listening
 
 
 @pytest.fixture

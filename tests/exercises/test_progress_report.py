@@ -6,7 +6,7 @@ import pytest
 
 from d2lite.exercises import all_exercises
 from d2lite.exercises.progress_report import progress_report
-from d2lite.ledger import FILE
+from d2lite.learner_ledger import FILE
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import torch
 from d2lite import train
 from d2lite.data import load_data_fashion_mnist
 from d2lite.profiling import train_watched
-from d2lite.progress import listening
+from d2lite.run_events import listening
 
 SETTINGS = {"batch_size": 50, "lr": 0.1, "num_epochs": 2, "num_examples": 170}
 

@@ -1,35 +1,13 @@
 import pytest
 import torch
-from torch import nn
 
 from d2lite.models import LeNet, SimpleCNN, resnet18
-from d2lite.training.concise import init_all, train_concise
+from d2lite.training.concise import train_concise
 from d2lite.training.data_parallel import DataParallel
 from d2lite.training.evaluation import evaluate_accuracy, evaluate_accuracy_gpus
 from d2lite.training.scatter import split_batch
 
 CPU = torch.device("cpu")
-
-
-def test_init_all_covers_the_running_statistics(batch):
-    net = init_all(resnet18(10, width=4), seed=1)
-    before = {name: t.clone() for name, t in net.state_dict().items()}
-    state = torch.get_rng_state()
-    net(batch(8)[0])
-    net[0].weight.data.fill_(9)
-    assert not torch.equal(net[1].running_mean, before["1.running_mean"])
-    init_all(net, seed=1)
-    assert torch.equal(torch.get_rng_state(), state)
-    assert all(torch.equal(t, before[name]) for name, t in net.state_dict().items())
-    assert not torch.equal(init_all(net, seed=2)[0].weight, before["0.weight"])
-
-
-def test_init_all_refuses_what_it_cannot_reset():
-    net = nn.Sequential(nn.Linear(2, 2), LeNet())
-    before = net[0].weight.clone()
-    with pytest.raises(TypeError, match="reset_parameters.*ParameterList without"):
-        init_all(net)
-    assert torch.equal(net[0].weight, before)
 
 
 def test_train_concise_gives_the_same_losses_for_any_k():

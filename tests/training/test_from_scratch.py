@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from d2lite.models import LeNet, lenet, lenet_params
-from d2lite.progress import Diverged, Stopped, listening
+from d2lite.run_events import Diverged, Stopped, listening
 from d2lite.training.evaluation import evaluate_accuracy
 from d2lite.training.from_scratch import forward_backward, sgd_step, train, train_batch
 from d2lite.training.replicate import replicate

@@ -11,7 +11,7 @@ import pytest
 import torch
 from nbclient import NotebookClient
 
-from d2lite.progress import Diverged, Stopped, listening
+from d2lite.run_events import Diverged, Stopped, listening
 from d2lite.widgets import animator as module
 from d2lite.widgets import live_figure
 from d2lite.widgets.animator import Animator

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from d2lite.progress import Stopped
+from d2lite.run_events import Stopped
 from d2lite.widgets.async_exception import Interruptible, _raise_in
 from d2lite.widgets.background import Training
 
@@ -140,7 +140,7 @@ def test_before_and_after_the_call_it_does_nothing():
 
 TRACED = """
 import sys, threading
-from d2lite.progress import Stopped
+from d2lite.run_events import Stopped
 from d2lite.widgets.async_exception import Interruptible
 
 def endless():

@@ -10,7 +10,7 @@ import torch
 
 from d2lite import train
 from d2lite.data.batch_iterator import BatchIterator
-from d2lite.progress import Diverged, Stopped, emit
+from d2lite.run_events import Diverged, Stopped, emit
 from d2lite.training.run import Run
 from d2lite.widgets.background import Training
 from d2lite.widgets.explain import explain

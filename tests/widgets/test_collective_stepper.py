@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from d2lite._format import format_bytes
 from d2lite.collectives.on_devices import all_reduce
-from d2lite.collectives.planner import ALGORITHMS, COLLECTIVES
+from d2lite.collectives.plans import ALGORITHMS, COLLECTIVES
 from d2lite.costs.alpha_beta import lower_bound_n_bytes
 from d2lite.trace import Send, Trace
 

@@ -15,7 +15,7 @@ from ipywidgets import widgets
 from d2lite import Panel, train
 from d2lite.data.batch_iterator import BatchIterator
 from d2lite.devices import describe, try_gpus
-from d2lite.progress import Diverged, Stopped, emit
+from d2lite.run_events import Diverged, Stopped, emit
 
 
 def num_threads():

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from d2lite import Predict
-from d2lite.ledger import read_ledger
+from d2lite.learner_ledger import read_ledger
 from d2lite.widgets import predict as module
 from d2lite.widgets.live_figure import close_all
 from d2lite.widgets.predict import typed_number

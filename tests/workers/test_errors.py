@@ -15,8 +15,8 @@ from d2lite.exercises.bounded import quiet_pool
 from d2lite.workers import CAUSES, Job, diagnose_hang, simulated_records, train_job
 from d2lite.workers.errors import describe_failure, ended_by, short_message
 from d2lite.workers.pool import WorkersError
-from d2lite.workers.process import RankProcess
 from d2lite.workers.rank import error_report
+from d2lite.workers.rank_process import RankProcess
 from tests.by_value import by_value
 
 TIMEOUT_S = 2  # of the pool

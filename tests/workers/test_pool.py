@@ -18,9 +18,9 @@ import torch.distributed as dist
 
 from benchmarks.leaks import of_a_pool
 from d2lite.devices import num_gpus
-from d2lite.progress import Stopped, emit
+from d2lite.run_events import Stopped, emit
 from d2lite.widgets.panel import Panel
-from d2lite.workers import launch, process
+from d2lite.workers import launch, rank_process
 from d2lite.workers import pool as module
 from d2lite.workers import rank as in_a_rank
 from d2lite.workers.errors import describe_failure
@@ -179,7 +179,7 @@ def kill_rank_1_while_rank_0_is_elsewhere():
 
 
 def test_a_death_is_not_named_later_because_another_rank_is_elsewhere(pool, monkeypatch):
-    monkeypatch.setattr(process, "GRACE_S", 500)  # rank 0 reports no error of its own, however long one waits
+    monkeypatch.setattr(rank_process, "GRACE_S", 500)  # rank 0 reports no error of its own, however long one waits
     with pytest.raises(WorkersError, match=r"(?s)rank 1 died \(SIGKILL\).*rank 0 .*line \d+: time.sleep\(600\)"):
         pool.run(kill_rank_1_while_rank_0_is_elsewhere)
 

@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from d2lite import ledger
-from d2lite.ledger import FILE, change, ledger_file, read_ledger
+from d2lite import learner_ledger
+from d2lite.learner_ledger import FILE, change, ledger_file, read_ledger
 
 
 def record(section, key, **entry):
@@ -140,7 +140,7 @@ def test_notebooks_that_write_at_the_same_time_lose_nothing(path):
 def unlock(path, monkeypatch):
     """Lock the folder of the ledger, as a notebook does that was stopped while it wrote; unlock() ends that."""
     fcntl = pytest.importorskip("fcntl")
-    monkeypatch.setattr(ledger, "LOCK_S", 0.05)
+    monkeypatch.setattr(learner_ledger, "LOCK_S", 0.05)
     descriptor = os.open(path.parent, os.O_RDONLY)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     yield lambda: fcntl.flock(descriptor, fcntl.LOCK_UN)
@@ -155,7 +155,7 @@ def test_one_that_holds_the_lock_for_ever_does_not_stop_a_lesson_and_loses_nothi
 
 
 def test_a_change_starts_from_what_is_in_the_file(path, unlock, monkeypatch):
-    monkeypatch.setattr(ledger, "LOCK_S", 10.0)
+    monkeypatch.setattr(learner_ledger, "LOCK_S", 10.0)
     seen = []
 
     def changed(before):
@@ -163,7 +163,7 @@ def test_a_change_starts_from_what_is_in_the_file(path, unlock, monkeypatch):
         return {"tries": before["tries"] + 1}
 
     path.write_text(json.dumps({"exercises": {"1.1": {"tries": 1, "solved": True}}}))
-    thread = threading.Thread(target=ledger.change, args=("exercises", "1.1", changed))
+    thread = threading.Thread(target=learner_ledger.change, args=("exercises", "1.1", changed))
     thread.start()
     time.sleep(0.1)  # it waits for the lock, whose holder writes now
     path.write_text(json.dumps({"exercises": {"1.1": {"tries": 7, "solved": True}}}))

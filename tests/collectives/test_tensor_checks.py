@@ -8,8 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from d2lite.collectives import checks
-from d2lite.collectives.checks import check_memory
+from d2lite.collectives import tensor_checks
 from d2lite.collectives.execute import execute
 from d2lite.collectives.on_devices import (
     all_gather,
@@ -20,7 +19,8 @@ from d2lite.collectives.on_devices import (
     reduce,
     reduce_scatter,
 )
-from d2lite.collectives.planner import ALGORITHMS, make_plan
+from d2lite.collectives.plans import ALGORITHMS, make_plan
+from d2lite.collectives.tensor_checks import check_memory
 from d2lite.trace import Trace
 
 CALLS = (all_reduce, reduce, reduce_scatter, broadcast, all_gather)
@@ -109,9 +109,9 @@ def test_a_full_gpu_is_not_taken_for_a_dtype_that_cannot_be_reduced(monkeypatch)
     def full(own, received, op):
         raise torch.OutOfMemoryError("out of memory")
 
-    checks._can_reduce.cache_clear()
+    tensor_checks._can_reduce.cache_clear()
     with monkeypatch.context() as patched:
-        patched.setattr(checks, "write_chunk", full)
+        patched.setattr(tensor_checks, "write_chunk", full)
         with pytest.raises(torch.OutOfMemoryError):
             all_reduce([torch.ones(2), torch.ones(2)], "max")
     all_reduce([torch.ones(2), torch.ones(2)], "max")  # it can, now that there is memory

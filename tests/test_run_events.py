@@ -2,7 +2,7 @@ import threading
 
 import pytest
 
-from d2lite.progress import Stopped, emit, listening
+from d2lite.run_events import Stopped, emit, listening
 
 
 def test_a_listener_hears_its_own_thread_only():

@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks.leaks import count
 from d2lite.workers import launch
-from d2lite.workers.interrupts import interrupts_held
+from d2lite.workers.interrupts_held import interrupts_held
 from d2lite.workers.pool import Workers
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="Workers needs Linux or macOS")

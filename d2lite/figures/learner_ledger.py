@@ -1,6 +1,6 @@
 """The ledger as tables and words: how often a learner's predictions were right, how far off, and in which direction.
 
-Everything here is computed from the entries of `d2lite.ledger.read_ledger`; every text is escaped before it is HTML.
+Everything here is computed from the entries of `read_ledger`. Every text is escaped before it is HTML.
 """
 
 import html

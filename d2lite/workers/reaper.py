@@ -1,10 +1,10 @@
-"""The watcher of a pool's ranks: it reports how they ended, and ends them when the notebook is gone.
+"""The reaper of a pool's ranks: it reports how they ended, and ends them when the notebook is gone.
 
 `d2lite.workers.agent` replaces itself by this program (exec) once the ranks run. The ranks stay its children. The
 memory that the agent had imported then belongs to the ranks alone: no page of it is copied for the parent's sake.
 
 What the ranks have started (forks, programs, the workers of a DataLoader) ends with them. On Linux such a process
-becomes the watcher's child when its own parent ends. Elsewhere it is found as a member of its rank's process group.
+becomes the reaper's child when its own parent ends. Elsewhere it is found as a member of its rank's process group.
 """
 
 import contextlib
