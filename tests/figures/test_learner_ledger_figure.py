@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from d2lite.figures import bias, exercises_html, ledger, predictions_html, predictions_of, predictions_summary
+from d2lite.figures import bias, exercises_html, ledger_html, predictions_html, predictions_of, predictions_summary
 from d2lite.figures.learner_prediction import Prediction, prediction_html
 from d2lite.learner_ledger import read_ledger
 
@@ -177,11 +177,9 @@ def test_it_reads_what_the_ledger_keeps(tmp_path):
 
 
 def test_the_ledger_as_a_whole():
-    assert "No prediction yet" in learner_ledger.ledger_html(
-        {}
-    ) and "exercises solved" not in learner_ledger.ledger_html({})
+    assert "No prediction yet" in ledger_html({}) and "exercises solved" not in ledger_html({})
     both = {"predictions": {"1.1": {"question": "how many", "answers": [2]}}, "exercises": {"1.1": {"solved": True}}}
-    html = learner_ledger.ledger_html(both, {"1.1": "epochs", "1.2": "bytes"})
+    html = ledger_html(both, {"1.1": "epochs", "1.2": "bytes"})
     assert "how many" in html and "1 of 2 exercises solved." in html
 
 
