@@ -20,6 +20,7 @@ NAMES = (
     "lenet",
     "iterator",
     "animator",
+    "lanes",
     "memory",
     "chapters",
     "starts",

@@ -55,7 +55,7 @@ def emit(event: str, **facts: Any) -> None:
     """Pass an event to the listener of this thread, if there is one; the listener may raise Stopped or Diverged.
 
     The events are "run" (run: the Run that begins), "minibatch" (epoch, step, steps, dataset), "evaluation",
-    "epoch" (epoch, seconds, num_examples), "recorded step" (recorded) and "tested images" (tested) of train_watched,
+    "epoch" (epoch, seconds, num_examples), "recorded step" (recorded) and "tested images" (tested) of watched_step,
     "waiting" (a pool waits for its ranks) and "point" (names, x, y: three lists with one entry per curve). A pool
     passes on the events of rank 0, and of a point emitted with each_rank=True that of every rank, with its `rank`: each
     rank is a curve of its own.

@@ -9,7 +9,7 @@ from d2lite.profiling.other_programs import OtherPrograms
 from d2lite.profiling.recorder import Recorder
 from d2lite.profiling.significance import CONFIDENCE, ArmComparison, compare_arms, seeds_needed, student_quantile
 from d2lite.profiling.step_times import PARTS, StepTimes, merged_step, step_parts, step_times
-from d2lite.profiling.watched_training import ImageGuesses, RecordedStep, train_watched
+from d2lite.profiling.watched_training import ImageGuesses, RecordedStep, train_watched, watched_step
 
 __all__ = [
     "ArmComparison",
@@ -46,4 +46,5 @@ __all__ = [
     "time_all_reduces",
     "time_steps",
     "train_watched",
+    "watched_step",
 ]

@@ -1,6 +1,6 @@
 """LeNet, trained data-parallel from scratch: the loop that chapter 2 shows is the loop that runs."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -118,6 +118,7 @@ def train(
     num_examples: int | None = None,
     seed: int = 0,
     scale: float | None = None,
+    step: Callable[..., torch.Tensor] = train_batch,
     animator: Any = None,
 ) -> Run:
     """Train LeNet on `num_gpus` replicas, and return the Run.
@@ -130,6 +131,7 @@ def train(
         num_examples: how many training examples to use; by default the 12,000 that come with d2lite.
         seed: decides the order of the examples and the initial parameters.
         scale: the standard deviation of the initial weights, see `lenet_params`.
+        step: what is done with each minibatch: a function with the arguments and the result of `train_batch`.
         animator: an Animator, or whatever has `add(x, y)`: it gets the test accuracy after every epoch.
 
     Returns:
@@ -153,7 +155,7 @@ def train(
     for epoch in range(num_epochs):
         timer.start()
         for X, y in train_iter:
-            run.add_loss(train_batch(X, y, device_params, devices, lr))
+            run.add_loss(step(X, y, device_params, devices, lr))
         seconds = timer.stop()
         accuracy = evaluate_accuracy(lambda X: lenet(X, device_params[0]), test_iter, devices[0])
         run.add_epoch(seconds, accuracy)

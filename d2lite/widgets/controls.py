@@ -30,7 +30,7 @@ def make(
 
     `given` describes a control: a number is its initial value (the bounds widen to hold it), a tuple (low, high) the
     bounds of a slider, a list a selection, None no control. Parameters in `fixed` and "animator" have no control, nor
-    have those whose default is None, unless given.
+    have those whose default is None or a function, unless given.
 
     A function that takes **keywords accepts every name in `given` and `fixed`.
 
@@ -89,7 +89,8 @@ def _parameters(function: Callable[..., Any], names: Collection[str]) -> dict[st
 
 def _control(name: str, default: Any, given: Any, function: str) -> widgets.Widget | None:
     """Return the widget of one parameter, or None if it has none."""
-    if given is None or (given is _EMPTY and default is None):
+    is_function = default is not _EMPTY and callable(default)
+    if given is None or (given is _EMPTY and (default is None or is_function)):
         if default is _EMPTY:
             raise TypeError(f"{name}: expected a value, got None; {function} has no default for it.")
         return None

@@ -185,3 +185,9 @@ def test_accuracies_are_those_of_the_chapter_s_own_call(monkeypatch):
     assert one.name == "ResNet-18, 1 replica, minibatch 128, lr 0.1, seed 0: accuracy" and not one.unit
     again = train_concise(resnet18(10, width=8), 1, 128, 0.1, num_epochs=1, num_examples=256)
     assert one.ours == [again.accuracy] and 0 < two.ours[0] < 1
+
+
+def test_lanes():
+    lanes = pytest.importorskip("benchmarks.lanes")
+    (row,) = lanes.rows(n=1, num_examples=200, num_epochs=1)
+    assert row.target == ("ratio", 1.02) and len(row.ours) == len(row.peer) == 1 and row.ours[0] > 0

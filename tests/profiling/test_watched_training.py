@@ -48,9 +48,15 @@ def test_a_recorded_step_has_the_images_and_the_events_of_each_device(monkeypatc
     assert first.n_bytes == sum(p.numel() for p in __import__("d2lite").lenet_params()) * 4
 
 
-def test_tested_images_come_after_each_epoch_and_without_a_listener_nothing_is_recorded(monkeypatch):
-    _, _, tested = watched(2)
-    assert len(tested) == 2 and all(len(t.images) == len(t.labels) == len(t.predicted) == 8 for t in tested)
+def test_tested_images_come_with_each_recorded_step_and_follow_the_network(monkeypatch):
+    monkeypatch.setattr("d2lite.profiling.watched_training._EVERY_S", 0.0)
+    run, steps, tested = watched(2)
+    assert len(tested) == len(steps) == len(run.losses)
+    assert all(len(t.images) == len(t.labels) == len(t.predicted) == 8 for t in tested)
     assert tested[0].images.dtype == torch.uint8 and tested[0].images.shape[1:] == (28, 28)
+    assert len({tuple(t.predicted.tolist()) for t in tested}) > 1
+
+
+def test_without_a_listener_nothing_is_recorded(monkeypatch):
     monkeypatch.setattr("d2lite.profiling.watched_training.record_train_batch", None)  # a call would fail
     assert train_watched(2, **SETTINGS).status == "finished"
