@@ -18,14 +18,14 @@ from d2lite import _malloc
 from d2lite._checks import all_of, instance_of, positive_int, positive_number
 from d2lite._files import replace_file
 from d2lite._format import text_of
-from d2lite.devices import describe
+from d2lite.devices import describe, num_cores
 from d2lite.run_events import Diverged, emit
 
 __all__ = ["SCHEMA", "Run", "as_json", "format_setting", "legends", "save", "short_legends"]
 
 SCHEMA = "d2lite-runs/1"
 _MOST_CHARS = 40  # of one setting in a legend
-_FEW_CORES = 0.4  # below this it may be the page alone, which draws while a run goes on
+_FEW_CORES = 0.6  # that a run lacks; fewer can be the page alone: benchmarks/results/page-2-cores.md
 _READ_EVERY = 32  # losses kept on a GPU before they are read; reading waits for the GPU
 
 
@@ -133,10 +133,15 @@ class Run:
 
     @property
     def disturbance(self) -> str:
-        """That other programs used the cores that this run was timed on, in words; "" if they used few, or on GPUs."""
-        if not self.other_programs >= _FEW_CORES or "CPU" not in self.devices:
+        """That other programs used cores which this run needed, in words; "" if it lacked few, or ran on GPUs."""
+        k = self.settings.get("num_gpus", 1)
+        lacking = self.other_programs + min(k, num_cores()) - num_cores() if isinstance(k, int) else math.nan
+        if not lacking >= _FEW_CORES or "CPU" not in self.devices:
             return ""
-        return f"Other programs used {self.other_programs:.1f} CPU cores: the seconds are too long."
+        return (
+            f"Other programs, this page included, used {self.other_programs:.1f} of {num_cores()} CPU cores: the "
+            "seconds are too long."
+        )
 
     @property
     def legend(self) -> str:

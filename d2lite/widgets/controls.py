@@ -54,7 +54,7 @@ def make(
             continue
         control = _control(name, parameter.default, given.get(name, _EMPTY), name_of)
         if control is not None:
-            control.description, control.style.description_width, control.layout.width = name, "88px", "256px"
+            control.description, control.style.description_width, control.layout.width = name, "84px", "244px"
             controls[name] = control
     return controls
 

@@ -291,8 +291,8 @@ class PanelLayout:
         self.clear = _button("Clear", "eraser", "Forget all runs")
         self.save = _button("Save", "save", "Write all runs to a JSON file")
         self.interrupt = _button("Interrupt", "bolt", "End a run that does not see Stop", button_style="warning")
-        self.interrupt.layout.width = "96px"
-        self.interrupt.layout.visibility = "hidden"  # it has its place all the same, so that nothing moves
+        self.interrupt.layout.width = self.clear.layout.width = "96px"
+        self.interrupt.layout.display = "none"
         self.devices, self.status, self.table, self.messages = (widgets.HTML() for _ in range(4))
         self.progress = widgets.FloatProgress(max=1.0, layout=_LAYOUT(width="100%", height="6px", margin="4px 0 0"))
         self.curves = PlotlyWidget(training_curves.curves([]))
@@ -323,8 +323,8 @@ class PanelLayout:
             self.show_interrupt(False)
 
     def show_interrupt(self, is_shown: bool) -> None:
-        """Show the button Interrupt, or an empty place of its size."""
-        self.interrupt.layout.visibility = "visible" if is_shown else "hidden"
+        """Show the button Interrupt in the place of Clear, which a run cannot use, or Clear."""
+        self.interrupt.layout.display, self.clear.layout.display = (None, "none") if is_shown else ("none", None)
 
     def show_status(self, status: str, fraction: float | None = None) -> None:
         """Show the status, and the progress (0..1) if given."""

@@ -1,6 +1,7 @@
 """A static picture beside a widget, for pages on which the widget cannot be shown: exported or published ones.
 
-The picture is an output of its own. Where the widget is shown, its style sheet hides the picture.
+The picture is an output of its own, right after that of the widget. Where the widget is shown, its style sheet hides
+the picture. Where it is not, the picture hides what stands in the widget's place: an error message, or its text.
 """
 
 import uuid
@@ -10,6 +11,11 @@ from typing import Any
 from d2lite._notebook import notebook_shell
 
 __all__ = ["StaticPicture"]
+
+# of the output before the picture, if it shows no widget of ours
+_ALONE = """<style>
+.jp-OutputArea-child:has(+ .jp-OutputArea-child .d2lite-static):not(:has(.d2lite)) { display: none; }
+</style>"""
 
 
 class StaticPicture:
@@ -42,4 +48,4 @@ class StaticPicture:
         display(self._last, raw=True, display_id=name, update=update)
 
     def _bundle(self) -> dict[str, Any]:
-        return {"text/html": f'<div class="d2lite-static">{self._make()}</div>', "text/plain": self._text()}
+        return {"text/html": f'{_ALONE}<div class="d2lite-static">{self._make()}</div>', "text/plain": self._text()}

@@ -35,7 +35,14 @@ _CSS = f"""<style>
 .d2lite-speed {{ padding: 16px 0 0 8px; font-size: 14px; line-height: 1.4; }}
 .d2lite-number {{ font-size: 44px; font-weight: 700; line-height: 1.1; }}
 .d2lite-disturbed {{ border-left: 4px solid {PALETTE[1]}; padding-left: 8px; margin-top: 4px; }}
-.d2lite-static, .jp-OutputArea-child:has(.d2lite-static) {{ display: none !important; }} /* static_picture.py */
+/* static_picture.py: in JupyterLab each output is a child of its own, in Colab the page shows one cell's outputs */
+.jp-OutputArea-child:has(.d2lite) + .jp-OutputArea-child:has(.d2lite-static) {{ display: none !important; }}
+body:not(:has(.jp-OutputArea-child)) .d2lite-static {{ display: none !important; }}
+/* after a restart of the kernel ipywidgets would put a broken link before each control */
+.d2lite .jupyter-widgets-disconnected::before {{ content: none; }}
+.d2lite.jupyter-widgets-disconnected {{ opacity: 0.6; pointer-events: none; }}
+.d2lite.jupyter-widgets-disconnected::before {{ content: "The kernel has ended: run this cell again."; position: static;
+  color: inherit; font: 600 14px sans-serif; padding: 4px 0; }}
 .d2lite .newest {{ flex-direction: column-reverse; }} /* scrolled to its end */
 .d2lite .newest > * {{ margin-bottom: auto; }}
 .d2lite pre {{ margin: 0; font-size: 12px; white-space: pre-wrap; color: inherit; background: none;

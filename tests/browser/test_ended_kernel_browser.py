@@ -39,7 +39,34 @@ def test_figures_are_shown_as_pictures(lab, page):
     assert page.get_by_text(MESSAGE).count() == 0  # the kernel still has them
     end_kernels(lab)
     page.reload()
-    until(lambda: page.get_by_text(MESSAGE).count() == 2)
+    messages = page.get_by_text(MESSAGE)
+    until(lambda: messages.count() == 2)
     until(lambda: [picture.is_visible() for picture in pictures.all()] == [True] * 3)
+    assert not any(message.is_visible() for message in messages.all())  # the picture is enough
     assert "test accuracy, " in pictures.first.get_attribute("alt")
     assert not errors(page)
+
+
+BEFORE = "e => getComputedStyle(e, '::before').content"
+
+
+@pytest.mark.slow
+def test_a_panel_whose_kernel_was_restarted_says_so(lab, page):
+    run = "from d2lite import Panel, train\npanel = Panel(train, num_gpus=2, num_epochs=50)\npanel.train.click()\npanel"
+    write(lab.folder / "restarted.ipynb", run)
+    open_notebook(page, lab, "restarted.ipynb")
+    run_all(page)
+    panel = page.locator(".d2lite").first
+    panel.locator(".js-plotly-plot .main-svg").first.wait_for()
+    assert panel.evaluate(BEFORE) == "none"
+    page.locator(".jp-CodeCell .jp-InputPrompt").first.click()
+    page.keyboard.press("Escape")
+    page.keyboard.press("0")
+    page.keyboard.press("0")
+    page.locator(".jp-Dialog .jp-mod-accept").click()
+    until(lambda: "run this cell again" in panel.evaluate(BEFORE))
+    assert panel.locator("button").first.evaluate("e => getComputedStyle(e).pointerEvents") == "none"
+    assert all(
+        content == "none"
+        for content in panel.locator(".jupyter-widgets-disconnected").evaluate_all(f"es => es.map({BEFORE})")
+    )

@@ -201,10 +201,11 @@ def test_the_card_has_one_number_or_says_what_to_run():
     assert speed_up_card([Run({"width": 8}, "", "", 0, seconds=[1.0])]) == ""  # no number of devices
 
 
-def test_a_busy_machine_is_named_in_the_card_and_in_the_table():
+def test_a_busy_machine_is_named_in_the_card_and_in_the_table(monkeypatch):
+    monkeypatch.setattr("d2lite.training.run.num_cores", lambda: 2)
     two, one = make_run(2, seconds=(2.0,)), make_run(1, seconds=(3.0,))
     two.devices, two.other_programs = "2 replicas on 2 CPU cores", 0.83
-    assert "Other programs used 0.8 CPU cores" in speed_up_card([one, two])
+    assert "Other programs, this page included, used 0.8 of 2 CPU cores" in speed_up_card([one, two])
     assert "<td>2 replicas on 2 CPU cores, busy with other programs</td>" in runs_table([one, two])
     for devices, cores in (
         ("2 replicas on 2 CPU cores", 0.2),
@@ -213,6 +214,10 @@ def test_a_busy_machine_is_named_in_the_card_and_in_the_table():
     ):
         two.devices, two.other_programs = devices, cores
         assert "Other programs" not in speed_up_card([one, two])
+    one.devices, one.other_programs = "1 replica on 2 CPU cores", 1.2
+    assert "Other programs" not in speed_up_card([one])  # it needs one core of two
+    one.other_programs = 1.7
+    assert "used 1.7 of 2" in speed_up_card([one])
 
 
 def test_a_run_file_holds_everything_and_is_strict_json(tmp_path):

@@ -452,15 +452,15 @@ def endless():
 
 def test_stop_that_is_not_seen_says_so_after_two_seconds_and_offers_an_interrupt(endless):
     panel, shown = endless, endless.layout.interrupt.layout
-    assert shown.visibility == "hidden"
+    assert shown.display == "none"
     panel.stop.click()
     pressed = time.monotonic()
-    assert until(lambda: "Stopping" in text(panel.layout.status)) and shown.visibility == "hidden"
-    until(lambda: shown.visibility == "visible")
+    assert until(lambda: "Stopping" in text(panel.layout.status)) and shown.display == "none"
+    until(lambda: shown.display is None)
     assert 1.5 < time.monotonic() - pressed and "Press Interrupt" in text(panel.layout.messages)
     assert "Not stopped yet, see the reason below: press Interrupt" in text(panel.layout.status)
     panel.interrupt.click()
-    assert panel.wait(20).status == "stopped" and shown.visibility == "hidden"
+    assert panel.wait(20).status == "stopped" and shown.display == "none"
     assert text(panel.layout.messages) == "" and not panel.train.disabled
     assert text(panel.layout.status).startswith("Stopped")
 
