@@ -29,20 +29,22 @@ lab: setup ## JupyterLab on the book; make lab ARGS=--no-browser passes argument
 
 test: export D2LITE_QUICK = 1
 test: export D2LITE_LEDGER = off
-test: setup ## the quick tests; every chapter and solution on two GPUs, with few examples and epochs
+test: setup ## the quick tests; every chapter on two GPUs, with few examples and epochs
 	$(BIN)/python -m pytest tests -m "not slow" $(PARALLEL) $(RERUN) $(ARGS)
-	$(ON_GPUS) $(NBVAL) $(CHAPTERS) book/solutions $(PARALLEL) --nbval-cell-timeout=120
+	$(ON_GPUS) $(NBVAL) $(CHAPTERS) $(PARALLEL) --nbval-cell-timeout=120
 
 test-slow: export D2LITE_QUICK = 1
 test-slow: export D2LITE_LEDGER = off
-test-slow: setup ## the tests that take more than four seconds each; every chapter and appendix on the CPU
+test-slow: setup ## tests of more than four seconds each; chapters and appendices on the CPU; solutions on two GPUs
 	$(BIN)/python -m pytest tests -m slow $(PARALLEL) $(RERUN) $(ARGS)
 	$(NBVAL) $(CHAPTERS) book/appendix $(PARALLEL) --nbval-cell-timeout=120
+	$(ON_GPUS) $(NBVAL) book/solutions $(PARALLEL) --nbval-cell-timeout=120
 
 pretend: export D2LITE_QUICK = 1
 pretend: export D2LITE_LEDGER = off
-pretend: setup ## every chapter and appendix on GPUS=2 GPUs, with few examples and epochs (solutions: make test)
-	$(ON_GPUS) $(NBVAL) $(CHAPTERS) book/appendix $(PARALLEL) --nbval-cell-timeout=240
+pretend: NOTEBOOKS ?= $(CHAPTERS) book/appendix
+pretend: setup ## chapters and appendices on GPUS=2 GPUs, with few examples and epochs; NOTEBOOKS=... chooses others
+	$(ON_GPUS) $(NBVAL) $(NOTEBOOKS) $(PARALLEL) --nbval-cell-timeout=240
 
 test-full: export D2LITE_LEDGER = off
 test-full: setup ## everything as a learner runs it, and every notebook on 1 and on 4 GPUs

@@ -1,27 +1,9 @@
-"""JupyterLab on a free port and Chromium in front of it; all of it is gone after the test."""
+"""JupyterLab and Chromium in front of it, for each file of tests."""
 
-import os
-import secrets
-import shutil
-import socket
-import subprocess
-import sys
-import time
-import urllib.error
-import urllib.request
-from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
 import pytest
-
-ROOT = Path(__file__).parents[2]
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-SETTINGS = {
-    "apputils-extension/notification": '{"fetchNews": "false", "checkForUpdates": false}',
-    "apputils-extension/themes": '{"theme": "JupyterLab %s"}',
-    "notebook-extension/tracker": '{"windowingMode": "none"}',  # cells out of sight stay on the page
-}
+from lab import ARGUMENTS, CHROMIUM, serving
 
 
 def pytest_collection_modifyitems(items):
@@ -32,93 +14,11 @@ def pytest_collection_modifyitems(items):
                 item.add_marker(pytest.mark.skip(reason=why))
 
 
-@dataclass
-class Lab:
-    """A JupyterLab server: its address, its token and the folder it serves."""
-
-    url: str
-    token: str
-    folder: Path
-    settings: Path
-    pid: int
-
-    def theme(self, name):
-        """Choose "Light" or "Dark" for pages opened from now on."""
-        for path, text in SETTINGS.items():
-            file = self.settings / "@jupyterlab" / f"{path}.jupyterlab-settings"
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(text % name if "%" in text else text)
-
-
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory):
-    """A server on an empty folder, with settings of its own; it and its kernels are ended in every case."""
-    home = tmp_path_factory.mktemp("jupyter")
-    folder = tmp_path_factory.mktemp("notebooks")
-    token = secrets.token_hex(16)
-    own = ("JUPYTER_CONFIG_DIR", "JUPYTER_RUNTIME_DIR", "JUPYTERLAB_SETTINGS_DIR", "JUPYTERLAB_WORKSPACES_DIR")
-    env = os.environ | {name: str(home / name) for name in (*own, "IPYTHONDIR")}
-    env.pop("D2LITE_LEDGER", None)  # next to the notebook, as a learner has it
-    env["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ip=127.0.0.1"]
-    command += [f"--IdentityProvider.token={token}", "--ServerApp.port_retries=0"]
-    log, server = home / "log.txt", None
-    try:
-        for is_last in (False, False, True):  # between the choice of a port and its use another server may take it
-            port = _free_port()
-            with open(log, "w") as out:
-                arguments = [*command, f"--port={port}", str(folder)]
-                server = subprocess.Popen(arguments, env=env, stdout=out, stderr=out, stdin=subprocess.DEVNULL)
-            lab = Lab(f"http://127.0.0.1:{port}", token, folder, home / "JUPYTERLAB_SETTINGS_DIR", server.pid)
-            lab.theme("Light")
-            if _is_up(server, f"{lab.url}/api/status?token={token}"):
-                break
-            end_with_children(server)
-            if is_last or "already in use" not in log.read_text():
-                pytest.fail(f"JupyterLab did not come up:\n{log.read_text()[-2000:]}")
-        yield lab
-    finally:
-        if server is not None:
-            end_with_children(server)
-
-
-def _free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def _is_up(server, url, seconds=120):
-    """Wait until a server answers; False if it has ended, or does not answer in time."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end and server.poll() is None:
-        try:
-            with urllib.request.urlopen(url, timeout=5):
-                return True
-        except (urllib.error.URLError, OSError):
-            time.sleep(0.2)
-    return False
-
-
-def end_with_children(server):
-    """End a process and all it has started: kernels have process groups of their own."""
-    try:
-        family = [*psutil.Process(server.pid).children(recursive=True), psutil.Process(server.pid)]
-    except psutil.NoSuchProcess:
-        family = []
-    server.terminate()
-    try:
-        server.wait(15)
-    except subprocess.TimeoutExpired:
-        server.kill()
-        server.wait()
-    for process in family:
-        try:
-            process.kill()
-        except psutil.NoSuchProcess:
-            pass
-    _, left = psutil.wait_procs(family, timeout=20)
-    assert not left, f"still there: {left}"
+    """A server on an empty folder; it and its kernels are ended in every case."""
+    with serving(tmp_path_factory.mktemp("notebooks"), tmp_path_factory.mktemp("jupyter")) as served:
+        yield served
 
 
 @pytest.fixture(scope="module")
@@ -127,8 +27,7 @@ def browser():
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        arguments = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
-        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=arguments)
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
         yield chromium
         chromium.close()
 

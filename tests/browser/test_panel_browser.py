@@ -23,7 +23,7 @@ from notebook import (
     write,
 )
 
-from tests.browser.conftest import ROOT
+from tests.browser.lab import ROOT
 
 CHAPTER = ROOT / "book" / "02-data-parallel-from-scratch.ipynb"
 PANEL = """

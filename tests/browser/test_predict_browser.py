@@ -6,7 +6,7 @@ import shutil
 import pytest
 from notebook import errors, focused, open_notebook, points, press, run_cell, save_and_reload, settled, until, write
 
-from tests.browser.conftest import ROOT
+from tests.browser.lab import ROOT
 from tests.browser.test_panel_browser import contrast
 
 ASK = """
