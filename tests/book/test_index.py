@@ -27,7 +27,8 @@ def rows():
 
 def estimated(path):
     """(minutes to read, minutes to work) of a chapter, by one rule for all."""
-    words = sum(len(cell.source.split()) for cell in read(path).cells if cell.cell_type == "markdown")
+    texts = [cell.source for cell in read(path).cells if cell.cell_type == "markdown"]
+    words = sum(len(re.sub(r"!\[[^]]*]", "", text).split()) for text in texts)  # a drawing is looked at
     lines = sum(len(cell.source.splitlines()) for cell in code_cells(path) if not cell.id.startswith("exercise"))
     exercises = sum(cell.id.startswith("exercise") and cell.id.endswith("-check") for cell in code_cells(path))
     return words / WORDS_PER_MINUTE + lines / LINES_PER_MINUTE, exercises * MINUTES_PER_EXERCISE
