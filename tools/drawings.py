@@ -10,8 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from d2lite.costs import Device, Link, Workload, predict_step
+from d2lite.figures.collective_shape import collective_shape
 from d2lite.figures.palette import GREY, PALETTE
 from d2lite.figures.timeline import COLOURS
+from d2lite.widgets import trace_collective
 from d2lite.workers import Job, simulated_records
 
 __all__ = ["DRAWINGS", "FOLDER", "main"]
@@ -202,6 +204,34 @@ def hosts() -> str:
     return _svg("Hosts, agents, workers and the rendezvous", words, 720, 290, parts)
 
 
+def _shape(algorithm: str, k: int, step: int, title: str, caption: str, words: str) -> str:
+    """A step of an all-reduce, as the stepper of chapter 4 draws it."""
+    shape = collective_shape(trace_collective("all_reduce", algorithm, k), step)
+    height = float(shape.split('height="')[1].split('"')[0])
+    inner = shape.replace("<svg ", '<svg x="150" y="8" ', 1)
+    return _svg(title, words, 720, int(height) + 46, [inner, _text(360, height + 30, caption, kind="small")])
+
+
+def ring() -> str:
+    """The second step of a ring of four: chapter 4."""
+    words = (
+        "Four devices in a circle. Each sends one chunk to the next one, which adds it to its own chunk. After two "
+        "steps one chunk of each device holds three contributions."
+    )
+    caption = "each device sends one chunk to the next one; a number counts the contributions that a chunk holds"
+    return _shape("ring", 4, 2, "An all-reduce on a ring of four devices, after two of six steps", caption, words)
+
+
+def tree() -> str:
+    """The second step of a tree of eight: chapter 4."""
+    words = (
+        "Eight devices in a tree with device 0 on top. Each message goes up one level and carries the complete tensor. "
+        "Afterwards the sum goes down the same way."
+    )
+    caption = "first the tensors go up and are added, then the sum goes down; a message is a complete tensor"
+    return _shape("tree", 8, 2, "An all-reduce on a tree of eight devices, after two of six steps", caption, words)
+
+
 def step_timeline() -> str:
     """A step of DistributedDataParallel, predicted by `costs.predict_step` for a small network: chapter 8."""
     net = Workload("three layers", n_bytes=(1_000_000, 1_000_000, 1_000_000), macs=(2, 2, 2))
@@ -312,6 +342,8 @@ DRAWINGS = {
     "four-operations": four_operations,
     "processes": processes,
     "hosts": hosts,
+    "ring": ring,
+    "tree": tree,
     "step-timeline": step_timeline,
     "normalisation": normalisation,
     "lanes": lanes,

@@ -16,7 +16,7 @@ from d2lite.figures.labels import escape_label
 from d2lite.figures.palette import GREY, PALETTE, TRANSPARENT
 from d2lite.trace import Send, Trace
 
-__all__ = ["MOST", "collective_figure", "least_n_bytes"]
+__all__ = ["MOST", "cell_colour", "check_step", "collective_figure", "least_n_bytes"]
 
 MOST = 16  # devices; more rows cannot be read
 NONE, SOME, MORE, WHOLE = (
@@ -56,13 +56,7 @@ def collective_figure(trace: Trace, step: int) -> Figure:
     Raises:
         ValueError: for a step that the Trace does not have, for an empty Trace, and for more than 16 devices.
     """
-    k, num_steps = trace.world_size, len(trace.steps)
-    if k == 0:
-        raise ValueError("trace: expected a Trace that a collective has filled, got an empty one. Pass it as trace=...")
-    if k > MOST:
-        raise ValueError(f"trace: expected at most {MOST} devices, got {k}. More rows cannot be read.")
-    if step not in range(num_steps + 1):
-        raise ValueError(f"step: expected a whole number from 0 to {num_steps}, got {step!r}.")
+    check_step(trace, step)
     figure = Figure([_cells(trace, step), *_arrows(trace, step), *_bars(trace, step)], layout(height=_HEIGHT))
     title = {
         "text": _title(trace, step),
@@ -74,6 +68,17 @@ def collective_figure(trace: Trace, step: int) -> Figure:
         _axes(trace, step), title=title, bargap=0.45, margin={"b": 90, "t": 46}, legend=below(_HEIGHT, 90)
     )
     return figure
+
+
+def check_step(trace: Trace, step: int) -> None:
+    """Raise ValueError if a Trace is empty, has too many devices to draw, or does not have this step."""
+    k, num_steps = trace.world_size, len(trace.steps)
+    if k == 0:
+        raise ValueError("trace: expected a Trace that a collective has filled, got an empty one. Pass it as trace=...")
+    if k > MOST:
+        raise ValueError(f"trace: expected at most {MOST} devices, got {k}. More rows cannot be read.")
+    if step not in range(num_steps + 1):
+        raise ValueError(f"step: expected a whole number from 0 to {num_steps}, got {step!r}.")
 
 
 def _title(trace: Trace, step: int) -> str:
@@ -88,7 +93,7 @@ def _cells(trace: Trace, step: int) -> go.Heatmap:
     k, most = trace.world_size, max(len(whole) for whole in wholes)
     counts = [[n for chunk in row for n in (len(chunk), None)] for row in held]
     about = [[text for c, chunk in enumerate(row) for text in (_about(i, c, chunk), "")] for i, row in enumerate(held)]
-    colours = [NONE, *(_between(n / most) for n in range(1, most)), WHOLE]
+    colours = [cell_colour(n, most) for n in range(most + 1)]
     return go.Heatmap(
         z=counts,
         x=[edge for c in range(len(wholes)) for edge in (c, c + _CELL)] + [len(wholes)],
@@ -113,9 +118,11 @@ def _about(device: int, chunk: int, held: frozenset[int]) -> str:
     return f"device {device}, chunk {chunk}: {what}"
 
 
-def _between(part: float) -> str:
-    """The colour of a cell that holds this part (0..1) of all contributions."""
-    return "rgb({}, {}, {})".format(*(round(a + part * (b - a)) for a, b in zip(SOME, MORE, strict=True)))
+def cell_colour(n: int, most: int) -> str:
+    """Return the colour of a cell that holds n of `most` contributions: blue, the darker the more; green when whole."""
+    if n in (0, most):
+        return WHOLE if n else NONE
+    return "rgb({}, {}, {})".format(*(round(a + n / most * (b - a)) for a, b in zip(SOME, MORE, strict=True)))
 
 
 def _arrows(trace: Trace, step: int) -> Iterator[go.Scatter]:

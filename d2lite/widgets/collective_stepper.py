@@ -11,7 +11,9 @@ from d2lite._checks import positive_int
 from d2lite._format import format_bytes
 from d2lite.collectives.on_devices import all_gather, all_reduce, broadcast, reduce, reduce_scatter
 from d2lite.collectives.plans import ALGORITHMS, COLLECTIVES
+from d2lite.figures.collective_shape import MOST_IN_SHAPE, collective_shape, shape_words
 from d2lite.figures.collectives import MOST, collective_figure, least_n_bytes
+from d2lite.figures.figure import picture
 from d2lite.trace import Trace
 from d2lite.widgets.explorer import Explorer
 from d2lite.widgets.plotly_widget import PlotlyWidget
@@ -61,7 +63,9 @@ def trace_summary(trace: Trace) -> str:
 class CollectiveStepper(Explorer):
     """The steps of a collective as a picture with a slider and a play button; a cell shows it.
 
-    `algorithm`, `k` and `step` are the controls: set their `value` by hand or in code. `trace` is the Trace that is
+    `algorithm`, `k`, `step` and `drawn_as` are the controls: set their `value` by hand or in code. "shape" draws the
+    devices as a ring, a tree, a star or hosts, "grid" one row per device and one column per chunk; more than 8 devices
+    have a grid only. `trace` is the Trace that is
     drawn. `collective` is one of "all_reduce", "broadcast", "reduce", "reduce_scatter", "all_gather"; each device has a
     copy of `tensor`, by default 336 KB of float32. Raises like `trace_collective`, and ValueError for more than 16
     devices.
@@ -78,13 +82,16 @@ class CollectiveStepper(Explorer):
         self.k = widgets.IntSlider(value=k, min=1, max=max(8, k), **control_style("devices", 360, 80))
         self.step = widgets.IntSlider(value=0, min=0, max=most, **control_style("step", 360, 80))
         self.play = widgets.Play(value=0, min=0, max=most, interval=1000, show_repeat=False)
-        self.summary = widgets.HTML()
+        self.drawn_as = widgets.ToggleButtons(options=["shape", "grid"], tooltips=["the devices", "a row per device"])
+        self.drawn_as.style.button_width = "72px"
+        self.shape, self.summary = widgets.HTML(), widgets.HTML()
         self.plot = PlotlyWidget(collective_figure(self.trace, 0))
-        rows = [sheet(), row([self.algorithm, self.k]), row([self.step, self.play]), self.plot, self.summary]
+        controls = [row([self.algorithm, self.k]), row([self.step, self.play, self.drawn_as])]
+        rows = [sheet(), *controls, self.shape, self.plot, self.summary]
         self.view = widgets.VBox(rows, layout=widgets.Layout(width="100%"))
         self.view.add_class(CLASS)
         self._link = widgets.jslink((self.play, "value"), (self.step, "value"))  # the page plays without the kernel
-        self._follow([self.algorithm, self.k, self.step])
+        self._follow([self.algorithm, self.k, self.step, self.drawn_as])
 
     def _redraw(self) -> None:
         chosen = self.algorithm.value, self.k.value
@@ -94,4 +101,14 @@ class CollectiveStepper(Explorer):
             self.step.max = self.play.max = len(self.trace.steps)
             self.step.value = self.play.value = 0
         self.summary.value = trace_summary(self.trace)
-        self.plot.show(collective_figure(self.trace, min(self.step.value, len(self.trace.steps))))
+        step = min(self.step.value, len(self.trace.steps))
+        has_shape = self.drawn_as.value == "shape" and self.trace.world_size <= MOST_IN_SHAPE
+        self.shape.layout.display, self.plot.layout.display = ("block", "none") if has_shape else ("none", "block")
+        self.shape.value = collective_shape(self.trace, step) if has_shape else ""
+        self.plot.show(collective_figure(self.trace, step))
+
+    def _draw_static(self) -> str:
+        if not self.shape.value:
+            return super()._draw_static()
+        step = min(self.step.value, len(self.trace.steps))
+        return picture(self.shape.value, shape_words(self.trace, step)) + f"<p>{self.summary.value}</p>"

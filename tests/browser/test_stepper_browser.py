@@ -9,7 +9,8 @@ from d2lite._format import format_bytes
 from d2lite.figures.collectives import MORE, SOME, WHOLE
 from d2lite.widgets.collective_stepper import trace_collective
 
-STEPPER = 'from d2lite import CollectiveStepper\nstepper = CollectiveStepper("ring", 4)\nstepper'
+MAKE = 'from d2lite import CollectiveStepper\nstepper = CollectiveStepper("ring", 4)\n'
+STEPPER = MAKE + 'stepper.drawn_as.value = "grid"\nstepper'
 FIGURE = """() => {
     const plot = document.querySelector('.js-plotly-plot');  // plotly fills it after it is there
     const texts = (selector) => [...plot.querySelectorAll(selector)].map(e => e.textContent);
@@ -166,3 +167,39 @@ def test_arrows_colours_and_bytes_are_the_trace_s(stepper):
     words = stepper.locator(".d2lite .widget-html-content").last
     until(lambda: words.inner_text().startswith("tree: 6 steps; the busiest device sends 1.01 MB"))
     assert errors(stepper) == [] and stepper.errors == []
+
+
+CELLS = """() => JSON.stringify([...document.querySelectorAll('.d2lite-shape .cell')].map(e => e.textContent))"""
+MOVES = """() => document.getAnimations().filter(a => a.animationName === 'd2lite-glide').length"""
+
+
+@pytest.mark.slow
+def test_the_shape_follows_the_keyboard_and_its_chunks_glide(lab, page):
+    write(lab.folder / "stepper.ipynb", MAKE + "stepper")
+    open_notebook(page, lab, "stepper.ipynb")
+    run_all(page)
+    shape, trace = page.locator(".d2lite-shape"), trace_collective("all_reduce", "ring", 4)
+    until(lambda: json.loads(page.evaluate(CELLS)) == ["1"] * 16)
+    for step in (1, 2):
+        move(page, "step", "ArrowRight", 1)
+        held = [str(len(chunk)) for row in trace.replay()[step] for chunk in row]
+        until(lambda: f"step {step} of 6" in shape.get_attribute("aria-label"))  # noqa: B023
+        assert shape.locator("rect.glide").count() == 4 and shape.locator("path.move").count() == 4
+        last = {}
+        for element in shape.locator(".cell").all():
+            last[element.get_attribute("x"), element.get_attribute("y")] = element.text_content()
+        assert sorted(last.values()) == sorted(held)
+    page.get_by_role("button", name="grid").click()
+    page.wait_for_selector(".js-plotly-plot .main-svg")
+    assert_shows(page, trace, 2)
+    assert not shape.count() and errors(page) == [] and page.errors == []
+
+
+@pytest.mark.slow
+def test_nothing_glides_for_readers_who_want_reduced_motion(lab, page):
+    page.emulate_media(reduced_motion="reduce")
+    write(lab.folder / "stepper.ipynb", MAKE + "stepper.step.value = 1\nstepper")
+    open_notebook(page, lab, "stepper.ipynb")
+    run_all(page)
+    page.wait_for_selector(".d2lite-shape .device")
+    assert page.evaluate(MOVES) == 0 and not page.locator(".d2lite-shape rect.glide").first.is_visible()

@@ -24,7 +24,7 @@ def test_there_is_no_other_drawing():
 
 
 def extent(text):
-    x, width = float(text.get("x")), WIDE * len(text.text)
+    x, width = float(text.get("x")), WIDE * len(text.text) * (13 / 14 if text.get("class") == "small" else 1)
     start = {"start": x, "middle": x - width / 2, "end": x - width}[text.get("text-anchor")]
     return start, start + width, float(text.get("y"))
 
@@ -38,6 +38,8 @@ def test_no_words_are_cut_or_lie_on_each_other(name):
         assert start >= 0 and end <= float(root.get("width")) and 14 <= y <= float(root.get("height")) - 4
     for i, (start, end, y) in enumerate(texts):
         for other_start, other_end, other_y in texts[:i]:
+            if name in ("ring", "tree") and (start, y) == (other_start, other_y):
+                continue  # a cell over its state before the step
             assert abs(y - other_y) >= 14 or end <= other_start or other_end <= start
 
 

@@ -14,6 +14,7 @@ from d2lite.trace import Send, Trace
 pytest.importorskip("plotly")
 pytest.importorskip("ipywidgets")
 
+from d2lite.figures.collective_shape import collective_shape  # noqa: E402
 from d2lite.figures.collectives import MORE, NONE, SOME, WHOLE, collective_figure, least_n_bytes  # noqa: E402
 from d2lite.widgets.collective_stepper import CollectiveStepper, trace_collective, trace_summary  # noqa: E402
 
@@ -180,3 +181,16 @@ def test_a_stepper_of_another_tensor_and_collective():
         CollectiveStepper(k=17)
     with pytest.raises(ValueError, match="algorithm: expected one of naive"):
         CollectiveStepper("bus")
+
+
+def test_the_shape_is_shown_first_and_the_grid_by_choice_or_for_many_devices():
+    stepper = CollectiveStepper("ring", 4)
+    stepper.step.value = 2
+    assert stepper.shape.value == collective_shape(stepper.trace, 2) and stepper.shape.layout.display == "block"
+    assert stepper.plot.layout.display == "none" and "<img" in stepper._draw_static()
+    stepper.drawn_as.value = "grid"
+    assert (
+        stepper.shape.value == "" and stepper.shape.layout.display == "none" and stepper.plot.layout.display == "block"
+    )
+    many = CollectiveStepper("ring", k=9, tensor=torch.zeros(9))
+    assert many.shape.value == "" and many.plot.layout.display == "block"
