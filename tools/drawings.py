@@ -10,9 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from d2lite.costs import Device, Link, Workload, predict_step
-from d2lite.figures.collective_shape import collective_shape
-from d2lite.figures.palette import GREY, PALETTE
-from d2lite.figures.timeline import COLOURS
+from d2lite.figures import COLOURS, GREY, PALETTE, collective_shape
 from d2lite.widgets import trace_collective
 from d2lite.workers import Job, simulated_records
 

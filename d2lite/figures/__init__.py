@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from d2lite.figures.all_reduce_times import all_reduce_figure
+    from d2lite.figures.collective_shape import collective_shape
     from d2lite.figures.collectives import collective_figure, least_n_bytes
     from d2lite.figures.comparison import bands_figure, heat_map_figure
     from d2lite.figures.divergence import divergence_figure, drift_figure, tensor_picture
@@ -27,10 +28,11 @@ if TYPE_CHECKING:
     from d2lite.figures.sequence_diagram import sequence_figure
     from d2lite.figures.shard_normalisation import shard_normalisation_figure
     from d2lite.figures.table import runs_table
-    from d2lite.figures.timeline import timeline_figure
+    from d2lite.figures.timeline import COLOURS, timeline_figure
     from d2lite.figures.training_curves import curves, losses
 
 __all__ = [
+    "COLOURS",
     "Figure",
     "GREY",
     "PALETTE",
@@ -38,6 +40,7 @@ __all__ = [
     "bands_figure",
     "bias",
     "collective_figure",
+    "collective_shape",
     "curves",
     "divergence_figure",
     "drift_figure",
@@ -65,6 +68,7 @@ __all__ = [
 
 _ROOM = {
     "all_reduce_times": ("all_reduce_figure",),
+    "collective_shape": ("collective_shape",),
     "collectives": ("collective_figure", "least_n_bytes"),
     "figure": ("Figure",),
     "figure_layout": ("layout",),
@@ -84,7 +88,7 @@ _ROOM = {
     "sequence_diagram": ("sequence_figure",),
     "shard_normalisation": ("shard_normalisation_figure",),
     "table": ("runs_table",),
-    "timeline": ("timeline_figure",),
+    "timeline": ("COLOURS", "timeline_figure"),
     "training_curves": ("curves", "losses"),
 }
 _WHERE = {name: module for module, names in _ROOM.items() for name in names}
