@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from d2lite.figures.all_reduce_times import all_reduce_figure
-    from d2lite.figures.collective_shape import collective_shape
+    from d2lite.figures.collective_shapes import collective_shape
     from d2lite.figures.collectives import collective_figure, least_n_bytes
     from d2lite.figures.comparison import bands_figure, heat_map_figure
     from d2lite.figures.divergence import divergence_figure, drift_figure, tensor_picture
@@ -68,7 +68,7 @@ __all__ = [
 
 _ROOM = {
     "all_reduce_times": ("all_reduce_figure",),
-    "collective_shape": ("collective_shape",),
+    "collective_shapes": ("collective_shape",),
     "collectives": ("collective_figure", "least_n_bytes"),
     "figure": ("Figure",),
     "figure_layout": ("layout",),

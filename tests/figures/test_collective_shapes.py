@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from d2lite._format import format_bytes
 from d2lite.collectives.plans import ALGORITHMS, COLLECTIVES
-from d2lite.figures.collective_shape import collective_shape, shape_words
+from d2lite.figures.collective_shapes import collective_shape, shape_words
 from d2lite.trace import Trace
 from d2lite.widgets.collective_stepper import trace_collective
 
