@@ -206,8 +206,9 @@ def _shape(algorithm: str, k: int, step: int, title: str, caption: str, words: s
     """A step of an all-reduce, as the stepper of chapter 4 draws it."""
     shape = collective_shape(trace_collective("all_reduce", algorithm, k), step)
     height = float(shape.split('height="')[1].split('"')[0])
-    inner = shape.replace("<svg ", '<svg x="150" y="8" ', 1)
-    return _svg(title, words, 720, int(height) + 46, [inner, _text(360, height + 30, caption, kind="small")])
+    inner = shape.replace("<svg ", '<svg x="20" y="8" ', 1)
+    lines = [_text(230, height + 30 + 20 * i, line, kind="small") for i, line in enumerate(caption.split("\n"))]
+    return _svg(title, words, 460, int(height) + 66, [inner, *lines])
 
 
 def ring() -> str:
@@ -216,7 +217,7 @@ def ring() -> str:
         "Four devices in a circle. Each sends one chunk to the next one, which adds it to its own chunk. After two "
         "steps one chunk of each device holds three contributions."
     )
-    caption = "each device sends one chunk to the next one; a number counts the contributions that a chunk holds"
+    caption = "each device sends one chunk to the next one;\na number counts the contributions that a chunk holds"
     return _shape("ring", 4, 2, "An all-reduce on a ring of four devices, after two of six steps", caption, words)
 
 
@@ -226,7 +227,7 @@ def tree() -> str:
         "Eight devices in a tree with device 0 on top. Each message goes up one level and carries the complete tensor. "
         "Afterwards the sum goes down the same way."
     )
-    caption = "first the tensors go up and are added, then the sum goes down; a message is a complete tensor"
+    caption = "first the tensors go up and are added, then the sum goes\ndown; a message is a complete tensor"
     return _shape("tree", 8, 2, "An all-reduce on a tree of eight devices, after two of six steps", caption, words)
 
 
