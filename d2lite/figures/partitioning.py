@@ -4,7 +4,6 @@ Backgrounds are transparent. In the picture of a way the texts lie on boxes and 
 colour of its own. Only the title, large and bold, is grey on the page.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -30,7 +29,6 @@ COLOURS = {
 _WAY_COLOURS = dict(zip(WAYS, PALETTE[1:4], strict=True))
 _WHAT = {"data": "the examples", "pipeline": "the layers", "tensor": "inside the layers"}  # what a way divides
 _ROW, _TOP, _COLUMN = 30, 58, 230  # pixels: height of a row, of the title, width of a column
-_LOWEST, _HIGHEST = 4, 12  # bars go from 10 KB to 1 TB
 
 # one row of a picture: boxes of a kind, {device: text}, or an arrow of a kind, the messages that it stands for
 _Row = tuple[str, dict[int, str] | list[Message]]
@@ -148,17 +146,17 @@ def _arrow(notes: list[dict[str, Any]], y: int, sent: list[Message], k: int) -> 
 def traffic_bars(
     traffics: Mapping[str, Traffic | None], title: str = "", xlabel: str = "bytes, computed from shapes"
 ) -> Figure:
-    """Return a plotly figure with one bar per way: bytes sent in one iteration, on a logarithmic axis of fixed range.
+    """Return a plotly figure with one bar per way: the bytes sent in one iteration, and how many times the least.
 
     `traffics` is what all_ways(layers, k) returned. A way that is not possible, or that sends 0 bytes, has words in
     place of a bar.
     """
     sizes = [traffic.n_bytes if traffic else 0 for traffic in traffics.values()]
-    texts = [_sent(traffic) for traffic in traffics.values()]
-    figure = Figure(layout=layout(xlabel, None, title, 260))
-    powers = range(_LOWEST, _HIGHEST + 1)
-    marks = [format_bytes(10**power).replace(".00", "").replace(".0", "") if power % 2 == 0 else "" for power in powers]
-    figure.update_xaxes(type="log", range=[_LOWEST, _HIGHEST], tickvals=[10**power for power in powers], ticktext=marks)
+    least = min((size for size in sizes if size), default=0)
+    texts = [_sent(traffic, least) for traffic in traffics.values()]
+    figure = Figure(layout=layout(xlabel, None, title, 230))
+    room = 1.6 * max([*sizes, 1])  # for the words after the longest bar
+    figure.update_xaxes(range=[0, room], showticklabels=False, showgrid=False, ticks="")
     names = [WAYS[way] for way in traffics]
     figure.update_yaxes(range=[2.5, -0.5], tickvals=list(range(len(names))), ticktext=names, showgrid=False)
     figure.add_bar(
@@ -173,16 +171,18 @@ def traffic_bars(
         showlegend=False,
     )
     for row, text in enumerate(texts):
-        x = max(_LOWEST, math.log10(sizes[row] or 1))
         # the bars' own words say the text
-        figure.add_annotation(text=text, name="", x=x, y=row, xanchor="left", xshift=6, showarrow=False)
-    return figure.update_layout(margin={"t": 40, "b": 50})
+        figure.add_annotation(text=text, name="", x=sizes[row], y=row, xanchor="left", xshift=6, showarrow=False)
+    return figure.update_layout(margin={"t": 40, "b": 40})
 
 
-def _sent(traffic: Traffic | None) -> str:
+def _sent(traffic: Traffic | None, least: int) -> str:
     if traffic is None:
         return "not possible with so many devices"
-    return format_bytes(traffic.n_bytes) if traffic.n_bytes else "nothing"
+    if not traffic.n_bytes:
+        return "nothing"
+    times = traffic.n_bytes / least
+    return format_bytes(traffic.n_bytes) + (f", {times:.3g} times the least" if times >= 1.005 else ", the least")
 
 
 def _plate(text: str, x: float, y: float, fill: str, ink: str, **more: Any) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """The Scaling explorer: choose network, GPUs, links and algorithm, and read what is predicted for 1 to 10,000 GPUs."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import ipywidgets as widgets
@@ -17,7 +17,12 @@ from d2lite.widgets.style import CLASS, control_style, row, sheet
 __all__ = ["ScalingExplorer"]
 
 _SCALING_BATCH_SIZES = tuple(2**i for i in range(21))  # 1 .. 1,048,576
-EACH, ALL = "of each GPU", "of all together"
+EACH, ALL = "each GPU", "all GPUs together"
+# what is set: the controls, by name
+_GROUPS = {
+    "Training": ("network", "batch_size", "shared", "algorithm", "overlap", "overhead_ms", "spread"),
+    "Machines and price": ("k", "device", "per_host", "inside", "across", "price"),
+}
 
 
 class ScalingExplorer(Explorer):
@@ -34,11 +39,12 @@ class ScalingExplorer(Explorer):
         self.predictions = _predictions(self.setup, k)
         self.efficiency = PlotlyWidget(efficiency_figure(self.predictions, k))
         self.step = PlotlyWidget(step_figure(self.predictions[1], self.predictions[k]))
-        self.summary = widgets.HTML(layout=widgets.Layout(min_height="90px"))
+        self.summary = widgets.HTML()
         height = f"{self.efficiency.figure.layout.height + 4}px"
         for plot in (self.efficiency, self.step):
             plot.layout = widgets.Layout(flex="1 1 380px", min_width="0", height=height, overflow="hidden")
-        rows = [sheet(), row(self.controls.values()), row([self.efficiency, self.step]), self.summary]
+        groups = [_group(title, [self.controls[name] for name in names]) for title, names in _GROUPS.items()]
+        rows = [sheet(), row(groups), row([self.efficiency, self.step]), self.summary]
         self.view = widgets.VBox(rows, layout=widgets.Layout(width="100%", overflow="hidden"))
         self.view.add_class(CLASS)
         self._follow(self.controls.values())
@@ -58,6 +64,12 @@ class ScalingExplorer(Explorer):
         self.summary.value = describe_scaling(self.setup, k, value["price"])
 
 
+def _group(title: str, controls: Sequence[widgets.Widget]) -> widgets.VBox:
+    """A column of controls under its title; columns move below each other where the page is narrow."""
+    head = widgets.HTML(f"<b>{title}</b>")
+    return widgets.VBox([head, *controls], layout=widgets.Layout(width="320px", margin="0 12px 8px 0"))
+
+
 def _predictions(setup: Setup, k: int) -> dict[int, ScalingPrediction | None]:
     return {n: predict_scaling(setup, n) for n in sorted({*GPUS, k})}
 
@@ -66,7 +78,7 @@ def _controls(setup: Setup, k: int, price: float) -> dict[str, Any]:
     """The controls by name, in the order in which they are shown."""
 
     def wide(description: str) -> dict[str, Any]:
-        return control_style(description, 306, 94)
+        return control_style(description, 310, 98)
 
     def named(presets: tuple[Any, ...], chosen: Any) -> dict[str, Any]:
         presets = presets if chosen in presets else (*presets, chosen)
@@ -78,7 +90,7 @@ def _controls(setup: Setup, k: int, price: float) -> dict[str, Any]:
     return {
         "network": widgets.Dropdown(options=_networks(), value=setup.network, **wide("network")),
         "batch_size": widgets.SelectionSlider(options=sizes, value=setup.batch_size, **wide("minibatch")),
-        "shared": widgets.Dropdown(options=[EACH, ALL], value=ALL if setup.is_global else EACH, **wide("it is that")),
+        "shared": widgets.Dropdown(options=[EACH, ALL], value=ALL if setup.is_global else EACH, **wide("… is for")),
         "device": widgets.Dropdown(**named(DEVICES, setup.device), **wide("GPU")),
         "k": widgets.SelectionSlider(options=[(f"{n:,}", n) for n in gpus], value=k, **wide("GPUs")),
         "per_host": widgets.BoundedIntText(
@@ -87,7 +99,7 @@ def _controls(setup: Setup, k: int, price: float) -> dict[str, Any]:
         "inside": widgets.Dropdown(**named(LINKS, setup.inside), **wide("inside a host")),
         "across": widgets.Dropdown(**named(LINKS, setup.across), **wide("across hosts")),
         "algorithm": widgets.Dropdown(options=list(COST_FORMULAS), value=setup.algorithm, **wide("all-reduce")),
-        "overlap": widgets.Checkbox(value=setup.overlap, **wide("overlap backward")),
+        "overlap": widgets.Checkbox(value=setup.overlap, **wide("while computing")),
         "overhead_ms": widgets.BoundedFloatText(value=overhead_ms, **wide("overhead, ms"), **number),
         "spread": widgets.BoundedFloatText(value=100 * setup.spread, **wide("spread, %"), **number),
         "price": widgets.BoundedFloatText(value=price, **wide("price per hour"), **number),

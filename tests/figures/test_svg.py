@@ -81,7 +81,14 @@ def test_words_tell_the_numbers():
             ["device 0 has sent 252 KB", "sent and added: device 0 to device 1"],
             ["points, from", "0: 252"],
         ),
-        ("bars", ["data parallelism: 1.03 MB; pipeline parallelism: 1.64 MB", "computed from shapes"], ["1 TB", "0: "]),
+        (
+            "bars",
+            [
+                "data parallelism: 1.03 MB, the least; pipeline parallelism: 1.64 MB, 1.59 times the least",
+                "computed from shapes",
+            ],
+            ["1 TB", "0: "],
+        ),
         ("step", ["8 GPUs, all parts: 0.439 ms", "computing 8 GPUs: 0.3839"], []),
         ("efficiency", ["efficiency: 2 points", "the chosen number of GPUs: 0.8744 at 8"], ["curve"]),
     ],

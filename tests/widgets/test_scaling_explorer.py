@@ -64,7 +64,7 @@ def test_it_shows_the_model_of_what_its_controls_say(explorer):
     explorer.controls["spread"].value = 10.0
     explorer.controls["price"].value = 2.5
     check(explorer, Setup(**expected, overhead_s=0.005, spread=0.1), 8)
-    explorer.controls["shared"].value = "of each GPU"
+    explorer.controls["shared"].value = "each GPU"
     check(explorer, Setup(**expected | {"is_global": False}, overhead_s=0.005, spread=0.1), 8)
 
 
