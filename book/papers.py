@@ -52,7 +52,7 @@ _HOROVOD_SOURCES = {
     "hosts": "4 Pascal GPUs each, 25 Gb/s RoCE: Horovod documentation, benchmarks; Sergeev and Del Balso 2018, "
     "arXiv:1802.05799",
     "batch": "64 per GPU: the command for ResNet-101 in the same page",
-    "buckets": "64 MiB: default of the fusion buffer, Horovod documentation, tensor-fusion",
+    "buckets": "64 MiB: default of the fusion buffer before Horovod 0.21 (its changelog), which these runs precede",
     "links": "d2lite.costs.LINKS (NCCL's figures)",
     "parameters": "torchvision (Inception V3 without its second classifier)",
 }
@@ -154,7 +154,8 @@ CASES = (
             "hosts": "the GPUs of the shared cluster are as fast, and connected in the same way, as the 32 others",
         },
         "that no other job uses the network. More than 32 GPUs came from a cluster shared with others, where hardware "
-        "and congestion differed from job to job. The paper suspects this for a run on 16 GPUs, not for this one.",
+        "and congestion differed from job to job. The authors suspect slow or congested links in some runs, among them "
+        "one on 16 GPUs.",
     ),
 )
 
@@ -235,16 +236,17 @@ def compare(cases: Iterable[Case] = CASES) -> list[dict[str, Any]]:
 
 
 def comparison_table(rows: Iterable[dict[str, Any]]) -> str:
-    """Return the rows of `compare` as Markdown: a line per case, what fails where a prediction is off, the sources, and
-    what is assumed.
+    """Return the rows of `compare` as Markdown: a line per case, then, to be opened with a click, what fails where a
+    prediction is off, the inputs, the sources, and what is assumed.
     """
     rows = list(rows)
-    lines = ["| case | predicted | published | points off | predicted without overlap | inputs |", "|---" * 6 + "|"]
+    lines = ["| case | predicted | published | points off | predicted without overlap |", "|---" * 5 + "|"]
     for row in rows:
         lines.append(
             f"| {row['case']} | {row['predicted']:.1f}% | {row['published']:.0f}% | {row['difference']:+.1f} | "
-            f"{row['without overlap']:.1f}% | {row['inputs']} |"
+            f"{row['without overlap']:.1f}% |"
         )
+    lines += ["", "<details><summary>What fails where a prediction is off, the inputs and their sources</summary>"]
     for row in rows:
         if "fails" in row:
             lines += [
@@ -252,11 +254,13 @@ def comparison_table(rows: Iterable[dict[str, Any]]) -> str:
                 f"{row['case']}: more than {TOLERANCE:g} points off. What fails, by our inference: {row['fails']}",
             ]
             lines.append("Each of these alone would give the published figure: " + _needed_text(row["needed"]))
+    lines += ["", "Inputs:", "", *(f"- {row['case']}: {row['inputs']}" for row in rows)]
     for title, kind in (("From the publications and other sources:", "sources"), ("Assumed:", "assumed")):
         found = dict.fromkeys(
             f"- {row['case'].partition(',')[0]}, {what}: {text}" for row in rows for what, text in row[kind].items()
         )
         lines += ["", title, "", *found]
+    lines += ["", "</details>"]
     return "\n".join(lines)
 
 

@@ -66,7 +66,7 @@ def save(path, net, optimizer, epoch):
 def load(path, net, optimizer):
     found = dist.get_rank() == 0 and path and os.path.exists(path)
     state = [torch.load(path, map_location="cpu", weights_only=True) if found else None]
-    dist.broadcast_object_list(state)  # rank 0 reads for all: no rank begins at another epoch
+    dist.broadcast_object_list(state)  # rank 0 reads for all: all ranks begin at the same epoch
     if state[0] is None:
         return 0
     net.load_state_dict(state[0]["net"])

@@ -85,13 +85,13 @@ def test_rows_predict_from_the_first_record_and_fit_nothing():
     assert "8 Mb/s, 5 ms" in text and "predicted" in text and len(text.splitlines()) == 3
 
 
-def test_the_formula_of_the_chapter_is_the_formula_of_the_table():
+def test_the_answer_to_the_gap_of_the_chapter_is_the_formula_of_the_table():
     def tree_of(source):
         node = next(n for n in ast.walk(ast.parse(source)) if getattr(n, "name", "") == "predicted_step_s")
         node.body = [n for n in node.body if not (isinstance(n, ast.Expr) and isinstance(n.value, ast.Constant))]
         return ast.dump(node)
 
-    chapter = nbformat.read(ROOT / "book" / "07-many-machines.ipynb", as_version=4)
+    chapter = nbformat.read(ROOT / "book" / "solutions" / "07-many-machines.ipynb", as_version=4)
     shown = next(cell.source for cell in chapter.cells if cell.id == "predict")
     assert tree_of(shown) == tree_of(Path(speed.__file__).read_text())
 

@@ -6,11 +6,12 @@ import re
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 from tools.cluster.hosts import ROOT, free_port
 from tools.cluster.processes import end, tree
 
-__all__ = ["Job", "command", "environment", "last_words"]
+__all__ = ["Job", "command", "environment", "last_words", "torchrun"]
 
 PORT = 29500  # inside namespaces, where nobody else can listen
 _ERROR = re.compile(r"^(\[rank\d+\]: )?[\w.]*(Error|Exception)\b|Signal \d+ \(\w+\) received")
@@ -167,3 +168,28 @@ def last_words(text, most=1):
     lines = [line.strip() for line in text.splitlines()]
     errors = [line for line in lines if _ERROR.search(line)]
     return list(dict.fromkeys(errors))[-most:] or [line for line in lines if line][-most:]
+
+
+def torchrun(num_hosts, ranks, script, *arguments, limit_s=120):
+    """Run a script under plain torchruns, one per host with so many `ranks`, all on this machine and without GPUs.
+
+    Prints the commands, then all that the hosts have written. Raises subprocess.TimeoutExpired where a host takes more
+    than `limit_s` seconds. Nothing is left running.
+    """
+    port, agents = free_port(), []
+    env = os.environ | {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+    try:
+        for node_rank in range(num_hosts):
+            options = [f"--nnodes={num_hosts}", f"--node-rank={node_rank}", f"--nproc-per-node={ranks}"]
+            options += ["--master-addr=127.0.0.1", f"--master-port={port}"]
+            print(f"host {node_rank}$ torchrun", *options, Path(script).name, "...")
+            words = [sys.executable, "-m", "torch.distributed.run", *options, script, *arguments]
+            agents.append(subprocess.Popen(words, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
+        print(*[agent.communicate(timeout=limit_s)[0] for agent in agents])
+    finally:
+        for agent in agents:  # after an interrupt: give torchrun time to end its workers
+            agent.terminate()
+        for agent in agents:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                agent.wait(timeout=10)
+            agent.kill()
