@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from d2lite.figures.comparison import bands_figure, heat_map_figure
     from d2lite.figures.divergence import divergence_figure, drift_figure, tensor_picture
     from d2lite.figures.figure import Figure
-    from d2lite.figures.figure_layout import layout
+    from d2lite.figures.figure_layout import add_key, label_ends, layout, ticks_at
     from d2lite.figures.learner_ledger import (
         bias,
         exercises_html,
@@ -36,6 +36,7 @@ __all__ = [
     "Figure",
     "GREY",
     "PALETTE",
+    "add_key",
     "all_reduce_figure",
     "bands_figure",
     "bias",
@@ -47,6 +48,7 @@ __all__ = [
     "efficiency_figure",
     "exercises_html",
     "heat_map_figure",
+    "label_ends",
     "layout",
     "least_n_bytes",
     "ledger_html",
@@ -62,6 +64,7 @@ __all__ = [
     "step_figure",
     "style",
     "tensor_picture",
+    "ticks_at",
     "timeline_figure",
     "traffic_bars",
 ]
@@ -71,7 +74,7 @@ _ROOM = {
     "collective_shapes": ("collective_shape",),
     "collectives": ("collective_figure", "least_n_bytes"),
     "figure": ("Figure",),
-    "figure_layout": ("layout",),
+    "figure_layout": ("add_key", "label_ends", "layout", "ticks_at"),
     "comparison": ("bands_figure", "heat_map_figure"),
     "divergence": ("divergence_figure", "drift_figure", "tensor_picture"),
     "learner_ledger": (

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Mapping
 
 from d2lite.figures.figure import Figure
-from d2lite.figures.figure_layout import layout
+from d2lite.figures.figure_layout import label_ends, layout
+from d2lite.figures.labels import escape_label
 from d2lite.figures.palette import style
 
 __all__ = ["all_reduce_figure"]
@@ -18,12 +19,14 @@ def all_reduce_figure(formulas: Mapping[str, Callable[[float], float]], where: s
         formulas: {name of the algorithm: a function of bytes that returns predicted seconds}.
         where: The devices and their link, for the title.
     """
-    figure = Figure(layout=layout("bytes of the tensor", "milliseconds, predicted", f"all-reduce, {where}: predicted"))
+    title = f"all-reduce, {where}: predicted"
+    figure = Figure(layout=layout("bytes of the tensor", "milliseconds, predicted", title, bottom=56))
     for i, (name, formula) in enumerate(formulas.items()):
         colour, dash, _ = style(i)
         milliseconds = [1e3 * formula(n_bytes) for n_bytes in SIZES]
-        line = {"color": colour, "dash": dash}
-        figure.add_scatter(x=list(SIZES), y=milliseconds, name=name, mode="lines", line=line)
-    figure.update_xaxes(type="log", dtick=1, tickformat="~s", ticksuffix="B")
-    figure.update_yaxes(type="log", tickformat="~r")
-    return figure.update_layout(margin_b=90)
+        line = {"color": colour, "dash": dash, "width": 2.5}
+        figure.add_scatter(x=list(SIZES), y=milliseconds, name=escape_label(name), mode="lines", line=line)
+    figure.update_xaxes(type="log", tickvals=[1e3, 1e6, 1e9], ticktext=["1 KB", "1 MB", "1 GB"])
+    figure.update_yaxes(type="log", dtick=1, tickformat=",~r")
+    label_ends(figure)
+    return figure

@@ -5,16 +5,17 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from d2lite.figures.figure import Figure
-from d2lite.figures.figure_layout import layout
+from d2lite.figures.figure_layout import accuracy_axis, add_key, label_ends, layout
 from d2lite.figures.labels import escape_label
-from d2lite.figures.palette import INK, style
+from d2lite.figures.palette import GREY, pale, style
 from d2lite.training.comparison import Trial
 
 __all__ = ["bands_figure", "heat_map_figure"]
 
 HEIGHT = 360
-# lightness grows with the value, so that the order is seen without colours; black text is legible on all of them
-_SCALE = ("#B7A5D8", "#A9BCE3", "#A5D3DE", "#B5E2C5", "#D9EFA9", "#F9F7A0")
+# of the cells, by the points that they are below the best; black text is legible on all of them
+_SCALE = {1: "#56B4E9", 2: "#8CCBF0", 4: "#B5DDF5", 8: "#D6ECF9", 100: "#EEEEEE"}
+_FARTHEST = 16  # points; what is further below has the last colour, too
 
 
 def bands_figure(trials: Mapping[str, Sequence[Trial]], budget: float, unit: str, title: str = "") -> Figure:
@@ -26,7 +27,7 @@ def bands_figure(trials: Mapping[str, Sequence[Trial]], budget: float, unit: str
         unit: Of the budget, for example "examples seen".
         title: Shown above the figure.
     """
-    figure = Figure(layout=layout(unit, "test accuracy", title, HEIGHT))
+    figure = Figure(layout=layout(unit, "test accuracy", title, HEIGHT, bottom=56))
     for i, (name, some) in enumerate(trials.items()):
         colour, dash, symbol = style(i)
         num_points = min((len(trial.accuracies) for trial in some), default=0)
@@ -40,7 +41,7 @@ def bands_figure(trials: Mapping[str, Sequence[Trial]], budget: float, unit: str
                 mode="lines",
                 line={"color": colour, "width": 0.5, "dash": "dot"},
                 fill=fill,
-                fillcolor=_pale(colour),
+                fillcolor=pale(colour),
                 name=escape_label(f"{name}, {which} of the seeds"),
                 showlegend=False,
                 hoverinfo="skip",
@@ -55,9 +56,12 @@ def bands_figure(trials: Mapping[str, Sequence[Trial]], budget: float, unit: str
             hovertemplate="%{x:,.4g}: %{y:.3f}, mean of the seeds<extra></extra>",
             cliponaxis=False,
         )
-    figure.update_yaxes(range=[0, 1], tickformat=".0%")
-    figure.update_layout(legend_traceorder="normal")  # bands would reverse it
-    return figure.update_xaxes(range=[0, 1.03 * budget])
+    figure.update_yaxes(
+        accuracy_axis(value for some in trials.values() for trial in some for value in trial.accuracies)
+    )
+    figure.update_xaxes(range=[0, 1.03 * budget], nticks=6, tickformat=",")
+    label_ends(figure, list(trials))
+    return figure
 
 
 def heat_map_figure(
@@ -65,31 +69,34 @@ def heat_map_figure(
 ) -> Figure:
     """Return a figure with a cell per minibatch and learning rate: its accuracy in percent; a star marks the best lr.
 
+    The closer a cell is to the best of all, the darker it is.
+
     Args:
         batch_sizes: The columns.
         lrs: The rows, the smallest at the bottom.
         accuracies: {(batch size, learning rate): accuracy from 0 to 1}; a cell without one stays empty.
         title: Shown above the figure.
     """
-    figure = Figure(layout=layout("examples per minibatch", "learning rate", title, HEIGHT))
+    figure = Figure(layout=layout("examples per minibatch", "learning rate", title, HEIGHT, bottom=56))
     z = [[_percent(accuracies.get((size, lr))) for size in batch_sizes] for lr in lrs]
     known = [value for row in z for value in row if value is not None] or [0.0]
-    low, high = min(known), max(max(known), min(known) + 1)
-    steps = len(_SCALE)
-    colorscale = [[(i + j) / steps, colour] for i, colour in enumerate(_SCALE) for j in (0, 1)]
+    high = max(known)
+    stops = [0.0, *(1 - min(points, _FARTHEST) / _FARTHEST for points in list(_SCALE)[::-1][1:]), 1.0]
+    colours = list(_SCALE.values())[::-1]
+    colorscale = [[edge, colour] for i, colour in enumerate(colours) for edge in stops[i : i + 2]]
     figure.add_heatmap(
         x=[i - 0.5 for i in range(len(batch_sizes) + 1)],  # edges
         y=list(range(len(lrs))),
         z=z,
         customdata=[[f"{lr:g}"] * len(batch_sizes) for lr in lrs],
-        zmin=low,
+        zmin=high - _FARTHEST,
         zmax=high,
         colorscale=colorscale,
         showscale=False,
         xgap=2,
         ygap=2,
         texttemplate="%{z:.1f}",
-        textfont={"color": "black"},
+        textfont={"color": "black", "size": 14},
         hovertemplate="learning rate %{customdata}: %{z:.1f}%<extra></extra>",
         hoverongaps=False,
     )
@@ -100,10 +107,13 @@ def heat_map_figure(
         y=[list(lrs).index(lr) for _, lr in places],
         mode="markers",
         name="the best learning rate of each minibatch",
-        showlegend=True,
-        marker={"symbol": "star", "size": 13, "color": INK},
+        marker={"symbol": "star", "size": 13, "color": "black"},
+        showlegend=False,
         hoverinfo="skip",
     )
+    words = ["less than 1 point below the best", "2", "4", "8", "more"]
+    key = [("■", colour, text) for colour, text in zip(_SCALE.values(), words, strict=True)]
+    add_key(figure, [*key, ("★", GREY, "the best of its minibatch")])
     figure.update_xaxes(
         tickvals=list(range(len(batch_sizes))),
         ticktext=[f"{size:,}" for size in batch_sizes],
@@ -127,8 +137,3 @@ def _best(size: int, lrs: Sequence[float], accuracies: Mapping[tuple[int, float]
 
 def _percent(value: float | None) -> float | None:
     return None if value is None else round(100 * value, 1)
-
-
-def _pale(colour: str) -> str:
-    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
-    return f"rgba({red},{green},{blue},0.2)"

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from d2lite.costs.scaling import ScalingPrediction
 from d2lite.costs.step import StepPrediction
 from d2lite.figures.figure import Figure
-from d2lite.figures.figure_layout import below, layout
+from d2lite.figures.figure_layout import add_key, below, label_ends, layout, ticks_at
 from d2lite.figures.palette import GREY, PALETTE, style
 
 __all__ = ["PARTS", "efficiency_figure", "predicted_and_measured", "step_figure"]
@@ -91,8 +91,11 @@ def predicted_and_measured(
 
     Both are {(examples of the minibatch, ranks): seconds}; predicted times are a dashed line, measured ones marks.
     """
-    figure = Figure(layout=layout("examples of a minibatch, all ranks together", "milliseconds of a step", title))
-    for i, k in enumerate(sorted({k for _, k in {**predicted, **measured}})):
+    figure = Figure(
+        layout=layout("examples of a minibatch, all ranks together", "milliseconds of a step", title, bottom=56)
+    )
+    counts = sorted({k for _, k in {**predicted, **measured}})
+    for i, k in enumerate(counts):
         colour, _, symbol = style(i)
         ranks = f"{k} rank" + ("s" if k > 1 else "")
         for what, times in (("predicted", predicted), ("measured", measured)):
@@ -106,6 +109,10 @@ def predicted_and_measured(
                 marker={"color": colour, "size": 10, "symbol": symbol + ("-open" if what == "predicted" else "")},
                 hovertemplate=f"%{{x}} examples, {ranks}: %{{y:.1f}} ms<br>{what}<extra></extra>",
                 cliponaxis=False,
+                showlegend=bool(points) and (what == "predicted" or not any(n == k for _, n in predicted)),
             )
     figure.update_yaxes(rangemode="tozero")
-    return figure.update_xaxes(rangemode="tozero")
+    figure.update_xaxes({"rangemode": "tozero"} | ticks_at(size for size, _ in {**predicted, **measured}))
+    add_key(figure, [("╌○", GREY, "predicted"), ("●", GREY, "measured")])
+    label_ends(figure, [f"{k} rank" + ("s" if k > 1 else "") for k in counts])
+    return figure

@@ -3,19 +3,14 @@
 from collections.abc import Mapping, Sequence
 
 from d2lite.figures.figure import Figure
-from d2lite.figures.figure_layout import below, layout
+from d2lite.figures.figure_layout import add_key, add_lanes, layout
 from d2lite.figures.labels import escape_label
-from d2lite.figures.palette import GREY, PALETTE, TRANSPARENT
+from d2lite.figures.palette import COLLECTIVES, GREY, RED, TRANSPARENT, ink_on
 from d2lite.workers import Collective, FlightRecord, first_mismatch
 
-__all__ = ["RED", "sequence_figure"]
+__all__ = ["sequence_figure"]
 
-RED = "#E0102F"  # of what does not match: 4.9:1 on white, 3.9:1 on #111111
-MOST = 12  # columns; more have no room for names
-_COLOURS = {
-    "all_reduce": PALETTE[0], "broadcast": PALETTE[2], "barrier": GREY, "all_gather": PALETTE[3],
-    "reduce_scatter": PALETTE[3],
-}  # fmt: skip
+MOST = 6  # columns; more have no room for names
 _WIDTH = 0.9  # of a bar, where a column is 1
 _Column = tuple[str, int]  # group, number
 _Bar = tuple[int, str, str, str]  # column, lane, what is written on it, what is said of it
@@ -39,12 +34,13 @@ def sequence_figure(records: Mapping[int, FlightRecord], title: str = "", most: 
     wrong = first_mismatch(records)
     columns = _columns(records, wrong, most)
     lanes = {rank: _lane(record) for rank, record in sorted(records.items())}
-    height = 190 + 52 * len(lanes)
-    figure = Figure(layout=layout(title=escape_label(title or "the last collectives of each rank"), xlabel=""))
+    figure = Figure(layout=layout(title=title or "the last collectives of each rank", xlabel="", bottom=56))
+    key = []
     for name, bars in _bars(records, columns, lanes, wrong).items():
         is_wrong = name in ("does not match", "not called")
-        colour: str | list[str] = RED if is_wrong else _COLOURS.get(name, PALETTE[4])
-        colour = [TRANSPARENT] * len(bars) if name == "not called" else colour
+        is_empty = name == "not called"
+        colour = RED if is_wrong else COLLECTIVES.get(name, GREY)
+        key.append(("□" if is_empty else "■", colour, name))
         figure.add_bar(
             orientation="h",
             name=escape_label(name),
@@ -54,18 +50,21 @@ def sequence_figure(records: Mapping[int, FlightRecord], title: str = "", most: 
             text=[text for _, _, text, _ in bars],
             hovertext=[about for *_, about in bars],
             hovertemplate="%{hovertext}<extra></extra>",
-            marker={"color": colour, "line": {"width": 3 if is_wrong else 1, "color": RED if is_wrong else GREY}},
+            marker={
+                "color": TRANSPARENT if is_empty else colour,
+                "line": {"width": 3, "color": RED if is_wrong else colour},
+            },
             textposition="inside",
             insidetextanchor="middle",
-            insidetextfont={"color": RED if name == "not called" else "white", "size": 11 if len(columns) < 10 else 10},
+            insidetextfont={"color": GREY if is_empty else ink_on(colour), "size": 13},
             textangle=0,
-            constraintext="none",
+            constraintext="both",
         )
     for rank, record in records.items():
         if record.missing:
             figure.add_annotation(
                 x=(len(columns) - 1) / 2, y=lanes[rank], text=escape_label(f"no record: {record.missing}"),
-                showarrow=False, font={"color": RED, "size": 13},
+                showarrow=False,
             )  # fmt: skip
     several = len({group for group, _ in columns}) > 1
     names = [f"no. {number}" + (f"<br>group {escape_label(group)}" if several else "") for group, number in columns]
@@ -73,10 +72,9 @@ def sequence_figure(records: Mapping[int, FlightRecord], title: str = "", most: 
         tickvals=list(range(len(columns))), ticktext=names, range=[-0.6, len(columns) - 0.4], showgrid=False,
         zeroline=False, tickangle=0,
     )  # fmt: skip
-    order = list(lanes.values())[::-1]
-    figure.update_yaxes(categoryorder="array", categoryarray=order, type="category", automargin=True, showgrid=False)
-    figure.update_layout(title={"xref": "container", "x": 0.01}, legend={"xref": "container", **below(height, 110)})
-    return figure.update_layout(barmode="overlay", bargap=0.2, height=height, margin_b=110)
+    add_key(figure, key)
+    add_lanes(figure, list(lanes.values()), bar=58)
+    return figure.update_layout(uniformtext={"mode": "hide", "minsize": 13})
 
 
 def _columns(records: Mapping[int, FlightRecord], wrong: _Column | None, most: int) -> list[_Column]:

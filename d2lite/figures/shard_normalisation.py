@@ -3,8 +3,8 @@
 import torch
 
 from d2lite.figures.figure import Figure
-from d2lite.figures.figure_layout import layout
-from d2lite.figures.palette import style
+from d2lite.figures.figure_layout import add_key, layout
+from d2lite.figures.palette import GREY, PALETTE
 
 __all__ = ["shard_normalisation_figure"]
 
@@ -30,19 +30,26 @@ def shard_normalisation_figure(values: torch.Tensor, replicas: int, label: str =
     first, others = order[order < num_first], order[order >= num_first]
     gap = float((split - whole).abs().max())
     title = f"{len(values)} examples, number of replicas: {replicas}. The values differ by up to {gap:.2f}"
-    figure = Figure(layout=layout(label, "normalised value", title))
+    figure = Figure(layout=layout(label, "normalised value", title, bottom=56))
     curves = (
-        ("one device", order, whole, "lines"),
-        ("the other replicas", others, split, "markers"),
-        ("the first replica", first, split, "lines+markers"),
+        ("one device", order, whole, "lines", GREY, "circle"),
+        ("the other replicas", others, split, "markers", PALETTE[1], "square"),
+        ("the first replica", first, split, "lines+markers", PALETTE[0], "circle"),
     )
-    for i, (name, at, y, mode) in enumerate(curves):
-        colour, _, symbol = style(i)
-        marker = {"color": colour, "symbol": symbol, "size": 8}
+    for name, at, y, mode, colour, symbol in curves:
         figure.add_scatter(
-            x=values[at].tolist(), y=y[at].tolist(), name=name, mode=mode, line_color=colour, marker=marker
+            x=values[at].tolist(),
+            y=y[at].tolist(),
+            name=name,
+            mode=mode,
+            line={"color": colour, "width": 3 if mode == "lines" else 2},
+            marker={"color": colour, "symbol": symbol, "size": 8},
         )
-    return figure.update_layout(margin_b=90)
+    add_key(
+        figure,
+        [("—" if mode == "lines" else "●■"[symbol == "square"], c, name) for name, _, _, mode, c, symbol in curves],
+    )
+    return figure
 
 
 def _normalised(values: torch.Tensor) -> torch.Tensor:

@@ -18,7 +18,7 @@ __all__ = ["figure_svg"]
 
 _WIDTH = 760
 _ROW, _TEXT = 18, 6.6  # pixels: height of a legend's row, width of a character
-_DOT = re.compile(r'<span style="color:(#\w{6})">●</span> ')  # before a name at the end of a curve
+_SPAN = re.compile(r'<span style="color:(#\w{6})">(.*?)</span>')  # a mark of a key, or before a name
 _MARKUP = re.compile(r"<(?!br)[^<>]*>")
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # a picture with these is not drawn
 _Scale = Callable[[Any], float]  # a value -> pixels; NaN without a place
@@ -250,11 +250,7 @@ def _notes(layout: Any, across: _Scale, down: _Scale, box: tuple[float, float, f
         if not note.text:
             continue
         x, y = x + (note.xshift or 0), y - (note.yshift or 0)
-        dot = _DOT.match(note.text)
-        if dot:
-            yield f'<circle cx="{x + 5:.1f}" cy="{y:.1f}" r="4" fill="{dot[1]}"/>'
-            yield _text(x + 14, y + 4, note.text[dot.end() :], anchor="start")
-            continue
+        y -= 7 * len(_lines(note.text)) if note.yanchor == "bottom" else 0
         anchor = {"left": "start", "right": "end"}.get(note.xanchor or "", "middle")
         long = _TEXT * max(len(line) for line in _lines(note.text))
         if note.bgcolor:
@@ -288,11 +284,19 @@ def _text(
     x: float, y: float, text: str | None, *, anchor: str = "middle", size: int = 12, fill: str = INK, bold: bool = False
 ) -> str:
     weight = ' font-weight="bold"' if bold else ""
-    lines = _lines(text or "")
+    lines = [_SPAN.split(line) for line in re.split("<br ?/?>", str(text or ""))]
     y -= 7 * (len(lines) - 1)
     return "".join(
         f'<text x="{x:.1f}" y="{y + 14 * i:.1f}" text-anchor="{anchor}" font-size="{size}" fill="{fill}"{weight}>'
-        f"{html.escape(line)}</text>"
+        f"{''.join(_spans(line))}</text>"
         for i, line in enumerate(lines)
-        if line
+        if any(line)
     )
+
+
+def _spans(parts: Sequence[str]) -> Iterator[str]:
+    """Yield the parts of a line: text, and then by turns a colour, text in that colour, and text."""
+    for i in range(0, len(parts), 3):
+        yield html.escape(_lines(parts[i])[0])
+        if i + 2 < len(parts):
+            yield f'<tspan fill="{parts[i + 1]}">{html.escape(_lines(parts[i + 2])[0])}</tspan>'

@@ -4,17 +4,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from d2lite.figures.figure import Figure
-from d2lite.figures.figure_layout import below, layout
+from d2lite.figures.figure_layout import add_key, add_lanes, layout
 from d2lite.figures.labels import escape_label
-from d2lite.figures.palette import GREY, PALETTE, TRANSPARENT
+from d2lite.figures.palette import COLOURS, GREY, PALETTE, TRANSPARENT, ink_on, pale
 from d2lite.profiling.critical_path import critical_path, idle_events, is_collective
 from d2lite.trace import Event
 
 __all__ = ["timeline_figure"]
 
-COLOURS = dict(zip(("forward", "backward", "all_reduce", "update", "data"), PALETTE, strict=True))
 HOLLOW = {"wait": "/", "idle": "."}  # kinds in which nothing is done -> their pattern
-_THIN = "rgba(121,121,121,0.6)"  # the outline of a bar that is not on the critical path
+_KEY = {"wait": "▨", "idle": "░"}
 _Bar = tuple[Event, str, str]  # event, lane, "critical" | "other" | "plain"
 
 
@@ -27,7 +26,7 @@ def timeline_figure(
     """Return a figure of `events`: one bar per span of time, in milliseconds, sending beneath computing.
 
     {name of a step: events} draws several steps above each other, on one time axis. With `explain` the critical path
-    of each step has a bold outline, everything else is pale, and the gaps in which a rank does not compute are drawn
+    of each step is filled, everything else has an outline only, and the gaps in which a rank does not compute are drawn
     as "idle". Hovering over a bar shows its times and bytes.
 
     `who` is what computes: "rank" for processes, "device" for devices that one process drives.
@@ -39,11 +38,13 @@ def timeline_figure(
     if not steps or not all(steps.values()):
         raise ValueError("events: expected at least one Event, got none. Pass the events of a recorded step.")
     bars = [bar for step, spans in steps.items() for bar in _bars(step, spans, explain, who)]
-    figure = Figure(layout=layout(title=title, xlabel="milliseconds since the start of the step"))
+    figure = Figure(layout=layout(title=title, xlabel="milliseconds since the start of the step", bottom=56))
     kinds = dict.fromkeys(event.kind for event, _, _ in bars)
     order = [kind for kind in kinds if kind not in HOLLOW] + [kind for kind in kinds if kind in HOLLOW]
-    for i, kind in enumerate(order):
+    colours = {kind: GREY if kind in HOLLOW else COLOURS.get(kind, PALETTE[i % 5]) for i, kind in enumerate(order)}
+    for kind, colour in colours.items():
         mine = [bar for bar in bars if bar[0].kind == kind]
+        looks = [look for _, _, look in mine]
         figure.add_bar(
             orientation="h",
             name=escape_label(kind),
@@ -53,21 +54,17 @@ def timeline_figure(
             text=[escape_label(event.name) for event, _, _ in mine],
             customdata=[[1e3 * event.end_s, event.n_bytes / 1e6] for event, _, _ in mine],
             hovertemplate="%{text}: %{base:.2f} to %{customdata[0]:.2f} ms, %{customdata[1]:.2f} MB<extra></extra>",
-            marker=_marker(kind, COLOURS.get(kind, PALETTE[i % len(PALETTE)]), [look for _, _, look in mine]),
+            marker=_marker(kind, colour, looks),
             textposition="none" if kind in HOLLOW else "inside",
             insidetextanchor="middle",
-            insidetextfont={"color": "white", "size": 11},
+            insidetextfont={"color": [GREY if look == "other" else ink_on(colour) for look in looks], "size": 13},
             textangle=0,
             constraintext="both",
         )
-    lanes = list(dict.fromkeys(lane for step, spans in steps.items() for lane in _lanes(step, spans, who)))
-    figure.update_yaxes(categoryorder="array", categoryarray=lanes[::-1], type="category", automargin=True)
-    figure.update_layout(uniformtext={"mode": "hide", "minsize": 9})  # no name is better than one too small to read
-    # the names of the lanes are long: title and legend begin at the left edge of the figure, which leaves them room
-    figure.update_layout(
-        title={"xref": "container", "x": 0.01}, legend={"xref": "container", **below(160 + 55 * len(lanes), 110)}
-    )
-    return figure.update_layout(barmode="overlay", bargap=0.2, height=160 + 55 * len(lanes), margin_b=110)
+    add_key(figure, [(_KEY.get(kind, "■"), colour, kind) for kind, colour in colours.items()])
+    add_lanes(figure, list(dict.fromkeys(lane for step, spans in steps.items() for lane in _lanes(step, spans, who))))
+    # no name is better than one too small to read
+    return figure.update_layout(uniformtext={"mode": "hide", "minsize": 13})
 
 
 def _bars(step: str, events: Sequence[Event], explain: bool, who: str) -> list[_Bar]:
@@ -78,13 +75,14 @@ def _bars(step: str, events: Sequence[Event], explain: bool, who: str) -> list[_
 
 
 def _marker(kind: str, colour: str, looks: Sequence[str]) -> dict[str, Any]:
-    """The colours and outlines of a kind's bars."""
+    """The colours and outlines of a kind's bars: only what is on the critical path is filled, with a bold outline."""
     widths = [3 if look == "critical" else 1 for look in looks]
-    marker = {"color": colour, "opacity": [0.45 if look == "other" else 1.0 for look in looks]}
     if kind in HOLLOW:
         pattern = {"shape": HOLLOW[kind], "fgcolor": GREY, "size": 6}
-        return marker | {"color": TRANSPARENT, "pattern": pattern, "line": {"width": widths, "color": _THIN}}
-    return marker | {"line": {"width": widths, "color": [GREY if look == "critical" else _THIN for look in looks]}}
+        return {"color": TRANSPARENT, "pattern": pattern, "line": {"width": widths, "color": GREY}}
+    outlines = [GREY if look == "critical" else colour for look in looks]
+    fills = [pale(colour) if look == "other" else colour for look in looks]
+    return {"color": fills, "line": {"width": widths, "color": outlines}}
 
 
 def _lanes(step: str, events: Iterable[Event], who: str) -> list[str]:

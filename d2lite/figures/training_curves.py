@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from d2lite.figures.figure import Figure
-from d2lite.figures.figure_layout import end_labels, layout, line, thin
+from d2lite.figures.figure_layout import MOST_LABELS, accuracy_axis, end_labels, layout, line, thin
 from d2lite.figures.labels import escape_label
 from d2lite.figures.palette import DASHES, style
 from d2lite.figures.ticks import tick_step
@@ -21,7 +21,6 @@ _WIDTHS = (5.0, 3.5, 2.0)  # equal curves lie on each other: the lower ones show
 _NO_RUN = 10  # epochs that an axis without a run has room for
 _HEIGHT = 240  # pixels
 _LEGEND = 110  # pixels that a legend adds
-_MOST_LABELS = 6  # curves with their names at their ends
 _LOSS_POINTS = 400  # of one run: all are sent again several times per second
 
 
@@ -79,8 +78,7 @@ def axes(runs: Sequence[Run]) -> tuple[str, dict[str, Any], dict[str, Any]]:
     yaxis |= {"tickformat": ""}
     if all(is_accuracy(name) for name in found):
         values = [v for run in runs for _, y in _curves_of(run).values() for v in y if math.isfinite(v)]
-        yaxis |= {"range": _tenths(values), "autorange": False, "tickformat": ".0%"}
-        yaxis["dtick"] = 0.2 if yaxis["range"][1] - yaxis["range"][0] > 0.65 else 0.1
+        yaxis |= accuracy_axis(values)
     xaxis["dtick"] = tick_step(min(seen, default=0), max(seen, default=1))
     ends: list[Any] = [run.settings.get("num_epochs") for run in runs] or [_NO_RUN]
     if all(isinstance(n, int) for n in ends):
@@ -89,15 +87,6 @@ def axes(runs: Sequence[Run]) -> tuple[str, dict[str, Any], dict[str, Any]]:
         xaxis |= {"range": [low - pad, high + pad], "autorange": False, "tickformat": ",d"}
         xaxis["dtick"] = 1 if high <= 10 else tick_step(low, high)
     return escape_label(title), xaxis, yaxis
-
-
-def _tenths(values: Sequence[float]) -> list[float]:
-    """Return the ends of an axis of accuracies: whole tenths around the values, two tenths apart or more."""
-    if not values:
-        return [0.0, 1.0]
-    low, high = max(0, math.floor(10 * min(values) - 0.1)), min(10, math.ceil(10 * max(values) + 0.1))
-    high = max(high, low + 2) if low < 9 else 10
-    return [min(low, high - 2) / 10, high / 10]
 
 
 def curves(runs: Sequence[Run]) -> Figure:
@@ -129,7 +118,7 @@ def losses(runs: Sequence[Run]) -> Figure:
 
 
 def _figure(traces: Sequence[dict[str, Any]], title: str, xaxis: dict[str, Any], yaxis: dict[str, Any]) -> Figure:
-    with_legend = len(traces) > _MOST_LABELS
+    with_legend = len(traces) > MOST_LABELS
     at_ends = [trace.pop("meta")["label"] for trace in traces]
     for trace in traces:
         trace["showlegend"] = with_legend

@@ -211,12 +211,12 @@ class Animator:
                 print(self, flush=True)
             else:
                 self._live = self._live or self._new_live()
-                self._live.push(self._traces(), self._static)
+                self._live.push(lambda: self._figure(is_last=False), self._static)
 
     def _new_live(self) -> Any:
         from d2lite.widgets.live_figure import Live  # plotly and widgets: only in a notebook
 
-        return Live(self._layout())
+        return Live()
 
     def _traces(self) -> list[dict[str, Any]]:
         """The curves as plotly traces, read and thinned."""
@@ -233,26 +233,38 @@ class Animator:
 
     def _layout(self, is_last: bool = False) -> dict[str, Any]:
         """The plotly layout; the last state has ticks for the points that are there, as a growing one must not."""
-        from d2lite.figures.figure_layout import below
-        from d2lite.figures.figure_layout import layout as figure_layout
+        from d2lite.figures.figure_layout import MOST_LABELS, accuracy_axis, layout, ticks_at
         from d2lite.figures.ticks import tick_step
+        from d2lite.figures.training_curves import is_accuracy
 
-        layout = figure_layout(self.xlabel, self.ylabel, height=self.height + 60)
-        layout["margin"] |= {"b": 90, "t": 16}
-        layout["legend"] |= below(self.height + 60, 90)
-        layout["showlegend"] = bool(self.legend)
+        with_legend = bool(self.legend) and len(self.X) > MOST_LABELS
+        bottom = 90 if with_legend else 56
+        found = layout(self.xlabel, self.ylabel, height=self.height + bottom - 30, bottom=bottom)
+        found["margin"] |= {"t": 16}
+        found["showlegend"] = with_legend
         for axis, limits, scale in (("xaxis", self.xlim, self.xscale), ("yaxis", self.ylim, self.yscale)):
-            layout[axis] |= {"type": scale, "range": _range(limits, scale)}
-        ends = self.xlim or ([v for x in self.X for v in x] if is_last else [])
-        if ends and self.xscale == "linear" and "epoch" in (self.xlabel or "").lower():
-            layout["xaxis"] |= {"tick0": 0, "dtick": tick_step(min(ends), max(ends))}
-        return layout
+            found[axis] |= {"type": scale, "range": _range(limits, scale)}
+        names = [self.ylabel] if self.ylabel else self.legend or []
+        if self.ylim is None and self.yscale == "linear" and names and all(map(is_accuracy, names)):
+            found["yaxis"] |= accuracy_axis(y for ys in self._Y for y in ys if isinstance(y, float))
+        seen = [x for xs in self.X for x in xs]
+        ends = self.xlim or (seen if is_last else [])
+        if self.xscale == "log":
+            found["xaxis"] |= ticks_at(seen)
+        elif ends and "epoch" in (self.xlabel or "").lower():
+            found["xaxis"] |= {"tick0": 0, "dtick": tick_step(min(ends), max(ends))}
+        return found
 
-    def _figure(self) -> Any:
-        """The last state as a static figure."""
+    def _figure(self, is_last: bool = True) -> Any:
+        """The present state as a figure, with the names of up to six curves at their ends."""
         from d2lite.figures.figure import Figure
+        from d2lite.figures.figure_layout import label_ends
 
-        return Figure(self._traces(), self._layout(is_last=True))
+        traces = self._traces()
+        figure = Figure(traces, self._layout(is_last))
+        if self.legend:
+            label_ends(figure, self.names(len(traces)))
+        return figure
 
     def _static(self) -> tuple[Any, str, int]:
         return self._figure(), repr(self), self.width

@@ -11,8 +11,7 @@ from ipywidgets import Layout
 from traitlets import Unicode
 
 from d2lite._format import format_bytes
-from d2lite.figures.palette import PALETTE
-from d2lite.figures.timeline import COLOURS
+from d2lite.figures.palette import COLOURS, PALETTE
 from d2lite.profiling.watched_training import ImageGuesses, RecordedStep
 
 __all__ = ["CLOTHES", "DeviceLanes"]

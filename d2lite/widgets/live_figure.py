@@ -6,12 +6,13 @@ a widget.
 """
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from ipywidgets import Widget
 
 from d2lite.figures.figure import Figure
+from d2lite.figures.figure_layout import layout
 from d2lite.figures.svg import figure_svg
 from d2lite.widgets.plotly_widget import PlotlyWidget
 
@@ -43,25 +44,26 @@ class Live:
     When it settles, the output above it gets the alternative text of the figure. A widget has its own.
     """
 
-    def __init__(self, layout: dict[str, Any]) -> None:
-        self.layout = layout
+    def __init__(self) -> None:
         self.display_id: str | None = None
         self.widget: PlotlyWidget | None = None
         self._is_static = False
-        Figure([{"type": "scatter", "line": {"width": 1}}], layout)  # plotly's modules are loaded here, not in the loop
+        Figure(
+            [{"type": "scatter", "line": {"width": 1}}], layout()
+        )  # plotly's modules are loaded here, not in the loop
 
-    def push(self, traces: Sequence[dict[str, Any]], make_static: Callable[[], Static]) -> None:
-        """Show the traces; `make_static()` returns the figure that pages without widgets show."""
+    def push(self, make_figure: Callable[[], Figure], make_static: Callable[[], Static]) -> None:
+        """Show the figure as it is now; `make_static()` returns the one that pages without widgets show."""
         if self.display_id is None:
             self.display_id = uuid.uuid4().hex
             self._display({"text/html": "", "text/plain": ""}, "words", update=False)
             self._display(_without_plotly(_static_bundle(*make_static())), update=False)
         elif self.widget is None:
-            self.widget = PlotlyWidget(Figure(traces, self.layout))
+            self.widget = PlotlyWidget(make_figure())
             view = {"version_major": 2, "version_minor": 0, "model_id": self.widget.model_id}
             self._display({_WIDGET: view} | _without_plotly(_static_bundle(*make_static())))
         else:
-            self.widget.show(Figure(traces, self.layout))
+            self.widget.show(make_figure())
 
     def settle(self, make_static: Callable[[], Static]) -> None:
         """Replace what is shown by the static figure and its words; the widget is closed once it is off the page."""

@@ -12,7 +12,7 @@ import ipywidgets as widgets
 from anywidget import AnyWidget
 
 from d2lite._checks import whole_number
-from d2lite.figures.sequence_diagram import RED
+from d2lite.figures.palette import RED
 from d2lite.widgets.live_figure import close_all
 from d2lite.widgets.style import CLASS, control_style, row, sheet
 from d2lite.workers.faults import CAUSES, Job, reduce_gradients, simulated_records, train_job

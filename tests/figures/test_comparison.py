@@ -22,7 +22,7 @@ def test_bands_are_from_the_lowest_to_the_highest_seed_around_the_mean():
     assert mean.name == "a &lt;b&gt; (2 seeds)" and figure.data[5].name == "b (1 seed)"
     assert len(figure.data) == 9 and len(figure.data[8].x) == 0
     assert "a <b> (2 seeds): 2 points, from 0.3 at 3000" in alternative_text(figure)
-    assert "&lt;b&gt; (2 seeds)" in figure_svg(figure)
+    assert "a &lt;b&gt;</text>" in figure_svg(figure)
 
 
 def test_seeds_that_are_not_done_shorten_the_curve():

@@ -56,7 +56,7 @@ FIGURES = {
     "timeline": lambda: timeline_figure({EVIL: EVENTS}, EVIL, explain=True),
     "scaling": lambda: predicted_and_measured({(1, 1): 1.0}, {}, EVIL),
     "traffic": lambda: traffic_bars({}, EVIL, EVIL),
-    "animator": lambda: Animator(EVIL, EVIL, [EVIL])._layout(),
+    "animator": lambda: Animator(EVIL, EVIL, [EVIL])._figure(),
 } | {way: lambda way=way: partition(way) for way in ("data", "pipeline", "tensor")}
 
 
@@ -85,5 +85,6 @@ def test_a_picture_holds_names_as_they_are_written():
     animator = Animator(EVIL, EVIL + "\x1b[0m\ud800", legend=[EVIL])
     animator.X, animator._Y = [[1.0]], [[0.5]]
     picture = figure_svg(animator._figure())
-    found = [element.text for element in ET.fromstring(picture.encode("utf-8")).iter() if element.text]
-    assert found.count(EVIL) == 2 and EVIL + "\ufffd[0m\ufffd" in found
+    found = ["".join(element.itertext()) for element in ET.fromstring(picture.encode("utf-8")).iter()]
+    assert EVIL in found and EVIL + "\ufffd[0m\ufffd" in found
+    assert any(text.startswith("● <b>x</b>") for text in found)  # at the end of the curve, in several lines

@@ -6,7 +6,7 @@ pytest.importorskip("plotly")
 
 from d2lite.figures import sequence_figure  # noqa: E402
 from d2lite.figures.alternative_text import alternative_text  # noqa: E402
-from d2lite.figures.sequence_diagram import RED  # noqa: E402
+from d2lite.figures.palette import RED  # noqa: E402
 from d2lite.figures.svg import figure_svg  # noqa: E402
 from d2lite.workers import CAUSES, Collective, FlightRecord, Job, first_mismatch, simulated_records  # noqa: E402
 
@@ -59,7 +59,7 @@ def test_only_the_last_columns_are_shown_the_mismatch_among_them():
     calls = tuple(Collective("barrier", (), "", "0", n, "t.py", 1, "f", float(n)) for n in range(1, 41))
     both = {"0": (0, 1)}
     figure = sequence_figure({0: FlightRecord(0, calls, both), 1: FlightRecord(1, calls[:30], both)})
-    assert len(figure.layout.xaxis.ticktext) == 12 and "no. 31" in figure.layout.xaxis.ticktext
+    assert len(figure.layout.xaxis.ticktext) == 6 and "no. 31" in figure.layout.xaxis.ticktext
 
 
 def test_without_collectives():

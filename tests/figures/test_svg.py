@@ -48,14 +48,14 @@ def test_a_picture_is_well_formed_and_stays_in_its_frame(name):
 def texts_and_strokes(figure):
     root = ET.fromstring(figure_svg(figure))
     strokes = [path.get("stroke") for path in root.iter("{http://www.w3.org/2000/svg}path")]
-    return [text.text for text in root.iter("{http://www.w3.org/2000/svg}text")], strokes
+    return ["".join(text.itertext()) for text in root.iter("{http://www.w3.org/2000/svg}text")], strokes
 
 
 def test_a_picture_holds_the_curves_and_their_names():
     runs = [Run({"num_gpus": k, "lr": 0.2}, "", "toys", 240, [], [0.5, 0.75], [1.0, 1.0]) for k in (1, 2)]
     figure = figures.curves(runs)
     texts, strokes = texts_and_strokes(figure)
-    assert {"epoch", "test accuracy", "1 device", "2 devices", "60%"} <= set(texts)
+    assert {"epoch", "test accuracy", "● 1 device", "● 2 devices", "60%"} <= set(texts)
     assert figure.data[0].line.color in strokes and figure.data[1].line.color in strokes
 
 

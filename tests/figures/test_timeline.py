@@ -3,6 +3,7 @@ import pytest
 from d2lite.costs.alpha_beta import Device, Link
 from d2lite.costs.step import predict_step
 from d2lite.costs.workloads import named_workload
+from d2lite.figures import palette
 from d2lite.figures.timeline import timeline_figure
 from d2lite.profiling.critical_path import critical_path, idle_events
 from d2lite.trace import Event
@@ -51,8 +52,9 @@ def test_the_critical_path_is_outlined_and_gaps_are_idle():
     outlined = {
         text
         for trace in figure.data
-        for text, width, opacity in zip(trace.text, trace.marker.line.width, trace.marker.opacity, strict=True)
-        if width == 3 and opacity == 1
+        if isinstance(trace.marker.color, tuple)  # not those in which nothing is done
+        for text, width, fill in zip(trace.text, trace.marker.line.width, trace.marker.color, strict=True)
+        if width == 3 and fill in palette.PALETTE
     }
     assert outlined == {event.name for event in chain}
     (drawn,) = [trace for trace in figure.data if trace.name == "idle"]

@@ -20,17 +20,6 @@ def make_run(k=1, lr=0.2, batch_size=512, seconds=(4.0, 2.0, 3.0), accuracies=(0
     return Run(settings, f"{k} on toys", "toys", 6000, [2.0], list(accuracies), list(seconds), status="finished")
 
 
-def luminance(colour):
-    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-    r, g, b = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts)
-    return 0.2126 * r + 0.7152 * g + 0.0722 * b
-
-
-def contrast(one, other):
-    low, high = sorted([luminance(one), luminance(other)])
-    return (high + 0.05) / (low + 0.05)
-
-
 def test_curves_hold_the_runs_numbers():
     runs = [make_run(1), make_run(2, accuracies=(0.1, 0.2))]
     figure = training_curves.curves(runs)
@@ -144,9 +133,9 @@ def test_thinning_keeps_the_first_and_the_last_point(n):
 
 def test_every_colour_can_be_seen_on_white_and_on_jupyters_dark():
     for colour in palette.PALETTE:
-        assert min(contrast(colour, "#ffffff"), contrast(colour, "#111111")) >= 3
+        assert min(palette.contrast(colour, "#ffffff"), palette.contrast(colour, "#111111")) >= 3
     # the best that one grey can do for text on both; a panel takes the theme's own colour instead
-    assert min(contrast(palette.GREY, "#ffffff"), contrast(palette.GREY, "#111111")) > 4.3
+    assert min(palette.contrast(palette.GREY, "#ffffff"), palette.contrast(palette.GREY, "#111111")) > 4.3
 
 
 def test_neighbours_differ_in_colour_dash_and_marker():

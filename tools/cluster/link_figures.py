@@ -18,15 +18,17 @@ def bandwidth_figure(records):
     found = [row for row in rows(records) if row["hosts"] == 2 and row["mbit"]]
     for i, (net, ms) in enumerate(sorted({(row["net"], row["delay_ms"]) for row in found})):
         mine = [row for row in found if (row["net"], row["delay_ms"]) == (net, ms)]
+        mine.sort(key=lambda row: row["mbit"])
         colour, _, symbol = figures.style(i)
         x, name = [row["mbit"] for row in mine], f"{net}, {ms:g} ms" if ms else f"{net}, no delay added"
         marker, line = {"color": colour, "symbol": symbol, "size": 11}, {"color": colour, "dash": "dot"}
         figure.add_scatter(x=x, y=[row["step_s"] for row in mine], mode="markers", marker=marker, name=name)
         figure.add_scatter(x=x, y=[row["predicted_s"] for row in mine], mode="lines", line=line, showlegend=False)
     title = "2 hosts. Marks: measured; dotted lines: predicted"
-    figure.update_layout(figures.layout("bandwidth (Mb/s)", "seconds per step", title))
-    figure.update_xaxes(type="log", tickvals=sorted({row["mbit"] for row in found}))
+    figure.update_layout(figures.layout("bandwidth (Mb/s)", "seconds per step", title, bottom=56))
+    figure.update_xaxes({"type": "log"} | figures.ticks_at(row["mbit"] for row in found))
     figure.update_yaxes(type="log", tickvals=[0.02, 0.05, 0.1, 0.2, 0.5, 1])
+    figures.label_ends(figure)
     return figure
 
 
@@ -54,8 +56,13 @@ def hosts_explorer(step_s):
         found = times_as_fast(step_s, **values)
         best = max(HOSTS, key=lambda k: found[k - 1])
         title = f"predicted: best with {best} of 16 hosts, {found[best - 1]:.2f} times as fast as one"
-        figure = figures.Figure(layout=figures.layout("hosts", "times as fast as one host", title, height=360))
-        figure.add_scatter(x=HOSTS, y=HOSTS, mode="lines", line_dash="dot", name="as many times as hosts")
-        return figure.add_scatter(x=HOSTS, y=found, mode="lines+markers", name="predicted")
+        figure = figures.Figure(
+            layout=figures.layout("hosts", "times as fast as one host", title, height=300, bottom=56)
+        )
+        grey = {"color": figures.GREY, "dash": "dot"}
+        figure.add_scatter(x=HOSTS, y=HOSTS, mode="lines", line=grey, name="as many times as hosts")
+        figure.add_scatter(x=HOSTS, y=found, mode="lines+markers", line_color=figures.PALETTE[0], name="predicted")
+        figures.label_ends(figure)
+        return figure
 
     return FigureExplorer(draw, **sliders)
