@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from d2lite.figures.scaling import efficiency_figure, predicted_and_measured, step_figure
     from d2lite.figures.sequence_diagram import sequence_figure
     from d2lite.figures.shard_normalisation import shard_normalisation_figure
-    from d2lite.figures.table import runs_table
+    from d2lite.figures.table import html_table, runs_table
     from d2lite.figures.timeline import timeline_figure
     from d2lite.figures.training_curves import curves, losses
 
@@ -44,6 +44,7 @@ __all__ = [
     "efficiency_figure",
     "exercises_html",
     "heat_map_figure",
+    "html_table",
     "layout",
     "least_n_bytes",
     "ledger_html",
@@ -83,7 +84,7 @@ _ROOM = {
     "scaling": ("efficiency_figure", "predicted_and_measured", "step_figure"),
     "sequence_diagram": ("sequence_figure",),
     "shard_normalisation": ("shard_normalisation_figure",),
-    "table": ("runs_table",),
+    "table": ("html_table", "runs_table"),
     "timeline": ("timeline_figure",),
     "training_curves": ("curves", "losses"),
 }
