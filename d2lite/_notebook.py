@@ -1,9 +1,13 @@
-"""Where the code runs: in the kernel of a notebook, in a terminal's IPython, or in plain Python."""
+"""Where the code runs: a notebook's kernel, a terminal's IPython, or plain Python; and a rule for a notebook's page."""
 
 import sys
 from typing import Any
 
-__all__ = ["ipython_shell", "notebook_shell"]
+__all__ = ["WRAP_RULE", "ipython_shell", "notebook_shell"]
+
+# What is printed wraps between words: JupyterLab breaks a line inside words and numbers. A style sheet anywhere on the
+# page holds for all of it, also for other notebooks that are open in JupyterLab.
+WRAP_RULE = ".jp-OutputArea .jp-OutputArea-output pre { word-break: normal; overflow-wrap: anywhere; }"
 
 
 def ipython_shell() -> Any:

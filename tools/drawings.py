@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from d2lite.costs import Device, Link, Workload, predict_step
-from d2lite.figures import COLOURS, GREY, PALETTE, collective_shape
+from d2lite.figures import COLOURS, GREY, PALETTE, collective_shape, ink_on
 from d2lite.widgets import trace_collective
 from d2lite.workers import Job, simulated_records
 
@@ -53,16 +53,14 @@ def _box(x: float, y: float, width: float, height: float, words: str = "", colou
     lines = words.split("\n") if words else []
     first = y + height / 2 + 5 - 9 * (len(lines) - 1)
     return box + "".join(
-        _text(x + width / 2, first + 18 * i, line, kind=_ink(colour) if colour else "") for i, line in enumerate(lines)
+        _text(
+            x + width / 2,
+            first + 18 * i,
+            line,
+            kind={"white": "on", "black": "under"}[ink_on(colour)] if colour else "",
+        )
+        for i, line in enumerate(lines)
     )
-
-
-def _ink(colour: str) -> str:
-    """The class of words on this ground: white or black, whichever has more contrast (WCAG 2.1, relative luminance)."""
-    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
-    luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-    return "on" if 1.05 / (luminance + 0.05) >= (luminance + 0.05) / 0.05 else "under"
 
 
 def _frame(x: float, y: float, width: float, height: float, words: str) -> str:

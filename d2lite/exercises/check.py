@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from d2lite._notebook import notebook_shell
 from d2lite.exercises.bounded import run_bounded
 from d2lite.exercises.exercise import Exercise, WrongSpecification
 from d2lite.exercises.judge import Score, judge
@@ -19,7 +20,7 @@ _tries: Counter[str] = Counter()  # wrong tries of each exercise in this process
 
 
 def check(exercise: str | Exercise, answer: Callable[..., Any]) -> Score:
-    """Run `answer` on the cases of an exercise, print the score and what is wrong, and return the score.
+    """Run `answer` on the cases of an exercise, show the score and what is wrong, and return the score.
 
     The answer runs in a process of its own (in several, for an exercise on ranks), which has ended when this returns:
     it gets 5 seconds, in a few exercises more, and 2 GiB of memory. The first 20 lines that it prints are shown. The
@@ -55,8 +56,18 @@ def check(exercise: str | Exercise, answer: Callable[..., Any]) -> Score:
         score = _score(found.with_drawn_cases(secrets.randbits(32)), answer)
         _tries[found.name] += not score.solved
         _record(score)
-    print(score)
+    _show(score)
     return score
+
+
+def _show(score: Score) -> None:
+    """Print the score; a notebook shows it as a card, and keeps the same text for pages without HTML."""
+    if notebook_shell() is None:
+        print(score)
+    else:
+        from IPython.display import display
+
+        display({"text/html": score._repr_html_(), "text/plain": str(score)}, raw=True)
 
 
 def _score(exercise: Exercise, answer: Callable[..., Any]) -> Score:

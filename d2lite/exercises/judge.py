@@ -1,14 +1,17 @@
 """The score of an answer, and in words what is wrong with it, from the results of its cases."""
 
+import html
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from d2lite._card import card
 from d2lite.exercises.exercise import CaseResult, Exercise, Mistake
 
 __all__ = ["NO_PROCESS", "Score", "judge"]
 
 ENDLESS = "Is there a loop that never ends, or a call that waits for something that never comes?"
 NO_PROCESS = "it cannot run in a process of its own"
+_NOT_ATTEMPTED, _WRONG, _THINK = "not attempted", "What is wrong", "How to think"
 NO_MEMORY = ("MemoryError", "can't allocate memory")
 
 
@@ -27,16 +30,39 @@ class Score:
         """Whether every case is right."""
         return self.total > 0 and self.right == self.total
 
+    @property
+    def state(self) -> str:
+        """The state of the answer, as a card has it: "nearly" if more than half of the cases are right."""
+        if not self.total:
+            return "not attempted"
+        return "right" if self.solved else "nearly" if 2 * self.right > self.total else "wrong"
+
     def __str__(self) -> str:
         if not self.total:
-            return f"Exercise {self.name}: not attempted. Fill in the function, run its cell, then run this one again."
+            return (
+                f"Exercise {self.name}: {_NOT_ATTEMPTED}. Fill in the function, run its cell, then run this one again."
+            )
         if self.solved:
             return f"Exercise {self.name}: right in all {self.total} cases."
-        lines = [f"Exercise {self.name}: right in {self.right} of {self.total} cases.", f"What is wrong: {self.wrong}"]
-        return "\n".join(lines + ([f"How to think: {self.think}"] if self.think else []))
+        lines = [f"Exercise {self.name}: right in {self.right} of {self.total} cases.", f"{_WRONG}: {self.wrong}"]
+        return "\n".join(lines + ([f"{_THINK}: {self.think}"] if self.think else []))
+
+    def _repr_html_(self) -> str:
+        """Return the card, with the words of `str(score)`."""
+        first, *lines = str(self).split("\n")
+        head, _, rest = first.partition(": ")
+        if rest.startswith(_NOT_ATTEMPTED):  # the card says so
+            rest = rest.removeprefix(_NOT_ATTEMPTED).lstrip(". ")
+        said = [f"<div><b>{html.escape(head)}.</b> {html.escape(rest[:1].upper() + rest[1:])}</div>"]
+        for line in lines:
+            name, colon, words = line.partition(": ")
+            named = name in (_WRONG, _THINK) and colon
+            text = f"<b>{name}:</b> {html.escape(words)}" if named else html.escape(line)
+            said.append(f'<div style="white-space:pre-wrap">{text}</div>')
+        return card(self.state, "".join(said))
 
     def _ipython_display_(self) -> None:
-        """Show nothing: `check` has printed it."""
+        """Show nothing: `check` has shown it."""
 
 
 def judge(exercise: Exercise, seen: Iterable[tuple[int, CaseResult]], hung: str = "", thinks: bool = True) -> Score:

@@ -22,13 +22,13 @@ if TYPE_CHECKING:
         predictions_of,
         predictions_summary,
     )
-    from d2lite.figures.palette import GREY, PALETTE, style
+    from d2lite.figures.palette import COLOURS, GREY, PALETTE, ink_on, style
     from d2lite.figures.partitioning import partition_figure, traffic_bars
     from d2lite.figures.scaling import efficiency_figure, predicted_and_measured, step_figure
     from d2lite.figures.sequence_diagram import sequence_figure
     from d2lite.figures.shard_normalisation import shard_normalisation_figure
-    from d2lite.figures.table import runs_table
-    from d2lite.figures.timeline import COLOURS, timeline_figure
+    from d2lite.figures.table import html_table, runs_table
+    from d2lite.figures.timeline import timeline_figure
     from d2lite.figures.training_curves import curves, losses
 
 __all__ = [
@@ -48,6 +48,8 @@ __all__ = [
     "efficiency_figure",
     "exercises_html",
     "heat_map_figure",
+    "html_table",
+    "ink_on",
     "label_ends",
     "layout",
     "least_n_bytes",
@@ -85,13 +87,13 @@ _ROOM = {
         "predictions_of",
         "predictions_summary",
     ),
-    "palette": ("GREY", "PALETTE", "style"),
+    "palette": ("COLOURS", "GREY", "PALETTE", "style", "ink_on"),
     "partitioning": ("partition_figure", "traffic_bars"),
     "scaling": ("efficiency_figure", "predicted_and_measured", "step_figure"),
     "sequence_diagram": ("sequence_figure",),
     "shard_normalisation": ("shard_normalisation_figure",),
-    "table": ("runs_table",),
-    "timeline": ("COLOURS", "timeline_figure"),
+    "table": ("html_table", "runs_table"),
+    "timeline": ("timeline_figure",),
     "training_curves": ("curves", "losses"),
 }
 _WHERE = {name: module for module, names in _ROOM.items() for name in names}

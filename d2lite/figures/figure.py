@@ -9,6 +9,7 @@ import html
 import plotly.graph_objects as go
 import plotly.io as pio
 
+from d2lite._notebook import WRAP_RULE
 from d2lite.figures.alternative_text import alternative_text
 from d2lite.figures.svg import figure_svg
 
@@ -17,11 +18,12 @@ __all__ = ["TEXT_RULE", "Figure", "picture"]
 # Plotly's grey has 4.35:1 on white and on dark. A page with a theme shows such texts in its own colour.
 # JupyterLab shows a saved figure as a picture first, which is as wide as the page was then; brightness takes its grey
 # to 5:1 and more.
-TEXT_RULE = """.jp-RenderedPlotly img.plot-img { max-width: 100%; height: auto; }
-[data-jp-theme-light="true"] .jp-RenderedPlotly img.plot-img { filter: brightness(0.88); }
-[data-jp-theme-light="false"] .jp-RenderedPlotly img.plot-img { filter: brightness(1.25); }
-.js-plotly-plot text[style*="rgb(121, 121, 121)"] {
-  fill: var(--jp-ui-font-color1, #444) !important; }"""
+TEXT_RULE = f"""{WRAP_RULE}
+.jp-RenderedPlotly img.plot-img {{ max-width: 100%; height: auto; }}
+[data-jp-theme-light="true"] .jp-RenderedPlotly img.plot-img {{ filter: brightness(0.88); }}
+[data-jp-theme-light="false"] .jp-RenderedPlotly img.plot-img {{ filter: brightness(1.25); }}
+.js-plotly-plot text[style*="rgb(121, 121, 121)"] {{
+  fill: var(--jp-ui-font-color1, #444) !important; }}"""
 _DOT = "data:image/gif;base64,R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7"  # one transparent pixel
 
 

@@ -6,17 +6,19 @@ is escaped before it becomes HTML.
 
 import html
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from d2lite._card import card
 from d2lite._format import format_number, printable
-from d2lite.figures.palette import GREY, PALETTE
 
 __all__ = ["Answer", "Prediction", "as_answer", "as_text", "prediction_html"]
 
 Answer = float | str
 _MOST_CHARS = 300
+_NEARLY, _NEARLY_MOST = 2.0, 0.5  # so many times as far off as a right number may be, and at most by this fraction
 
 
 @dataclass(frozen=True)
@@ -79,14 +81,30 @@ class Prediction:
         if answer is None or self.measured is None or type(answer) is not type(self.measured):
             return None
         if isinstance(answer, float) and isinstance(self.measured, float):
-            return abs(answer - self.measured) <= self.within * abs(self.measured) * (1 + 1e-9)
+            return self._is_within(answer, self.within)
         return answer == self.measured
+
+    def state(self, answer: Answer | None) -> str:
+        """Return the state of an answer, as a card has it: "right", "nearly" for a number that is a little further off
+        than a right one, "wrong", "locked" if there is nothing to compare, "not attempted" without an answer."""
+        if answer is None:
+            return "not attempted"
+        fits = self.fits(answer)
+        if fits is None:
+            return "locked"
+        near = isinstance(answer, float) and self._is_within(answer, min(_NEARLY * self.within, _NEARLY_MOST))
+        return "right" if fits else "nearly" if near else "wrong"
+
+    def _is_within(self, answer: float, fraction: float) -> bool:
+        assert isinstance(self.measured, float)
+        return abs(answer - self.measured) <= fraction * abs(self.measured) * (1 + 1e-9)
 
     def shown(self, answer: Answer) -> str:
         """Return an answer or the measured value as text, with its unit."""
         if isinstance(answer, str):
             return answer
-        return format_number(answer) + ("" if self.unit in ("", "×", "%") else " ") + self.unit
+        unit = self.unit[:-1] if answer == 1 and re.fullmatch("[a-z]{3,}s", self.unit) else self.unit  # 1 step
+        return format_number(answer) + ("" if self.unit in ("", "×", "%") else " ") + unit
 
     def verdict(self, answer: Answer | None) -> str:
         """Return how far an answer is from what was measured, in words; "" if there is nothing to compare."""
@@ -99,6 +117,8 @@ class Prediction:
             return "right" if answer == self.measured else f"right, within {self.within:.0%}"
         if answer <= 0 or self.measured <= 0:
             return f"off by {self.shown(abs(answer - self.measured))}"
+        if self.within == 0:  # what is counted has no percent
+            return f"{format_number(abs(answer - self.measured))} too {'high' if answer > self.measured else 'low'}"
         ratio = answer / self.measured
         if 0.5 < ratio < 2:
             return f"{abs(ratio - 1):.0%} too {'high' if ratio > 1 else 'low'}"
@@ -126,21 +146,18 @@ def prediction_html(prediction: Prediction, with_question: bool = True) -> str:
         boxes.append(("measured", "not yet"))
     else:
         boxes.append((prediction.how + _on(prediction), prediction.shown(prediction.measured)))
-    fits, verdict = prediction.fits(answer), prediction.verdict(answer)
-    if verdict:
-        boxes.append(("your answer", verdict + (" (given after the measurement)" if prediction.is_late else "")))
-    colour = GREY if fits is None else PALETTE[2] if fits else PALETTE[1]
+    state, verdict = prediction.state(answer), prediction.verdict(answer)
+    late = " (given after the measurement)" if prediction.is_late else ""
+    if verdict and verdict + late != state:  # else the card says it already
+        boxes.append(("your answer", verdict + late))
     cells = "".join(
         f'<div style="min-width:90px"><div style="font-size:12px">{html.escape(name)}</div>'
         f'<div style="font-weight:600">{html.escape(value)}</div></div>'
         for name, value in boxes
     )
     question = f"<div>{html.escape(prediction.question)}</div>" if with_question else ""
-    return (
-        f'<div style="border-left:4px solid {colour};padding:2px 0 2px 10px;line-height:1.4;overflow-wrap:anywhere">'
-        f"{question}"
-        f'<div style="display:flex;flex-wrap:wrap;gap:2px 28px">{cells}</div></div>'
-    )
+    row = f'<div style="display:flex;flex-wrap:wrap;gap:2px 28px;line-height:20px">{cells}</div>'
+    return card(state, question + row)
 
 
 def _on(prediction: Prediction) -> str:

@@ -1,16 +1,88 @@
-"""Training runs as an HTML table."""
+"""HTML tables: of training runs, and of any rows that a cell has computed."""
 
 import html
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
+from d2lite._notebook import WRAP_RULE
 from d2lite.figures.palette import DASHES, style
 from d2lite.figures.speed_up import speed_ups
 from d2lite.training.run import Run, legends
 
-__all__ = ["runs_table"]
+__all__ = ["Table", "html_table", "runs_table"]
 
 _HEADS = ("run", "test accuracy", "s/epoch", "examples/s", "speed-up", "status", "devices", "data")
+
+_NUMBER = re.compile(r"[-+\u2212]?[0-9][0-9.,]*(e[-+]?[0-9]+)?([ ×%n].*)?|[–-]|nan|-?inf")  # and its unit
+# JupyterLab's own tables are of 12 px, striped, and break words where they are narrow
+_TABLE_RULE = """.d2lite-table { overflow-x: auto; }
+.d2lite-table table { border-collapse: collapse; font-size: 14px; width: auto; margin: 4px 0; table-layout: auto; }
+.d2lite-table tr { background: none !important; border-bottom: 1px solid rgba(121,121,121,0.35); }
+.d2lite-table th, .d2lite-table td { text-align: left !important; padding: 3px 20px 3px 0 !important;
+  font-weight: 400; white-space: normal; overflow-wrap: normal; word-break: normal; max-width: 480px; }
+.d2lite-table thead th { font-weight: 600; vertical-align: bottom; }
+.d2lite-table .number { text-align: right !important; font-variant-numeric: tabular-nums; white-space: nowrap; }"""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of texts under their heads: a notebook shows an HTML table, a terminal aligned columns."""
+
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    def _columns_of_numbers(self) -> list[bool]:
+        cells = [[row[i] for row in self.rows if row[i]] for i in range(len(self.header))]
+        return [bool(column) and all(map(_NUMBER.fullmatch, column)) for column in cells]
+
+    def _repr_html_(self) -> str:
+        kinds = [' class="number"' if is_number else "" for is_number in self._columns_of_numbers()]
+        heads = zip(self.header, kinds, strict=True)
+        head = "".join(f'<th scope="col"{kind}>{html.escape(text)}</th>' for text, kind in heads)
+        body = "".join(
+            f'<tr><th scope="row"{kinds[0]}>{html.escape(first)}</th>'
+            + "".join(f"<td{kind}>{html.escape(cell)}</td>" for cell, kind in zip(others, kinds[1:], strict=True))
+            + "</tr>"
+            for first, *others in self.rows
+        )
+        table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        return f'<style>{WRAP_RULE}{_TABLE_RULE}</style><div class="d2lite-table" tabindex="0">{table}</div>'
+
+    def __repr__(self) -> str:
+        are_numbers = self._columns_of_numbers()
+        widths = [max(map(len, column)) for column in zip(self.header, *self.rows, strict=True)]
+        lines = []
+        for row in (self.header, *self.rows):
+            columns = zip(row, widths, are_numbers, strict=True)
+            lines.append("  ".join(f"{text:{'>' if number else '<'}{width}}" for text, width, number in columns))
+        return "\n".join(line.rstrip() for line in lines)
+
+
+def html_table(rows: Iterable[Sequence[object]], header: Sequence[str]) -> Table:
+    """Return a table, which a cell shows by its last line or by `display`; columns of numbers are aligned on the right.
+
+    Args:
+        rows: The rows, with a cell for each head: texts, or objects that are shown as `str` writes them.
+        header: The heads of the columns; the first column names its row.
+
+    Raises:
+        ValueError: If there is no head, or if a row has more or fewer cells than there are heads.
+
+    Example:
+        >>> html_table([("LeNet", "516 KB"), ("MLP", "1.2 MB")], ["net", "size"])
+        net      size
+        LeNet  516 KB
+        MLP    1.2 MB
+    """
+    heads, cells = tuple(map(str, header)), tuple(tuple(map(str, row)) for row in rows)
+    if not heads:
+        raise ValueError("header: expected the head of each column, got none.")
+    for i, row in enumerate(cells):
+        if len(row) != len(heads):
+            raise ValueError(f"rows: expected {len(heads)} cells, as there are heads, got {len(row)} in row {i}.")
+    return Table(heads, cells)
 
 
 def runs_table(runs: Sequence[Run]) -> str:

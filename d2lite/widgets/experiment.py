@@ -18,7 +18,7 @@ from d2lite.widgets.explain import explain
 from d2lite.widgets.explorer import Explorer
 from d2lite.widgets.live_figure import close_all
 from d2lite.widgets.plotly_widget import PlotlyWidget
-from d2lite.widgets.style import CLASS, fixed, row, sheet
+from d2lite.widgets.style import CLASS, at_most, card, growing, row, sheet
 
 __all__ = ["Experiment"]
 
@@ -47,9 +47,9 @@ class Experiment(Explorer):
         self._idle.set()
         self.plot = PlotlyWidget(self._draw())
         self.plot.layout.height = f"{self.figure.layout.height + 4}px"
-        parts = [sheet(), *rows, row([self.run, self.stop]), self.progress, fixed(self.status, 24), self.plot]
+        parts = [sheet(), *rows, row([self.run, self.stop]), self.progress, growing(self.status, 40, 90), self.plot]
         self.view = widgets.VBox(
-            [*parts, fixed(self.summary, words)], layout=widgets.Layout(width="100%", overflow="hidden")
+            [*parts, at_most(self.summary, words)], layout=widgets.Layout(width="100%", overflow="hidden")
         )
         self.view.add_class(CLASS)
         self.run.on_click(self._on_run)
@@ -119,7 +119,7 @@ class Experiment(Explorer):
                 self._watcher.start()
             except Exception as error:  # settings that do not fit, or no thread could be started
                 self._training = None
-                self.status.value = html.escape(f"Not started: {error}")
+                self.status.value = card("failed", html.escape(f"Not started: {error}"))
                 self.run.disabled, self.stop.disabled = False, True
                 self._idle.set()
 
@@ -148,11 +148,12 @@ class Experiment(Explorer):
             self._shown = done
             self._update()
         counted = f"{done} of {self._num_trials} trainings · {training.seconds:.1f} s"
-        words = "Training" if training.outcome is None else training.outcome.words.capitalize()
-        if training.stopping:
-            words = "Stopping after this step"
+        state, words = "running", "Stopping after this step · " if training.stopping else ""
+        if training.outcome is not None:
+            state = training.outcome.status.split(" ")[0].rstrip(":")  # "diverged at step 3"
+            words = "" if training.outcome.words == state else f"{training.outcome.words} · "
         problem = f" · {explain(training.error).splitlines()[0]}" if training.error else ""
-        self.status.value = html.escape(f"{words} · {counted}{problem}")
+        self.status.value = card(state, html.escape(f"{words}{counted}{problem}"))
         self.progress.value = done / max(1, self._num_trials)
 
     def _redraw(self) -> None:

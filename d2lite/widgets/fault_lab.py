@@ -13,7 +13,7 @@ from d2lite.run_events import Stopped
 from d2lite.widgets.explain import exception_name, truncate
 from d2lite.widgets.live_figure import close_all
 from d2lite.widgets.static_picture import StaticPicture
-from d2lite.widgets.style import CLASS, fixed, sheet
+from d2lite.widgets.style import CLASS, at_most, card, sheet
 from d2lite.workers.faults import FAULTS, Job, first_not_finite, train_job
 from d2lite.workers.hang_diagnosis import diagnose_hang
 from d2lite.workers.pool import Workers, WorkersError
@@ -21,6 +21,7 @@ from d2lite.workers.pool import Workers, WorkersError
 __all__ = ["FaultLab"]
 
 AT_FAULT, AT_STEP = 1, 2  # the rank with the fault, and its step, counted from 0
+_MOST_CHARS = 400  # of a first line: the longest of the faults has under 200
 _Result = tuple[str, float, float, str]  # fault, timeout_s, seconds, message
 
 
@@ -43,7 +44,7 @@ class FaultLab:
         self._static_picture = StaticPicture(
             lambda: f"<p>{self._message.value}</p>{self._table.value}", lambda: repr(self)
         )
-        buttons, message = widgets.HBox([self.run, self.stop]), fixed(self._message, 170)  # long ones move nothing
+        buttons, message = widgets.HBox([self.run, self.stop]), at_most(self._message, 220)
         self._box = widgets.VBox([sheet(), self.fault, self.timeout_s, buttons, message, self._table])
         self._box.add_class(CLASS)
         self._pool: Workers | None = None
@@ -75,7 +76,7 @@ class FaultLab:
             if self._thread is not None and self._thread.is_alive():
                 return  # the second of two clicks
             self.run.disabled, self.stop.disabled = True, False
-            self._message.value = "Starting the ranks ..."
+            self._message.value = card("running", "Starting the ranks ...")
             arguments = self.fault.value, float(self.timeout_s.value)
             self._thread = threading.Thread(target=self._work, args=arguments, name="d2lite-fault-lab", daemon=True)
             self._thread.start()
@@ -85,7 +86,7 @@ class FaultLab:
             self._pool.stop()
 
     def _work(self, fault: str, timeout_s: float) -> None:
-        began, message = time.perf_counter(), "stopped"
+        began, message, state = time.perf_counter(), "stopped", "finished"
         try:
             if self._pool is None or self._pool.timeout_s != timeout_s:
                 if self._pool is not None:
@@ -94,19 +95,20 @@ class FaultLab:
                     warnings.simplefilter("ignore")  # more ranks than cores: nothing is timed against a core here
                     self._pool = Workers(self.world_size, timeout_s)
             self._pool.run(len, "warm up")
-            self._message.value = "Running ..."
+            self._message.value = card("running", "A rank has the fault: waiting for a message ...")
             began = time.perf_counter()
             message = _without_error(self._pool, Job(FAULTS[fault], AT_FAULT, AT_STEP))
         except WorkersError as error:
             message = str(error)
         except Stopped:
-            pass
+            state = "stopped"
         except BaseException as error:  # whatever it is, it is shown
-            message = f"{exception_name(error)}: {text_of(error)}"
+            message, state = f"{exception_name(error)}: {text_of(error)}", "failed"
         message = truncate(message)
         seconds = time.perf_counter() - began
         self.results.append((fault, timeout_s, seconds, message))
-        self._message.value = f"<b>After {seconds:.2f} s:</b><pre>{html.escape(message)}</pre>"
+        words = "" if state == "stopped" else f"<pre>{html.escape(message)}</pre>"
+        self._message.value = card(state, f"<b>After {seconds:.2f} s</b>{words}")
         self._table.value = self._rows()
         self._static_picture.update()
         self.run.disabled, self.stop.disabled = False, True
@@ -115,7 +117,7 @@ class FaultLab:
         heads = "".join(f"<th>{head}</th>" for head in ("fault", "time-out", "message after", "first line"))
         rows = "".join(
             f"<tr><td>{html.escape(fault.split(':')[0])}</td><td>{timeout_s:g} s</td>"
-            f"<td>{seconds:.2f} s</td><td>{html.escape(first_line[:90])}</td></tr>"
+            f"<td>{seconds:.2f} s</td><td class='d2lite-words'>{html.escape(first_line[:_MOST_CHARS])}</td></tr>"
             for fault, timeout_s, seconds, message in self.results
             for first_line in message.split("\n", 1)[:1]
         )

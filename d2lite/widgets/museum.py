@@ -17,7 +17,7 @@ from d2lite.models import lenet_params
 from d2lite.training import replicate, train_batch
 from d2lite.widgets.explorer import Explorer
 from d2lite.widgets.plotly_widget import PlotlyWidget
-from d2lite.widgets.style import CLASS, control_style, fixed, row, sheet
+from d2lite.widgets.style import CLASS, at_most, control_style, row, sheet
 
 __all__ = ["Museum"]
 
@@ -76,10 +76,10 @@ class Museum(Explorer):
         self.symptom = widgets.Dropdown(options=[ASK, *signs], value=ASK, **control_style("symptom", 400, 90))
         self._asked = names[1]  # the exhibit that `symptom` is about
         self.code = widgets.HTML()
-        self.summary = widgets.HTML(layout=widgets.Layout(min_height="150px", max_width="820px"))
+        self.summary = widgets.HTML(layout=widgets.Layout(max_width="820px"))
         self.plot = PlotlyWidget(self._draw())
         controls = [self.exhibit, self.symptom, self.k, self.lr]
-        self.view = widgets.VBox([sheet(), row(controls), fixed(self.code, 170), self.plot, self.summary])
+        self.view = widgets.VBox([sheet(), row(controls), at_most(self.code, 220), self.plot, self.summary])
         self.view.add_class(CLASS)
         self._follow(controls)
 

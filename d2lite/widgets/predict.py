@@ -210,7 +210,7 @@ class Predict:
     def __repr__(self) -> str:
         if not self._is_open:
             return str(self.prediction)
-        asked = ", ".join(map(repr, self.choices or ())) or f"a number{' of ' + self.unit if self.unit else ''}"
+        asked = ", ".join(map(repr, self.choices or ())) or f"a number{' in ' + self.unit if self.unit else ''}"
         return f"{self.prediction.question} Answer with commit(...): {asked}."
 
 
@@ -229,7 +229,7 @@ def typed_number(text: str, unit: str = "") -> float:
         raise ValueError(f"{expected}, got {reprlib.repr(text) if text.strip() else 'nothing'}.")
     got = match["unit"].strip().casefold().rstrip(".")
     if got and not _is_unit(got, unit):
-        what = f"a number of {unit}" if unit else "a number without a unit"
+        what = f"a number in {unit}" if unit else "a number without a unit"
         raise ValueError(f"expected {what}, got {reprlib.repr(text)}.")
     digits, e, power = match["number"].casefold().partition("e")
     if _TWO_WAYS.fullmatch(digits):

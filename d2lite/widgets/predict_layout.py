@@ -19,7 +19,7 @@ from d2lite.widgets.style import CLASS, sheet
 __all__ = ["PredictLayout"]
 
 _LAYOUT = widgets.Layout
-_ROW_PX = 26  # of one choice
+_ROW_PX, _CARD_PX = 26, 58  # of one choice, of the answer
 _ENTER_S = 0.25  # the page sends Enter before the text that was typed,
 _LATE_S = 5.0  # and a slow one sends the text later than that: it is committed when it comes
 _DOUBLE_CLICK_S = 0.7
@@ -29,7 +29,7 @@ _CSS = """<style>
 .d2lite-predict .widget-radio-box label { height: auto; max-width: 100%; font-size: 13px; line-height: 20px;
   white-space: normal; overflow: visible; margin: 0; padding: 3px 0; color: var(--jp-ui-font-color1, inherit); }
 .d2lite-predict .d2lite-question { font-weight: 600; overflow-wrap: anywhere; }
-.d2lite-predict .d2lite-wrong { border-left: 4px solid #D55E00; padding-left: 8px; }
+.d2lite-predict .d2lite-refused { border-left: 4px solid #D55E00; padding-left: 8px; }
 </style>"""
 
 
@@ -89,7 +89,7 @@ class PredictLayout:
         question = widgets.HTML(f'<div class="d2lite-question">{html.escape(asked.question)}</div>')
         if choices is None:
             self.inputs: Any = widgets.Text(
-                placeholder="a number" if unit in ("", "×") else f"a number of {unit}",
+                placeholder="a number" if unit in ("", "×") else f"a number in {unit}",
                 description="Your answer",
                 continuous_update=False,  # the text comes in one piece: never half of a number
                 layout=_LAYOUT(width="260px", max_width="100%"),
@@ -102,17 +102,16 @@ class PredictLayout:
         self.result, self.message = widgets.HTML(), widgets.HTML()
         self.button = widgets.Button(layout=_LAYOUT(width="132px", flex="0 0 auto"))
         self.button.on_click(self._on_click)
-        height = 44 if choices is None else max(44, _ROW_PX * len(choices))
-        answer = widgets.Box(
-            [self.inputs, self.result],
-            layout=_LAYOUT(display="block", min_height=f"{height}px", width="100%", overflow="hidden"),
+        self._height = _CARD_PX if choices is None else max(_CARD_PX, _ROW_PX * len(choices))
+        self._answer = widgets.Box(
+            [self.inputs, self.result], layout=_LAYOUT(display="block", width="100%", overflow="hidden")
         )
         row = widgets.Box([self.button, self.message], layout=_LAYOUT(flex_flow="row wrap", align_items="center"))
         self.message.layout.margin = "0 0 0 8px"
         unseen = _LAYOUT(height="0", margin="0")
         group = [_group()(layout=unseen)] if choices is not None and _group() else []
         self.widget = widgets.VBox(
-            [sheet(), widgets.HTML(_CSS, layout=unseen), *group, question, answer, row],
+            [sheet(), widgets.HTML(_CSS, layout=unseen), *group, question, self._answer, row],
             layout=_LAYOUT(width="100%", overflow="hidden", margin="4px 0"),
         )
         self.widget.add_class(CLASS)
@@ -122,6 +121,8 @@ class PredictLayout:
     def show(self, asked: Prediction, is_open: bool) -> None:
         """Show the question open or locked, as it is now."""
         self._is_open = is_open
+        # nothing jumps while the learner answers; once it is measured, the box is as high as what is in it
+        self._answer.layout.min_height = f"{self._height}px" if is_open or asked.measured is None else "0"
         self.inputs.layout.display = "flex" if is_open else "none"
         self.inputs.disabled = not is_open
         self.result.layout.display = "none" if is_open else "block"
@@ -147,7 +148,7 @@ class PredictLayout:
             self._commit(given)
         except ValueError as error:
             words = str(error).removeprefix("answer: ")
-            self.message.value = f'<div class="d2lite-wrong">{html.escape(words[:1].upper() + words[1:])}</div>'
+            self.message.value = f'<div class="d2lite-refused">{html.escape(words[:1].upper() + words[1:])}</div>'
         else:
             self._locked_at = time.monotonic()
 

@@ -1,15 +1,16 @@
-"""How all widgets look: one style sheet, one row, one kind of box with a fixed height."""
+"""How all widgets look: one style sheet, one row, boxes that scroll, and the card of a state."""
 
 from collections.abc import Iterable
 from typing import Any
 
 from ipywidgets import HTML, Box, Layout, Widget
 
+from d2lite._card import card
 from d2lite.figures.figure import TEXT_RULE
 from d2lite.figures.palette import PALETTE
 from d2lite.widgets.accessibility import Accessibility
 
-__all__ = ["CLASS", "control_style", "fixed", "growing", "row", "sheet"]
+__all__ = ["CLASS", "at_most", "card", "control_style", "growing", "row", "sheet"]
 
 CLASS = "d2lite"  # of the widget that holds all others: the style sheet is for what is inside it
 # of a select: the page's own is black on dark
@@ -32,6 +33,7 @@ _CSS = f"""<style>
   background: var(--colab-primary-surface-color, var(--jp-layout-color0, Canvas)); }}
 .d2lite tbody th, .d2lite td {{ font-weight: 400; white-space: nowrap; }}
 .d2lite tbody th, .d2lite td:nth-child(n + 6) {{ white-space: normal; }} /* long words: as wide as a narrow page */
+.d2lite td.d2lite-words {{ white-space: normal; overflow-wrap: anywhere; }}
 .d2lite-speed {{ padding: 16px 0 0 8px; font-size: 14px; line-height: 1.4; }}
 .d2lite-number {{ font-size: 44px; font-weight: 700; line-height: 1.1; }}
 .d2lite-disturbed {{ border-left: 4px solid {PALETTE[1]}; padding-left: 8px; margin-top: 4px; }}
@@ -62,9 +64,9 @@ def row(children: Iterable[Widget]) -> Box:
     return Box(list(children), layout=Layout(display="flex", flex_flow="row wrap"))
 
 
-def fixed(child: Widget, height: int) -> Box:
-    """Return a box of that height in pixels, which scrolls."""
-    layout = Layout(height=f"{height}px", overflow="auto", flex="0 0 auto", display="block")
+def at_most(child: Widget, height: int) -> Box:
+    """Return a box as high as its child, up to that height in pixels; then it scrolls."""
+    layout = Layout(max_height=f"{height}px", overflow="auto", flex="0 0 auto", display="block")
     return _scrolling(Box([child], layout=layout))
 
 

@@ -269,6 +269,8 @@ class Workers:
         deadline, num_joining, results = time.monotonic() + limit_s, 0, dict[int, Any]()
         while len(results) < self.world_size:
             waiting = [rank for rank in self._ranks if rank.rank not in results]
+            if not waiting:  # the interpreter ends, and has ended the ranks
+                raise Stopped
             emit("waiting")  # a panel's listener raises Stopped here
             with self._held(call):
                 received = [(r.rank, *message) for r in wait(waiting, PING_S / 4) for message in r.receive()]
@@ -295,7 +297,7 @@ class Workers:
         """Collect what each rank was doing, end all ranks, and raise one error."""
         with self._held(call):
             reports, self._records = last_reports(self._ranks)
-            if call.stopped:  # in the meantime
+            if call.stopped or not reports:  # in the meantime, or by the interpreter, which ends
                 raise Stopped
         at_fault, message = describe_failure(reports, self.timeout_s, self._records)
         raise WorkersError(message, at_fault, reports, self._records)

@@ -8,7 +8,7 @@ import nbformat
 import pytest
 
 import d2lite
-from tests.book.expected_output import BOOK, KEPT, expected_output, is_compared
+from tests.book.expected_output import BOOK, KEPT, as_printed, expected_output, is_compared
 
 ROOT = BOOK.parent
 CHAPTERS = sorted(BOOK.glob("[0-9]*.ipynb"))
@@ -85,6 +85,16 @@ def test_no_output_is_committed(path):
 @ALL
 def test_each_compared_cell_has_its_expected_output(path):
     assert list(expected_output(path)) == [cell.id for cell in code_cells(path) if is_compared(cell)]
+
+
+def test_a_table_or_a_card_counts_as_printed_text_and_a_figure_does_not():
+    new = nbformat.v4.new_output
+    table = new("display_data", {"text/html": "<table>", "text/plain": "a  b"})
+    figure = new("display_data", {"image/png": "", "text/plain": "a figure"})
+    outputs = [new("stream", name="stdout", text="one\n"), table, figure, new("stream", name="stderr", text="no")]
+    printed, *others = as_printed(outputs)
+    assert (printed.output_type, printed.text) == ("stream", "one\na  b\n") and others == outputs[2:]
+    assert as_printed(outputs[2:]) == outputs[2:]
 
 
 def test_make_compares_with_the_expected_output():

@@ -129,5 +129,5 @@ def test_the_index_trains_after_two_keys_and_shows_the_ledger(lab, page):
     press(page, "Stop")
     run_cell(page, 2)
     page.wait_for_selector("text=0 of 1 prediction was right.")
-    assert "2% too low" in page.locator(".jp-CodeCell >> nth=2 >> .jp-OutputArea").inner_text()
+    assert "1 too low" in page.locator(".jp-CodeCell >> nth=2 >> .jp-OutputArea").inner_text()
     assert not errors(page) and not page.errors

@@ -249,6 +249,15 @@ def test_the_first_wrong_try_says_what_is_wrong_and_the_second_how_to_think(in_p
     assert entry(ledger)["tries"] == 3
 
 
+def test_a_notebook_shows_a_card_and_keeps_the_text(in_process, ledger, capsys, monkeypatch):
+    shown = []
+    monkeypatch.setitem(check.__globals__, "notebook_shell", lambda: "a kernel")
+    monkeypatch.setattr("IPython.display.display", lambda bundle, raw: shown.append(bundle))
+    score = check("1.2", lambda p, c: p // c + 1)
+    assert capsys.readouterr().out == ""
+    assert shown == [{"text/html": score._repr_html_(), "text/plain": "Exercise 1.2: right in all 5 cases."}]
+
+
 def test_what_was_solved_once_stays_solved(in_process, ledger):
     check("1.2", lambda p, c: p // c + 1)
     check("1.2", lambda p, c: 0)

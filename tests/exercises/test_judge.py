@@ -81,3 +81,15 @@ def test_a_score_as_text():
         "Exercise 1.2: right in 3 of 5 cases.", "What is wrong: it is late.", "How to think: Hurry."
     ]  # fmt: skip
     assert not Score("1.2", 0, 0).solved
+
+
+def test_a_notebook_shows_the_score_as_a_card_with_the_same_words():
+    half = Score("9.1", 2, 5, "expected <b>, got <img src=x> (case: x).", "Which <shape>?")
+    shown = half._repr_html_()
+    assert half.state == "wrong" and "</span> wrong</div>" in shown and "Right in 2 of 5 cases." in shown
+    assert "<img" not in shown and "got &lt;img src=x&gt; (case: x)." in shown
+    assert "<b>How to think:</b> Which &lt;shape&gt;?" in shown
+    states = [Score("9.1", right, total).state for right, total in ((0, 0), (0, 5), (3, 5), (5, 5))]
+    assert states == ["not attempted", "wrong", "nearly", "right"]
+    stub = Score("9.1", 0, 0)._repr_html_()
+    assert stub.count("not attempted") == 1 and "Fill in the function" in stub

@@ -94,6 +94,34 @@ def test_verdicts(answer, measured, verdict):
 def test_exact_answers_need_no_tolerance():
     exact = Prediction("1", "?", answers=(46.0,), measured=47.0, within=0.0)
     assert exact.is_right is False and exact.fits(47.0)
+    assert exact.verdict(46.0) == "1 too low" and exact.verdict(50.0) == "3 too high"  # what is counted has no percent
+
+
+@pytest.mark.parametrize(
+    "answer, measured, within, state",
+    [
+        (1.6, 1.5, 0.1, "right"),
+        (1.8, 1.5, 0.1, "nearly"),
+        (1.9, 1.5, 0.1, "wrong"),
+        (46.0, 47.0, 0.0, "wrong"),
+        (4.0, 2.0, 0.5, "wrong"),  # a wide tolerance does not make twice the number nearly right
+        ("a", "a", 0.1, "right"),
+        ("a", "b", 0.1, "wrong"),
+        ("a", None, 0.1, "locked"),
+        ("a", 1.0, 0.1, "locked"),
+        (None, 1.0, 0.1, "not attempted"),
+    ],
+)
+def test_the_card_has_the_state_of_the_answer(answer, measured, within, state):
+    answers = () if answer is None else (answer,)
+    prediction = Prediction("1", "?", answers=answers, measured=measured, within=within)
+    assert prediction.state(answer) == state and f"</span> {state}</div>" in prediction_html(prediction)
+
+
+def test_one_of_a_unit_is_singular():
+    shown = {unit: Prediction("1", "?", unit=unit).shown(1.0) for unit in ("steps", "s", "ms", "MB", "×")}
+    assert shown == {"steps": "1 step", "s": "1 s", "ms": "1 ms", "MB": "1 MB", "×": "1×"}
+    assert Prediction("1", "?", unit="steps").shown(2.0) == "2 steps"
 
 
 def test_one_prediction_shows_both_sides_and_the_devices():

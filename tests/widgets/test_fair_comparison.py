@@ -25,7 +25,7 @@ def test_it_trains_both_arms_and_compares_them(panel):
     assert len(trials) == 4 and panel.comparison is not None and panel.comparison.num_seeds == (2, 2)
     assert "B " in panel.summary.value and "against A" in panel.summary.value
     assert "240 examples in 10 steps" in panel.summary.value and "in 5 steps" in panel.summary.value
-    assert panel.progress.value == 1.0 and panel.status.value.startswith("Finished")
+    assert panel.progress.value == 1.0 and "finished" in panel.status.value
     assert not panel.run.disabled and panel.stop.disabled and len(panel.figure.data[2].x) == 4
     panel.controls["b.lr"].value = 1.0
     assert "The settings have changed since" in panel.summary.value
@@ -56,7 +56,7 @@ def test_stop_ends_it_soon_and_keeps_what_is_done(panel):
     panel.run.click()  # the second of two clicks
     time.sleep(0.2)
     panel.stop.click()
-    assert len(panel.wait(20)) < 40 and panel.status.value.startswith("Stopped")
+    assert len(panel.wait(20)) < 40 and "stopped" in panel.status.value
     assert not panel.run.disabled
 
 

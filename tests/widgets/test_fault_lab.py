@@ -2,8 +2,10 @@
 
 import pytest
 
+from d2lite.run_events import Stopped
 from d2lite.widgets import fault_lab
 from d2lite.widgets.fault_lab import FaultLab
+from d2lite.workers import WorkersError
 
 
 class Mute(Exception):
@@ -48,4 +50,20 @@ def test_whatever_ends_the_call_run_is_enabled_again(error, words, monkeypatch):
     assert lab._table.value in lab._static_picture._bundle()["text/html"] and lab._static_picture._bundle()[
         "text/plain"
     ] == repr(lab)
+    lab.close()
+
+
+def test_the_first_line_is_whole_and_the_state_is_a_card(monkeypatch):
+    words = "rank 1 did not answer for 5 s, and " + "the others waited in the same all_reduce for it, " * 4
+    monkeypatch.setattr(Pool, "error", WorkersError(words + "\nmore", 1, {}, {}))
+    monkeypatch.setattr(fault_lab, "Workers", Pool)
+    lab = FaultLab()
+    lab.run.click()
+    lab.wait(20)
+    assert words in lab._table.value and "more" not in lab._table.value
+    assert "</span> finished</div>" in lab._message.value and "more</pre>" in lab._message.value
+    monkeypatch.setattr(Pool, "error", Stopped())
+    lab.run.click()
+    lab.wait(20)
+    assert "</span> stopped</div>" in lab._message.value
     lab.close()

@@ -219,7 +219,7 @@ def test_what_learners_type(text, unit, number):
         ("", "s", "expected a number, for example 1.9 or 1.9 s, got nothing"),
         ("two", "", "expected a number, for example 1.9, got 'two'"),
         ("1/2", "", "a number without a unit, got '1/2'"),
-        ("1900 ms", "s", "expected a number of s, got '1900 ms'"),
+        ("1900 ms", "s", "expected a number in s, got '1900 ms'"),
         ("12,000", "", "can be read in two ways: write 12000 or 12.000"),
         ("1,2,3", "", "expected a number"),
         ("1e999", "", "too large"),
@@ -315,6 +315,18 @@ def test_a_view_that_opens_later_shows_the_state(shown):
     again.reveal(1.6)
     view = shown(again)
     assert "1.6×" in view.result.value and view.inputs.disabled and view.button.description == "Predict again"
+
+
+def test_room_is_kept_while_the_learner_answers_and_given_back_when_it_is_measured(shown):
+    predict = Predict("Which?", choices=["a", "b", "c", "d"], key="9.1")
+    view = shown(predict)
+    answer = next(box for box in view.widget.children if view.result in getattr(box, "children", ()))
+    heights = [answer.layout.min_height]
+    predict.commit("a")
+    heights.append(answer.layout.min_height)
+    predict.reveal("b")
+    assert heights == ["104px", "104px"] and answer.layout.min_height == "0"
+    assert "</span> wrong</div>" in view.result.value
 
 
 def test_nothing_a_learner_types_is_markup(shown):

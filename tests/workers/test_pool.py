@@ -226,6 +226,33 @@ def test_stop_from_another_thread_ends_a_call(pool):
 
 
 @pytest.mark.slow
+def test_a_call_that_still_waits_when_the_interpreter_ends_is_stopped():
+    fresh = Workers(2)
+    fresh.run(add_ranks, 0)
+    raised = []
+
+    def call():
+        try:
+            fresh.run(by_value(sleep))
+        except BaseException as error:
+            raised.append(type(error))
+
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+    time.sleep(0.5)
+    fresh._finalize()  # what the interpreter calls at its end
+    thread.join(10)
+    fresh.close()
+    assert raised == [Stopped]
+
+
+def test_a_failure_of_ranks_that_are_gone_is_a_stop(pool, monkeypatch):
+    monkeypatch.setattr("d2lite.workers.pool.last_reports", lambda ranks: ({}, {}))
+    with pytest.raises(Stopped):
+        pool.run(by_value(raise_error))
+
+
+@pytest.mark.slow
 def test_an_interrupt_ends_the_ranks_and_is_passed_on(pool):
     pool.run(add_ranks, 0)
     pids = pool.run(os.getpid)
