@@ -8,11 +8,21 @@ from d2lite._quick import quick
 from d2lite.book import book_module, book_root, show_script
 from d2lite.collectives import all_gather, all_reduce, all_reduce_on_ranks, broadcast, reduce, reduce_scatter
 from d2lite.data import load_data_fashion_mnist
-from d2lite.devices import MAX_REPLICAS, describe, num_cores, num_gpus, synchronize, try_all_gpus, try_gpu, try_gpus
+from d2lite.devices import (
+    MAX_REPLICAS,
+    check_devices,
+    describe,
+    num_cores,
+    num_gpus,
+    synchronize,
+    try_all_gpus,
+    try_gpu,
+    try_gpus,
+)
 from d2lite.learner_ledger import read_ledger
 from d2lite.meters import Accumulator, Timer
 from d2lite.models import LeNet, SimpleCNN, init_all, lenet, lenet_params, resnet18
-from d2lite.parallel import check_devices, one_intra_op_thread, parallel_apply
+from d2lite.replica_threads import one_intra_op_thread, parallel_apply
 from d2lite.run_events import Diverged, Stopped, emit, listening
 from d2lite.trace import Event, Send, Trace
 from d2lite.training import (

@@ -6,6 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -13,6 +14,7 @@ from d2lite._checks import positive_int, whole_number
 
 __all__ = [
     "MAX_REPLICAS",
+    "check_devices",
     "describe",
     "num_cores",
     "num_gpus",
@@ -130,3 +132,15 @@ def synchronize(devices: Iterable[torch.device | str]) -> None:
     for device in dict.fromkeys(torch.device(device) for device in devices):
         if device.type == "cuda":
             torch.cuda.synchronize(device)
+
+
+def check_devices(devices: Any) -> None:
+    """Raise ValueError if `devices` is empty, TypeError if it is a single device or holds something else."""
+    if isinstance(devices, (str, torch.device, int)):
+        raise TypeError(f"devices: expected a list of devices, got {devices!r}. Try try_gpus(2).")
+    if len(devices) == 0:
+        raise ValueError("devices: expected at least one device, got none. Try try_gpus(1).")
+    for device in devices:
+        if not isinstance(device, (str, torch.device, int)):
+            kind = type(device).__name__
+            raise TypeError(f"devices: expected a list of devices, got one that holds a {kind}. Try try_gpus(2).")

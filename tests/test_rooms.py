@@ -21,7 +21,7 @@ BELOW["profiling"] = (*BELOW["training"], "training")
 BELOW["bugs"] = (*BELOW["profiling"], "profiling")
 BELOW["figures"] = (*BELOW["bugs"], "bugs")
 BELOW["widgets"] = (*BELOW["figures"], "figures")
-BELOW["exercises"] = BELOW["figures"]  # beside figures and widgets
+BELOW["exercises"] = BELOW["widgets"]  # beside widgets
 EACH = pytest.mark.parametrize("name", MODULES)
 
 

@@ -22,7 +22,7 @@ from torch import nn
 import d2lite
 from d2lite.learner_ledger import change, read_ledger
 from d2lite.training.ddp import load_checkpoint
-from d2lite.training.run import Run, save
+from d2lite.training.run_record import Run, save
 from d2lite.workers.pool import Workers
 
 ROOT, PACKAGE = Path(__file__).parents[1], Path(d2lite.__file__).parent

@@ -13,13 +13,13 @@ import torch.distributed as dist
 from d2lite import _malloc
 from d2lite._checks import positive_number
 from d2lite._format import text_of
+from d2lite.bugs.bug_formulas import KNOWN_BUGS, RIGHT, Bug, simulate
 from d2lite.bugs.check_replicas import judge_replicas
 from d2lite.bugs.fitted_bugs import fitted_bugs
-from d2lite.bugs.simulated_bugs import KNOWN_BUGS, RIGHT, Bug, simulate
 from d2lite.bugs.step_case import CASES, SEED, Replicate, StepCase, TrainBatch, examples, flat, start_params
 from d2lite.bugs.tolerances import FLOAT32_STEP_RTOL, FLOAT64_STEP_RTOL, SAME_BUG_RTOL, SIXTEEN_BIT_STEP_RTOL
 from d2lite.bugs.verdict import Verdict
-from d2lite.parallel import one_intra_op_thread
+from d2lite.replica_threads import one_intra_op_thread
 from d2lite.training import replicate as copies
 from d2lite.workers import Workers, WorkersError
 from d2lite.workers.learner_pool import REASON_CHARS, quiet_pool, why_it_ended

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-from d2lite.bugs.simulated_bugs import CLIP_EPSILON, RIGHT, Bug, Weight, shards, simulate
+from d2lite.bugs.bug_formulas import CLIP_EPSILON, RIGHT, Bug, Weight, shards, simulate
 from d2lite.bugs.step_case import StepCase, flat, start_params
 from d2lite.bugs.tolerances import SAME_BUG_RTOL
 

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from d2lite.bugs.step_case import TrainBatch
 from d2lite.models import lenet
-from d2lite.parallel import one_intra_op_thread
+from d2lite.replica_threads import one_intra_op_thread
 
 __all__ = ["History", "replica_drift", "step_history"]
 

@@ -15,7 +15,7 @@ import torch
 
 from d2lite._checks import instance_of
 from d2lite.bugs.step_case import TrainBatch
-from d2lite.parallel import one_intra_op_thread
+from d2lite.replica_threads import one_intra_op_thread
 
 __all__ = ["GRADIENT", "WEIGHT", "StepRecord", "Write", "digest", "record_steps"]
 

@@ -14,7 +14,7 @@ from d2lite.collectives.execute import execute, rows
 from d2lite.collectives.plans import check_device, cut_into_chunks, make_plan
 from d2lite.collectives.schedule import Plan
 from d2lite.collectives.tensor_checks import check_each, check_memory, check_op, check_tensors, check_trace
-from d2lite.parallel import one_intra_op_thread, parallel_apply
+from d2lite.replica_threads import one_intra_op_thread, parallel_apply
 from d2lite.trace import Trace
 
 __all__ = [

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from d2lite._checks import positive_int
-from d2lite.parallel import one_intra_op_thread
+from d2lite.replica_threads import one_intra_op_thread
 from d2lite.run_events import emit
 
 __all__ = ["BatchIterator"]

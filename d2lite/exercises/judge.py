@@ -4,8 +4,8 @@ import html
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from d2lite._card import card
 from d2lite.exercises.exercise import CaseResult, Exercise, Mistake
+from d2lite.figures.card import card
 
 __all__ = ["NO_PROCESS", "Score", "judge"]
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from d2lite.figures.all_reduce_times import all_reduce_figure
     from d2lite.figures.collective_shapes import collective_shape
-    from d2lite.figures.collectives import collective_figure, least_n_bytes
+    from d2lite.figures.collective_steps import collective_figure, least_n_bytes
     from d2lite.figures.comparison import bands_figure, heat_map_figure
     from d2lite.figures.divergence import divergence_figure, drift_figure, tensor_picture
     from d2lite.figures.figure import Figure
     from d2lite.figures.figure_layout import add_key, label_ends, layout, ticks_at
-    from d2lite.figures.learner_ledger import (
+    from d2lite.figures.ledger_tables import (
         bias,
         exercises_html,
         ledger_html,
@@ -74,12 +74,12 @@ __all__ = [
 _ROOM = {
     "all_reduce_times": ("all_reduce_figure",),
     "collective_shapes": ("collective_shape",),
-    "collectives": ("collective_figure", "least_n_bytes"),
+    "collective_steps": ("collective_figure", "least_n_bytes"),
     "figure": ("Figure",),
     "figure_layout": ("add_key", "label_ends", "layout", "ticks_at"),
     "comparison": ("bands_figure", "heat_map_figure"),
     "divergence": ("divergence_figure", "drift_figure", "tensor_picture"),
-    "learner_ledger": (
+    "ledger_tables": (
         "bias",
         "exercises_html",
         "ledger_html",

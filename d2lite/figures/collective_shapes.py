@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from d2lite._format import format_bytes
-from d2lite.figures.collectives import cell_colour, check_step
+from d2lite.figures.collective_steps import cell_colour, check_step
 from d2lite.figures.palette import GREY, PALETTE
 from d2lite.trace import Send, Trace
 

@@ -4,7 +4,7 @@ import html
 import math
 from collections.abc import Sequence
 
-from d2lite.training.run import Run, format_setting
+from d2lite.training.run_record import Run, format_setting
 
 __all__ = ["speed_up_card", "speed_ups"]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from d2lite._notebook import WRAP_RULE
 from d2lite.figures.palette import DASHES, style
 from d2lite.figures.speed_up import speed_ups
-from d2lite.training.run import Run, legends
+from d2lite.training.run_record import Run, legends
 
 __all__ = ["Table", "html_table", "runs_table"]
 

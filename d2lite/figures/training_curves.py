@@ -13,7 +13,7 @@ from d2lite.figures.figure_layout import MOST_LABELS, accuracy_axis, end_labels,
 from d2lite.figures.labels import escape_label
 from d2lite.figures.palette import DASHES, style
 from d2lite.figures.ticks import tick_step
-from d2lite.training.run import Run, legends, short_legends
+from d2lite.training.run_record import Run, legends, short_legends
 
 __all__ = ["axes", "curves", "is_accuracy", "losses"]
 

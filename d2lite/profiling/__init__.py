@@ -1,9 +1,10 @@
 """All that is measured: recorded steps, their critical path, and this machine's links and devices."""
 
-from d2lite.profiling.calibration import Calibration, calibrate, measured_seconds, predicted_step, time_steps
+from d2lite.profiling.calibration import Calibration, calibrate, predicted_step
 from d2lite.profiling.critical_path import critical_path, cut_waits, idle_events, is_collective
-from d2lite.profiling.fitting import SIZES, Fit, fit_device, fit_link, time_all_reduces
+from d2lite.profiling.fitting import Fit, fit_device, fit_link
 from d2lite.profiling.instrumented import record_buckets, record_ddp, record_stages, record_train_batch
+from d2lite.profiling.measured_times import SIZES, measured_seconds, time_all_reduces, time_steps
 from d2lite.profiling.memory_held import bytes_held
 from d2lite.profiling.other_programs import OtherPrograms
 from d2lite.profiling.recorder import Recorder

@@ -1,27 +1,20 @@
 """Calibrate the cost model to this machine, predict a step of DDP, and measure the same step."""
 
 import itertools
-import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
-import torch
-import torch.distributed as dist
-import torch.nn.functional as F
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 
 from d2lite.costs.alpha_beta import Device, Link, all_reduce_seconds
 from d2lite.costs.step import StepPrediction, bucket_sums, predict_step
 from d2lite.costs.workloads import Workload
-from d2lite.meters import Timer
-from d2lite.profiling.fitting import fit_device, fit_link, time_all_reduces
-from d2lite.training.ddp import my_device
-from d2lite.training.from_scratch import sgd_step
+from d2lite.profiling.fitting import fit_device, fit_link
+from d2lite.profiling.measured_times import measured_seconds, time_all_reduces
 from d2lite.workers.pool import Workers
 
-__all__ = ["Calibration", "calibrate", "measured_seconds", "predicted_step", "time_steps"]
+__all__ = ["Calibration", "calibrate", "predicted_step"]
 
 OTHER_LENGTHS = (0.5, 2.0)  # a calibration sends these multiples of the gradients, never what is predicted from it
 
@@ -40,61 +33,6 @@ class Calibration:
     device: Device
     link: Link | None
     overlap: bool
-
-
-def time_steps(
-    make_net: Callable[[], nn.Module], batch_size: int, num_steps: int = 15, length: float | None = None
-) -> list[float]:
-    """Return the seconds of `num_steps` steps of this rank, each with `batch_size` random images.
-
-    Call it inside a rank. With `length`, DistributedDataParallel does all its work, but the ranks sum other tensors,
-    `length` times as long as the gradients, and each rank updates with its own gradients. Three steps before are not
-    timed; in the second of them DDP rebuilds its buckets in the order in which the gradients became ready.
-    """
-    device = my_device()
-    net = DistributedDataParallel(make_net().to(device))
-    if length is not None:
-        net.register_comm_hook(None, _others(length))
-    params = list(net.parameters())
-    X, y = torch.rand(batch_size, 1, 28, 28, device=device), torch.randint(10, (batch_size,), device=device)
-    timer = Timer([device])
-    for _ in range(num_steps + 3):
-        timer.start()
-        F.cross_entropy(net(X), y).backward()
-        sgd_step(params, 0.01, 1)  # DDP has averaged
-        net.zero_grad()
-        timer.stop()
-    return timer.times[3:]
-
-
-def _others(length: float) -> Callable[[Any, dist.GradBucket], torch.futures.Future[torch.Tensor]]:
-    """Return a hook for DDP that sums, for each bucket, another tensor `length` times as long."""
-    tensors: dict[int, torch.Tensor] = {}
-
-    def hook(state: Any, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-        own = bucket.buffer()
-        n = max(1, round(length * own.numel()))
-        if n not in tensors:
-            tensors[n] = torch.zeros(n, device=own.device)
-        return dist.all_reduce(tensors[n], async_op=True).get_future().then(lambda _: own)
-
-    return hook
-
-
-def measured_seconds(
-    workers: Workers,
-    make_net: Callable[[], nn.Module],
-    batch_size: int,
-    num_steps: int = 15,
-    length: float | None = None,
-) -> float:
-    """Return the measured seconds of a step with a minibatch of `batch_size`, divided among all ranks.
-
-    A step takes as long as on its slowest rank. The result is the first quartile of the steps: other programs can only
-    make one slower.
-    """
-    times = workers.run(time_steps, make_net, batch_size // workers.world_size, num_steps, length)
-    return statistics.quantiles([max(step) for step in zip(*times, strict=True)], n=4)[0]
 
 
 def calibrate(

@@ -1,22 +1,15 @@
 """Fit the cost model to measured times: a link to the times of all-reduces, a device to the times of steps."""
 
 import math
-import statistics
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
-import torch.distributed as dist
 
 from d2lite._checks import whole_number
 from d2lite.costs.alpha_beta import Device, Link, all_reduce_seconds
-from d2lite.devices import synchronize
 
-__all__ = ["SIZES", "Fit", "fit_device", "fit_link", "time_all_reduces"]
-
-SIZES = tuple(2**i for i in (10, 14, 16, 18, 20, 21, 22, 23, 24, 25))  # 1 KiB to 32 MiB
-CACHE_N_BYTES = 2**26  # more than fits into the caches of one core
+__all__ = ["Fit", "fit_device", "fit_link"]
 
 
 @dataclass(frozen=True)
@@ -37,31 +30,6 @@ class Fit:
             f"latency {latency:.1f} ± {1e6 * self.latency_error_s:.1f} µs, bandwidth {bandwidth:,.0f} ± "
             f"{self.bandwidth_error_bytes_per_s / 1e6:,.0f} MB/s, misfit {self.misfit:.0%}"
         )
-
-
-def time_all_reduces(sizes: Iterable[int] = SIZES, repeats: int = 15) -> list[tuple[int, float]]:
-    """Return [(n_bytes, seconds)], times of float32 all-reduces of the current process group.
-
-    Each time is the first quartile of `repeats` all-reduces: other programs can only make one slower. Before each
-    all-reduce other data pass through the caches, as they do in training. Call it inside a rank:
-    `Workers(2).run(time_all_reduces)[0]` is the input of `fit_link`.
-    """
-    device = torch.device("cuda") if "nccl" in dist.get_backend() else torch.device("cpu")
-    measurements, other = [], torch.zeros(CACHE_N_BYTES // 4, device=device)
-    for n_bytes in sizes:
-        tensor = torch.zeros(max(1, n_bytes // 4), device=device)
-        seconds = []
-        for i in range(repeats + 2):  # the first two warm up
-            other.add_(1.0)
-            dist.barrier()
-            synchronize([device])
-            start = time.perf_counter()
-            dist.all_reduce(tensor)
-            synchronize([device])
-            if i >= 2:
-                seconds.append(time.perf_counter() - start)
-        measurements.append((tensor.numel() * tensor.element_size(), statistics.quantiles(seconds, n=4)[0]))
-    return measurements
 
 
 def fit_link(

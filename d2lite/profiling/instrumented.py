@@ -11,9 +11,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 from d2lite.collectives.on_devices import all_reduce
 from d2lite.models import lenet
-from d2lite.parallel import one_intra_op_thread, parallel_apply
 from d2lite.profiling.recorder import Moment, Recorder
 from d2lite.profiling.step_times import merged_step
+from d2lite.replica_threads import one_intra_op_thread, parallel_apply
 from d2lite.trace import Event
 from d2lite.training.ddp import my_device, my_shard
 from d2lite.training.from_scratch import sgd_step

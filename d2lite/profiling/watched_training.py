@@ -15,7 +15,7 @@ from d2lite.profiling.recorder import Recorder
 from d2lite.run_events import emit, has_listener
 from d2lite.trace import Event
 from d2lite.training.from_scratch import train, train_batch
-from d2lite.training.run import Run
+from d2lite.training.run_record import Run
 from d2lite.training.scatter import split_batch
 
 __all__ = ["ImageGuesses", "RecordedStep", "train_watched", "watched_step"]

@@ -27,7 +27,7 @@ from d2lite.training.learning_rate import RULES, scaled_lr, warm_up
 from d2lite.training.model_parallel import ModelParallel, check_stages, describe_stages, train_model_parallel
 from d2lite.training.noise_scale import GradientNorms, NoiseScale, gradient_norms, noise_scale
 from d2lite.training.replicate import replicate
-from d2lite.training.run import Run, as_json, legends, save
+from d2lite.training.run_record import Run, as_json, legends, save
 from d2lite.training.scatter import check_batch, gather, scatter, split_batch
 from d2lite.training.sync_batchnorm import (
     SyncBatchNorm,

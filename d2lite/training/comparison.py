@@ -16,7 +16,7 @@ from d2lite._checks import non_negative_number, one_of, positive_int, positive_n
 from d2lite.data.batch_iterator import BatchIterator
 from d2lite.data.fashion_mnist import load_data_fashion_mnist
 from d2lite.devices import MAX_REPLICAS, num_gpus, try_gpus
-from d2lite.parallel import one_intra_op_thread, parallel_apply
+from d2lite.replica_threads import one_intra_op_thread, parallel_apply
 from d2lite.training.data_parallel import wrap
 from d2lite.training.evaluation import evaluate_accuracy
 from d2lite.training.learning_rate import warm_up

@@ -12,7 +12,7 @@ from d2lite.meters import Timer
 from d2lite.models import init_all
 from d2lite.training.data_parallel import wrap
 from d2lite.training.evaluation import evaluate_accuracy_gpus
-from d2lite.training.run import Run
+from d2lite.training.run_record import Run
 
 __all__ = ["train_concise"]
 

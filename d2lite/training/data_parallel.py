@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from d2lite.parallel import check_devices, one_intra_op_thread, parallel_apply
+from d2lite.devices import check_devices
+from d2lite.replica_threads import one_intra_op_thread, parallel_apply
 from d2lite.training.data_parallel_rare_cases import check_can_replicate, check_module, in_replica_of, keep_attributes
 from d2lite.training.pytree import map_tensors, tensors_in
 from d2lite.training.replica_graphs import apply_in_own_graphs, leaf_of

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from d2lite.meters import Accumulator
-from d2lite.parallel import parallel_apply
+from d2lite.replica_threads import parallel_apply
 from d2lite.training.scatter import split_batch
 
 __all__ = ["accuracy_of", "evaluate_accuracy", "evaluate_accuracy_gpus", "evaluating", "num_correct", "replicas_of"]

@@ -11,10 +11,10 @@ from d2lite.data.fashion_mnist import load_data_fashion_mnist
 from d2lite.devices import try_gpus
 from d2lite.meters import Timer
 from d2lite.models import lenet, lenet_params
-from d2lite.parallel import parallel_apply
+from d2lite.replica_threads import parallel_apply
 from d2lite.training.evaluation import evaluate_accuracy
 from d2lite.training.replicate import replicate
-from d2lite.training.run import Run
+from d2lite.training.run_record import Run
 from d2lite.training.scatter import split_batch
 
 __all__ = ["forward_backward", "sgd_step", "train", "train_batch"]

@@ -8,12 +8,12 @@ import torch.nn.functional as F
 from torch import nn
 
 from d2lite.data.fashion_mnist import load_data_fashion_mnist
-from d2lite.devices import describe, try_gpus
+from d2lite.devices import check_devices, describe, try_gpus
 from d2lite.meters import Timer
 from d2lite.models import init_all
-from d2lite.parallel import check_devices, one_intra_op_thread
+from d2lite.replica_threads import one_intra_op_thread
 from d2lite.training.evaluation import evaluate_accuracy
-from d2lite.training.run import Run
+from d2lite.training.run_record import Run
 
 __all__ = ["ModelParallel", "check_stages", "describe_stages", "train_model_parallel"]
 

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from d2lite._checks import positive_int
-from d2lite.parallel import one_intra_op_thread
+from d2lite.replica_threads import one_intra_op_thread
 
 __all__ = ["GradientNorms", "NoiseScale", "gradient_norms", "noise_scale"]
 

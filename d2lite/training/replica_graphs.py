@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.autograd.graph import get_gradient_edge, saved_tensors_hooks
 
-from d2lite.parallel import in_replica, parallel_apply
+from d2lite.replica_threads import in_replica, parallel_apply
 from d2lite.training.pytree import map_tensors, tensors_in
 
 __all__ = ["apply_in_own_graphs", "leaf_of"]

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 import torch
 
-from d2lite.parallel import check_devices
+from d2lite.devices import check_devices
 
 __all__ = ["replicate"]
 

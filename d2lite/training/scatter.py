@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from d2lite.parallel import check_devices
+from d2lite.devices import check_devices
 
 __all__ = ["check_batch", "gather", "scatter", "split_batch"]
 

@@ -14,7 +14,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parameter import is_lazy
 
-from d2lite.parallel import in_replica
+from d2lite.replica_threads import in_replica
 
 __all__ = [
     "SyncBatchNorm",

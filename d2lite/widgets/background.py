@@ -20,7 +20,7 @@ from typing import Any
 from d2lite._format import text_of
 from d2lite.figures.training_curves import is_accuracy
 from d2lite.run_events import Diverged, Stopped, listening
-from d2lite.training.run import Run
+from d2lite.training.run_record import Run
 from d2lite.widgets.animator import Animator
 from d2lite.widgets.async_exception import Interruptible
 from d2lite.widgets.explain import exception_name, truncate

@@ -12,7 +12,7 @@ from d2lite._format import format_bytes
 from d2lite.collectives.on_devices import all_gather, all_reduce, broadcast, reduce, reduce_scatter
 from d2lite.collectives.plans import ALGORITHMS, COLLECTIVES
 from d2lite.figures.collective_shapes import MOST_IN_SHAPE, collective_shape, shape_words
-from d2lite.figures.collectives import MOST, collective_figure, least_n_bytes
+from d2lite.figures.collective_steps import MOST, collective_figure, least_n_bytes
 from d2lite.figures.figure import picture
 from d2lite.trace import Trace
 from d2lite.widgets.explorer import Explorer

@@ -27,7 +27,7 @@ from d2lite.figures.svg import figure_svg
 from d2lite.figures.table import runs_table
 from d2lite.profiling.other_programs import OtherPrograms
 from d2lite.profiling.watched_training import ImageGuesses, RecordedStep
-from d2lite.training.run import Run, legends, save
+from d2lite.training.run_record import Run, legends, save
 from d2lite.widgets import controls
 from d2lite.widgets.animator import PUSH_EVERY_S
 from d2lite.widgets.background import Training

@@ -5,7 +5,7 @@ from typing import Any
 
 from ipywidgets import HTML, Box, Layout, Widget
 
-from d2lite._card import card
+from d2lite.figures.card import card
 from d2lite.figures.figure import TEXT_RULE
 from d2lite.figures.palette import PALETTE
 from d2lite.widgets.accessibility import Accessibility

@@ -24,7 +24,7 @@ from d2lite.workers.interrupts_held import interrupts_held
 from d2lite.workers.output import Cell
 from d2lite.workers.pickling import load_answer, pickled_job, require_generator_function
 from d2lite.workers.pipe import pack
-from d2lite.workers.rank_process import PING_S, RankProcess, ask_records, end_all, last_reports, start_ranks, wait
+from d2lite.workers.rank_handle import PING_S, RankHandle, ask_records, end_all, last_reports, start_ranks, wait
 
 __all__ = ["Workers", "WorkersError"]
 
@@ -80,7 +80,7 @@ class Workers:
                 f"{world_size} ranks share {num_cores()} CPU cores: it works, and is no faster than fewer ranks.",
                 stacklevel=2,
             )
-        self._ranks: list[RankProcess] = []
+        self._ranks: list[RankHandle] = []
         self._records: dict[int, FlightRecord] = {}  # of the last failure
         self._cell = Cell()
         self._call: _Call | None = None  # the one that has not ended

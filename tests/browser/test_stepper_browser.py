@@ -6,7 +6,7 @@ import pytest
 from notebook import control, errors, move, open_notebook, run_all, save_and_reload, until, write
 
 from d2lite._format import format_bytes
-from d2lite.figures.collectives import MORE, SOME, WHOLE
+from d2lite.figures.collective_steps import MORE, SOME, WHOLE
 from d2lite.widgets.collective_stepper import trace_collective
 
 MAKE = 'from d2lite import CollectiveStepper\nstepper = CollectiveStepper("ring", 4)\n'

@@ -9,8 +9,8 @@ import torch.nn.functional as F
 
 from d2lite import all_reduce, lenet, replicate, split_batch, train_batch
 from d2lite.bugs import check_step
+from d2lite.bugs.bug_formulas import KNOWN_BUGS
 from d2lite.bugs.check_step import judge_step
-from d2lite.bugs.simulated_bugs import KNOWN_BUGS
 from d2lite.d2l import sgd
 from d2lite.exercises import EXHIBITS
 from d2lite.workers import Workers

@@ -9,7 +9,7 @@ import torch
 from d2lite.exercises import Exercise, Mistake, Unfit
 from d2lite.exercises.exercise import run_cases
 from d2lite.exercises.judge import judge
-from d2lite.parallel import parallel_apply
+from d2lite.replica_threads import parallel_apply
 
 DOUBLE = Exercise(
     name="9.1",

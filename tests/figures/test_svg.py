@@ -14,7 +14,7 @@ from d2lite.figures.figure_layout import line
 from d2lite.figures.palette import INK
 from d2lite.figures.svg import figure_svg
 from d2lite.trace import Event
-from d2lite.training.run import Run
+from d2lite.training.run_record import Run
 from d2lite.widgets import sizes_of, trace_collective
 
 LAYERS = sizes_of("LeNet", 256)

@@ -12,7 +12,7 @@ from d2lite.figures import figure_layout, palette, training_curves
 from d2lite.figures.speed_up import speed_up_card, speed_ups
 from d2lite.figures.table import runs_table
 from d2lite.figures.ticks import tick_step, ticks
-from d2lite.training.run import SCHEMA, Run, legends, save
+from d2lite.training.run_record import SCHEMA, Run, legends, save
 
 
 def make_run(k=1, lr=0.2, batch_size=512, seconds=(4.0, 2.0, 3.0), accuracies=(0.5, 0.6, 0.7), **settings):
@@ -191,7 +191,7 @@ def test_the_card_has_one_number_or_says_what_to_run():
 
 
 def test_a_busy_machine_is_named_in_the_card_and_in_the_table(monkeypatch):
-    monkeypatch.setattr("d2lite.training.run.num_cores", lambda: 2)
+    monkeypatch.setattr("d2lite.training.run_record.num_cores", lambda: 2)
     two, one = make_run(2, seconds=(2.0,)), make_run(1, seconds=(3.0,))
     two.devices, two.other_programs = "2 replicas on 2 CPU cores", 0.83
     assert "Other programs, this page included, used 0.8 of 2 CPU cores" in speed_up_card([one, two])

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from d2lite.models import LeNet, SimpleCNN, resnet18
-from d2lite.parallel import parallel_apply
+from d2lite.replica_threads import parallel_apply
 from d2lite.training.data_parallel import DataParallel, wrap
 
 CPU = torch.device("cpu")

@@ -11,7 +11,7 @@ import torch
 from d2lite import train
 from d2lite.data.batch_iterator import BatchIterator
 from d2lite.run_events import Diverged, Stopped, emit
-from d2lite.training.run import Run
+from d2lite.training.run_record import Run
 from d2lite.widgets.background import Training
 from d2lite.widgets.explain import explain
 from d2lite.widgets.printing import Lines, printing_to
@@ -22,7 +22,7 @@ def batches(n=100, batch_size=10, seed=0):
 
 
 def num_threads():
-    """The number of threads, without those that stand for the cores: they stay for the next step (parallel.py)."""
+    """The number of threads without those of replica_threads.py, which stay for the next step."""
     return sum(not thread.name.startswith("d2lite-core") for thread in threading.enumerate())
 
 

@@ -15,7 +15,7 @@ pytest.importorskip("plotly")
 pytest.importorskip("ipywidgets")
 
 from d2lite.figures.collective_shapes import collective_shape  # noqa: E402
-from d2lite.figures.collectives import MORE, NONE, SOME, WHOLE, collective_figure, least_n_bytes  # noqa: E402
+from d2lite.figures.collective_steps import MORE, NONE, SOME, WHOLE, collective_figure, least_n_bytes  # noqa: E402
 from d2lite.widgets.collective_stepper import CollectiveStepper, trace_collective, trace_summary  # noqa: E402
 
 

@@ -19,7 +19,7 @@ from d2lite.run_events import Diverged, Stopped, emit
 
 
 def num_threads():
-    """The number of threads, without those that stand for the cores: they stay for the next step (parallel.py)."""
+    """The number of threads without those of replica_threads.py, which stay for the next step."""
     return sum(not thread.name.startswith("d2lite-core") for thread in threading.enumerate())
 
 

@@ -16,7 +16,7 @@ from d2lite.workers import CAUSES, Job, diagnose_hang, simulated_records, train_
 from d2lite.workers.errors import describe_failure, ended_by, short_message
 from d2lite.workers.pool import WorkersError
 from d2lite.workers.rank import error_report
-from d2lite.workers.rank_process import RankProcess
+from d2lite.workers.rank_handle import RankHandle
 from tests.by_value import by_value
 
 TIMEOUT_S = 2  # of the pool
@@ -323,7 +323,7 @@ def end_by(number):
 
 
 def test_a_late_answer_about_frames_does_not_replace_the_traceback():
-    rank = RankProcess.__new__(RankProcess)
+    rank = RankHandle.__new__(RankHandle)
     rank.report = {"state": "error", "frames": [("cell", 1, "f")]}
     rank._reported("frames", [])
     assert rank.report["frames"] == [("cell", 1, "f")]

@@ -16,7 +16,7 @@ import torch.distributed as dist
 
 from d2lite.run_events import Stopped
 from d2lite.workers import pool as module
-from d2lite.workers import rank_process
+from d2lite.workers import rank_handle
 from d2lite.workers.pool import Workers, WorkersError
 from tests.by_value import by_value
 
@@ -277,8 +277,8 @@ def test_a_rank_that_works_in_one_long_c_call_is_not_given_up(monkeypatch):
     def long_c_call(n):
         return sum(range(n)) > 0  # no other thread of the rank runs meanwhile
 
-    monkeypatch.setattr(rank_process, "PING_S", 0.1)
-    monkeypatch.setattr(rank_process, "PATIENCE", 1000)
+    monkeypatch.setattr(rank_handle, "PING_S", 0.1)
+    monkeypatch.setattr(rank_handle, "PATIENCE", 1000)
     with Workers(1, timeout_s=0.3) as fresh:
         fresh.run(len, "warm up")
         began = time.monotonic()
@@ -288,8 +288,8 @@ def test_a_rank_that_works_in_one_long_c_call_is_not_given_up(monkeypatch):
 
 @pytest.mark.slow
 def test_a_rank_that_works_in_a_c_call_for_ever_is_given_up(monkeypatch):
-    monkeypatch.setattr(rank_process, "PATIENCE", 3)
-    monkeypatch.setattr(rank_process, "PING_S", 0.3)
+    monkeypatch.setattr(rank_handle, "PATIENCE", 3)
+    monkeypatch.setattr(rank_handle, "PING_S", 0.3)
 
     @by_value
     def endless_c_call():

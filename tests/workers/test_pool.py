@@ -20,7 +20,7 @@ from benchmarks.leaks import of_a_pool
 from d2lite.devices import num_gpus
 from d2lite.run_events import Stopped, emit
 from d2lite.widgets.panel import Panel
-from d2lite.workers import launch, rank_process
+from d2lite.workers import agent_handle, rank_handle
 from d2lite.workers import pool as module
 from d2lite.workers import rank as in_a_rank
 from d2lite.workers.errors import describe_failure
@@ -179,7 +179,7 @@ def kill_rank_1_while_rank_0_is_elsewhere():
 
 
 def test_a_death_is_not_named_later_because_another_rank_is_elsewhere(pool, monkeypatch):
-    monkeypatch.setattr(rank_process, "GRACE_S", 500)  # rank 0 reports no error of its own, however long one waits
+    monkeypatch.setattr(rank_handle, "GRACE_S", 500)  # rank 0 reports no error of its own, however long one waits
     with pytest.raises(WorkersError, match=r"(?s)rank 1 died \(SIGKILL\).*rank 0 .*line \d+: time.sleep\(600\)"):
         pool.run(kill_rank_1_while_rank_0_is_elsewhere)
 
@@ -336,9 +336,9 @@ def test_nothing_is_left_behind_after_close():
 def test_nothing_is_left_behind_when_the_parent_is_killed(state, start):
     code = f"""
         import os, signal, sys, time
-        from d2lite.workers import launch
+        from d2lite.workers import agent_handle
         from d2lite.workers.pool import Workers
-        launch.START = {start!r}
+        agent_handle.START = {start!r}
         pool = Workers(2)
         agent = pool.run(os.getpid) and pool._ranks[0].agent
         pids = [agent.process.pid, *pool.run(os.getpid)]
@@ -421,7 +421,7 @@ def test_forked_ranks_draw_numbers_of_their_own(pool):
 
 @pytest.mark.slow
 def test_ranks_that_are_not_forked_do_the_same(monkeypatch):
-    monkeypatch.setattr(launch, "START", "spawn")
+    monkeypatch.setattr(agent_handle, "START", "spawn")
     before = ours()
     with Workers(2, timeout_s=5) as fresh:
         assert fresh.run(add_ranks, 10) == [(0, 13.0), (1, 13.0)]
@@ -449,7 +449,7 @@ def test_the_ranks_end_with_an_agent_that_is_killed(sent):
 
 @pytest.mark.slow
 def test_an_agent_that_is_stopped_is_not_waited_for(monkeypatch):
-    monkeypatch.setattr(launch, "END_S", 0.5)
+    monkeypatch.setattr(agent_handle, "END_S", 0.5)
     before = ours()
     fresh = Workers(1)
     fresh.run(add_ranks, 0)
@@ -470,7 +470,7 @@ def test_a_machine_without_room_for_another_process_raises_and_leaves_nothing(mo
 
     fresh = Workers(1)
     with monkeypatch.context() as patch:
-        patch.setattr(launch.subprocess, "Popen", full)
+        patch.setattr(agent_handle.subprocess, "Popen", full)
         with pytest.raises(BlockingIOError):
             fresh.run(add_ranks, 0)
     assert ours() == before

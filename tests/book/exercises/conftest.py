@@ -2,9 +2,9 @@
 
 import pytest
 
-pytest.register_assert_rewrite("tests.book.exercises.answers")  # before it is imported
+pytest.register_assert_rewrite("tests.book.exercises.scoring")  # before it is imported
 
-from tests.book.exercises.answers import scoring  # noqa: E402
+from tests.book.exercises.scoring import scoring  # noqa: E402
 
 
 @pytest.fixture(scope="session")

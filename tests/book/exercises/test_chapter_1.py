@@ -6,7 +6,7 @@ import math
 import torch
 import torch.nn.functional as F
 
-from tests.book.exercises.answers import Answers, RightAnswers, WrongAnswers
+from tests.book.exercises.scoring import Answers, RightAnswers, WrongAnswers
 
 answers = Answers()
 right, wrong = answers.right, answers.wrong

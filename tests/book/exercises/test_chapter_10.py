@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from tests.book.exercises.answers import Answers, RightAnswers, WrongAnswers
+from tests.book.exercises.scoring import Answers, RightAnswers, WrongAnswers
 
 answers = Answers()
 right, wrong = answers.right, answers.wrong

@@ -2,7 +2,7 @@
 
 import torch
 
-from tests.book.exercises.answers import Answers, RightAnswers, WrongAnswers
+from tests.book.exercises.scoring import Answers, RightAnswers, WrongAnswers
 
 answers = Answers()
 right, wrong = answers.right, answers.wrong

@@ -2,7 +2,7 @@
 
 from itertools import zip_longest
 
-from tests.book.exercises.answers import Answers, RightAnswers
+from tests.book.exercises.scoring import Answers, RightAnswers
 
 answers = Answers()
 right = answers.right

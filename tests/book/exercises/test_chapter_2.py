@@ -7,7 +7,7 @@ import torch
 from d2lite import all_reduce, lenet, parallel_apply, split_batch
 from d2lite.collectives.on_devices import all_reduce_naive
 from d2lite.exercises.specifications import find_exercise
-from tests.book.exercises.answers import Answers, RightAnswers, WrongAnswers
+from tests.book.exercises.scoring import Answers, RightAnswers, WrongAnswers
 
 answers = Answers()
 right, wrong = answers.right, answers.wrong

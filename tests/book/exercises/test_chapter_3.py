@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from d2lite.exercises.specifications import find_exercise
-from tests.book.exercises.answers import Answers, RightAnswers, WrongAnswers
+from tests.book.exercises.scoring import Answers, RightAnswers, WrongAnswers
 
 answers = Answers()
 right, wrong = answers.right, answers.wrong

@@ -8,7 +8,7 @@ import torch
 from d2lite import all_reduce
 from d2lite.collectives import Move, all_reduce_many, assign_owners, make_plan
 from d2lite.costs import all_reduce_seconds
-from tests.book.exercises.answers import Answers, RightAnswers, WrongAnswers
+from tests.book.exercises.scoring import Answers, RightAnswers, WrongAnswers
 
 answers = Answers()
 right, wrong = answers.right, answers.wrong

@@ -8,7 +8,7 @@ import torch.distributed as dist
 from torch.distributed import all_reduce as sum_over_ranks
 
 from d2lite.exercises import check
-from tests.book.exercises.answers import Answers, RightAnswers, WrongAnswers
+from tests.book.exercises.scoring import Answers, RightAnswers, WrongAnswers
 from tests.by_value import by_value
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.name == "nt", reason="Workers needs Linux or macOS")]

@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 
-from tests.book.exercises.answers import Answers, RightAnswers, WrongAnswers
+from tests.book.exercises.scoring import Answers, RightAnswers, WrongAnswers
 from tests.by_value import by_value
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="Workers needs Linux or macOS")

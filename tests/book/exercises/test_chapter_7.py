@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from tests.book.exercises.answers import Answers, RightAnswers, WrongAnswers
+from tests.book.exercises.scoring import Answers, RightAnswers, WrongAnswers
 
 answers = Answers()
 right, wrong = answers.right, answers.wrong

@@ -10,7 +10,7 @@ import torch
 
 from d2lite.exercises import check
 from d2lite.exercises.specifications import find_exercise
-from tests.book.exercises.answers import Answers, RightAnswers, WrongAnswers
+from tests.book.exercises.scoring import Answers, RightAnswers, WrongAnswers
 from tests.by_value import by_value
 
 answers = Answers()

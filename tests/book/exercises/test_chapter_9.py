@@ -8,7 +8,7 @@ from d2lite.exercises.exercise import run_cases
 from d2lite.exercises.judge import judge
 from d2lite.exercises.specifications import find_exercise
 from d2lite.training import GradientNorms, noise_scale, warm_up
-from tests.book.exercises.answers import Answers, RightAnswers
+from tests.book.exercises.scoring import Answers, RightAnswers
 
 answers = Answers()
 right = answers.right

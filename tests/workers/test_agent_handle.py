@@ -10,9 +10,9 @@ import pytest
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="Workers needs Linux or macOS")
 BEGIN = """
     import os, warnings
-    from d2lite.workers.launch import Agent
+    from d2lite.workers.agent_handle import AgentHandle
     warnings.simplefilter("ignore")  # a fork in a process with threads
-    agent = Agent(1)
+    agent = AgentHandle(1)
     number = agent.tempdir[1]
 
     def open_file_with_the_number():

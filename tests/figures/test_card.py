@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from d2lite._card import STATES, card
+from d2lite.figures.card import STATES, card
 from d2lite.widgets.style import card as same_card
 
 

@@ -13,24 +13,12 @@ import torch
 
 from d2lite import _malloc
 from d2lite._format import text_of
-from d2lite.devices import num_cores
+from d2lite.devices import check_devices, num_cores
 
-__all__ = ["check_devices", "in_replica", "one_intra_op_thread", "parallel_apply"]
+__all__ = ["in_replica", "one_intra_op_thread", "parallel_apply"]
 
 _START_S = 10  # seconds for a thread to start; it takes microseconds
 _thread = threading.local()  # `is_worker` is set in the threads of `_cores`
-
-
-def check_devices(devices: Any) -> None:
-    """Raise ValueError if `devices` is empty, TypeError if it is a single device or holds something else."""
-    if isinstance(devices, (str, torch.device, int)):
-        raise TypeError(f"devices: expected a list of devices, got {devices!r}. Try try_gpus(2).")
-    if len(devices) == 0:
-        raise ValueError("devices: expected at least one device, got none. Try try_gpus(1).")
-    for device in devices:
-        if not isinstance(device, (str, torch.device, int)):
-            kind = type(device).__name__
-            raise TypeError(f"devices: expected a list of devices, got one that holds a {kind}. Try try_gpus(2).")
 
 
 def in_replica() -> bool:

@@ -11,7 +11,7 @@ import torch
 from d2lite.data.batch_iterator import BatchIterator
 from d2lite.devices import describe
 from d2lite.run_events import Diverged
-from d2lite.training.run import Run, as_json, format_setting, legends, save
+from d2lite.training.run_record import Run, as_json, format_setting, legends, save
 
 CPU = torch.device("cpu")
 

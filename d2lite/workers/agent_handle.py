@@ -16,7 +16,7 @@ from d2lite.devices import num_gpus
 from d2lite.workers.pipe import NotebookEnd
 from d2lite.workers.tempdir import make_tempdir, remove_tempdir
 
-__all__ = ["Agent", "import_path"]
+__all__ = ["AgentHandle", "import_path"]
 
 AGENT = Path(__file__).with_name("agent.py")
 BUFFER_SIZE = "256"  # collectives that a rank's flight recorder keeps, unless the environment sets a different number
@@ -25,7 +25,7 @@ END_S = 5.0  # bounds the wait for the end of a killed process, which takes mill
 EXITCODE_S = 2.0  # bounds the wait for the exit code of an agent whose pipe is closed
 
 
-class Agent:
+class AgentHandle:
     """The process that starts `world_size` ranks, reports how they ended, and ends them; with the pool's folder.
 
     `pipes` are the notebook's ends of the pipes to the ranks. A process that the notebook forks does not have them, and
@@ -118,7 +118,7 @@ class Agent:
             pipe.close()
 
 
-_agents: weakref.WeakSet[Agent] = weakref.WeakSet()
+_agents: weakref.WeakSet[AgentHandle] = weakref.WeakSet()
 
 
 def _leave_to_the_parent() -> None:

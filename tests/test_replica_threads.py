@@ -9,15 +9,15 @@ import time
 import pytest
 import torch
 
-from d2lite import parallel
-from d2lite.parallel import one_intra_op_thread, parallel_apply
+from d2lite import replica_threads
+from d2lite.replica_threads import one_intra_op_thread, parallel_apply
 from d2lite.run_events import Stopped, emit, listening
 
 CPU = torch.device("cpu")
 
 
 def test_it_has_a_thread_per_core_with_one_intra_op_thread(monkeypatch):
-    monkeypatch.setattr(parallel, "num_cores", lambda: 3)
+    monkeypatch.setattr(replica_threads, "num_cores", lambda: 3)
     before = torch.get_num_threads()
     all_here = threading.Barrier(3, timeout=10)  # passed only if all three run at once
 
@@ -34,7 +34,7 @@ def test_it_has_a_thread_per_core_with_one_intra_op_thread(monkeypatch):
 
 @pytest.mark.parametrize("cores", [1, 2])
 def test_more_replicas_than_cores_run_one_after_another(monkeypatch, cores):
-    monkeypatch.setattr(parallel, "num_cores", lambda: cores)
+    monkeypatch.setattr(replica_threads, "num_cores", lambda: cores)
     all_here = threading.Barrier(cores, timeout=10)  # passed only if as many as there are cores run at once
     lock, running, most = threading.Lock(), set(), []
 
@@ -74,7 +74,7 @@ def test_parallel_apply_names_the_replica_that_failed():
 
 @pytest.mark.skipif(os.name == "nt", reason="needs signals")
 def test_parallel_apply_waits_for_the_others_when_interrupted(monkeypatch):
-    monkeypatch.setattr(parallel, "num_cores", lambda: 2)
+    monkeypatch.setattr(replica_threads, "num_cores", lambda: 2)
     done = []
 
     def fn(i):
@@ -92,7 +92,7 @@ def test_parallel_apply_waits_for_the_others_when_interrupted(monkeypatch):
 
 @pytest.mark.parametrize("raised", [KeyboardInterrupt, Stopped])
 def test_an_interrupt_while_replicas_are_submitted_leaves_none_running(monkeypatch, raised):
-    cores, done = parallel._cores(2), []
+    cores, done = replica_threads._cores(2), []
 
     class Interrupted:
         submitted = []
@@ -104,7 +104,7 @@ def test_an_interrupt_while_replicas_are_submitted_leaves_none_running(monkeypat
                 raise raised
             return self.submitted[-1]
 
-    monkeypatch.setattr(parallel, "_cores", lambda n: Interrupted())
+    monkeypatch.setattr(replica_threads, "_cores", lambda n: Interrupted())
     with pytest.raises(raised):
         parallel_apply(done.append, [CPU] * 3, range(3))
     for future in Interrupted.submitted:
@@ -115,7 +115,7 @@ def test_an_interrupt_while_replicas_are_submitted_leaves_none_running(monkeypat
 @pytest.mark.parametrize("nested", [False, True], ids=["on threads", "nested"])
 @pytest.mark.parametrize("raised", [GeneratorExit, KeyboardInterrupt, Stopped, SystemExit])
 def test_what_is_no_exception_leaves_a_replica_as_it_is_and_later_replicas_never_start(monkeypatch, raised, nested):
-    monkeypatch.setattr(parallel, "num_cores", lambda: 2)
+    monkeypatch.setattr(replica_threads, "num_cores", lambda: 2)
     done = []
 
     def fn(i):
@@ -199,13 +199,13 @@ def test_one_intra_op_thread_is_for_the_cpu_and_is_undone():
 
 
 def test_the_threads_stay_and_are_as_many_as_cores(monkeypatch):
-    monkeypatch.setattr(parallel, "num_cores", lambda: 2)
+    monkeypatch.setattr(replica_threads, "num_cores", lambda: 2)
     threads = [set(parallel_apply(threading.get_ident, [CPU] * 4)) for _ in range(5)]
     assert len(set().union(*threads)) <= 2 and threading.get_ident() not in set().union(*threads)
 
 
 def test_replicas_inside_a_replica_run_one_after_another_in_its_thread(monkeypatch):
-    monkeypatch.setattr(parallel, "num_cores", lambda: 2)
+    monkeypatch.setattr(replica_threads, "num_cores", lambda: 2)
 
     def outer(i):
         found = parallel_apply(lambda j: (threading.get_ident(), 10 * i + j), [CPU] * 2, range(2))

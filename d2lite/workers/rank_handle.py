@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from d2lite.workers.agent_handle import AgentHandle, import_path
 from d2lite.workers.errors import Report
 from d2lite.workers.flight_recorder import FlightRecord, flight_record
-from d2lite.workers.launch import Agent, import_path
 from d2lite.workers.pipe import pack
 
-__all__ = ["RankProcess", "ask_records", "end_all", "last_reports", "start_ranks", "wait"]
+__all__ = ["RankHandle", "ask_records", "end_all", "last_reports", "start_ranks", "wait"]
 
 PING_S = 1.0  # a rank that has sent nothing for so long is asked for its frames
 EXITCODE_S = 2.0  # bounds the wait for the exit code of a rank whose pipe is closed
@@ -26,10 +26,10 @@ FRAMES = pack(("frames", 0, None))
 RECORDS = pack(("records", 0, None))
 
 
-class RankProcess:
+class RankHandle:
     """One rank, as the notebook sees it: its pipe, and a report of its state in the current call."""
 
-    def __init__(self, rank: int, agent: Agent) -> None:
+    def __init__(self, rank: int, agent: AgentHandle) -> None:
         self.rank, self.agent, self.pipe = rank, agent, agent.pipes[rank]
         self.pid: int | None = None
         self.begin(0)
@@ -155,7 +155,7 @@ class RankProcess:
         return ""
 
 
-def wait(ranks: Sequence[RankProcess], limit_s: float) -> list[RankProcess]:
+def wait(ranks: Sequence[RankHandle], limit_s: float) -> list[RankHandle]:
     """Send what is unsent, and return those of `ranks` that have sent something or ended; wait up to `limit_s`."""
     if not ranks:
         return []
@@ -172,7 +172,7 @@ def wait(ranks: Sequence[RankProcess], limit_s: float) -> list[RankProcess]:
     return [r for r in ranks if events.get(r.pipe.fileno(), 0) & ~select.POLLOUT or r.rank in agent.exitcodes]
 
 
-def last_reports(ranks: Sequence[RankProcess]) -> tuple[dict[int, Report], dict[int, FlightRecord]]:
+def last_reports(ranks: Sequence[RankHandle]) -> tuple[dict[int, Report], dict[int, FlightRecord]]:
     """Return {rank: report} and {rank: record} after a failure: ask what each rank is doing, wait `GRACE_S` at most.
 
     An error may be the consequence of one that has not come yet. A rank that has died is the cause: then the answers of
@@ -195,7 +195,7 @@ def last_reports(ranks: Sequence[RankProcess]) -> tuple[dict[int, Report], dict[
 
 
 def ask_records(
-    ranks: Sequence[RankProcess], pipes: threading.RLock, is_idle: Callable[[], bool]
+    ranks: Sequence[RankHandle], pipes: threading.RLock, is_idle: Callable[[], bool]
 ) -> dict[int, FlightRecord]:
     """Ask each rank for its flight recorder, wait `RECORDS_S` at most, and return {rank: record}.
 
@@ -217,22 +217,22 @@ def ask_records(
     return _records(ranks)
 
 
-def _records(ranks: Sequence[RankProcess]) -> dict[int, FlightRecord]:
+def _records(ranks: Sequence[RankHandle]) -> dict[int, FlightRecord]:
     """Return the FlightRecord of each rank: what it gave last, with the state and the frames of its report."""
     return {r.rank: flight_record(r.rank, r.records, r.final_report()) for r in ranks}
 
 
-def start_ranks(world_size: int, backend: str, timeout_s: float) -> list[RankProcess]:
+def start_ranks(world_size: int, backend: str, timeout_s: float) -> list[RankHandle]:
     """Start an agent and its ranks, and send each its settings; raise OSError if there is no room for them."""
-    agent = Agent(world_size)
-    ranks = [RankProcess(rank, agent) for rank in range(world_size)]
+    agent = AgentHandle(world_size)
+    ranks = [RankHandle(rank, agent) for rank in range(world_size)]
     settings = {"world_size": world_size, "backend": backend, "timeout_s": timeout_s, "folder": str(agent.folder)}
     for rank in ranks:
         rank.pipe.send(pack({"rank": rank.rank, "path": import_path(), **settings}))
     return ranks
 
 
-def end_all(ranks: list[RankProcess]) -> None:
+def end_all(ranks: list[RankHandle]) -> None:
     """End `ranks`, remove what they left behind, and empty the list."""
     agents = {rank.agent for rank in ranks}
     ranks.clear()
