@@ -491,8 +491,8 @@ QUOTES = (
     ),
     Quote(
         "book/09-learning-rate-and-batch-size.ipynb",
-        "the linear one is {:.1f} points above the square root, shown. **For Adam it is {:.1f} points above it (99%: "
-        "+{:.1f} to +{:.1f}), shown as well**",
+        "for SGD with decay, {:.1f} points above the square root rule. **For Adam it is shown to be best, too, {:.1f} "
+        "points above the square root rule (99%: +{:.1f} to +{:.1f}).**",
         (
             lambda: 100 * linear_against_root("SGD with decay").difference,
             lambda: 100 * linear_against_root("Adam").difference,

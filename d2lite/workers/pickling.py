@@ -4,7 +4,9 @@ import functools
 import inspect
 import io
 import sys
+import types
 import warnings
+from collections import ChainMap
 from collections.abc import Callable
 from typing import Any
 
@@ -64,8 +66,22 @@ def load_answer(rank: int, pickled: bytes) -> Any:
         raise WorkersError(message, rank, {rank: {"state": "done"}}) from error
 
 
+def _code_with_its_file(code: types.CodeType) -> tuple[Any, ...]:
+    """Reduce code as cloudpickle does, and keep the name of its file, which cloudpickle 3.1.3 leaves out.
+
+    Without the name a message has no line of the learner's code.
+    """
+    return _code_of_file, (code.co_filename, *cloudpickle.Pickler.dispatch_table[types.CodeType](code))
+
+
+def _code_of_file(file: str, make: Callable[..., types.CodeType], parts: tuple[Any, ...]) -> types.CodeType:
+    return make(*parts).replace(co_filename=file)
+
+
 class _Pickler(cloudpickle.Pickler):
-    """Also pickles what `functools.cache` makes of a function of a cell, which cannot be imported by its name."""
+    """Keeps the file of code, and pickles what `functools.cache` makes of a function that cannot be imported."""
+
+    dispatch_table = ChainMap({types.CodeType: _code_with_its_file}, cloudpickle.Pickler.dispatch_table)
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, functools._lru_cache_wrapper) and not _is_importable(obj):

@@ -4,6 +4,7 @@ import functools
 import os
 import re
 
+import cloudpickle
 import pytest
 import torch
 from torch import nn
@@ -95,6 +96,16 @@ def test_a_large_job_is_warned_about(monkeypatch):
     data = torch.zeros(1000)
     with pytest.warns(UserWarning, match="fn and what it uses are 0 MB, and each of 2 ranks gets a copy"):
         pickled_job(lambda: data, (), 2)
+
+
+def test_code_keeps_the_name_of_its_file_also_that_of_a_function_inside():
+    def outer():
+        return lambda: 1
+
+    outer.__module__ = "__main__"  # as in a cell: pickled by value
+    again, _ = cloudpickle.loads(pickled_job(outer, (), 1))
+    assert again is not outer
+    assert again.__code__.co_filename == again().__code__.co_filename == __file__
 
 
 class Unwilling:
