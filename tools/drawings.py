@@ -77,6 +77,32 @@ def _arrow(*points: tuple[float, float], both: bool = False) -> str:
     )
 
 
+def columns_then_rows() -> str:
+    """The standard pair of chapter 1: linear1 cut by its outputs, linear2 by its inputs."""
+    columns = ((210, "linear1, cut by outputs"), (450, "linear2, cut by inputs"), (640, "all-reduce"))
+    parts = [_text(x, 30, words, kind="bold") for x, words in columns]
+    for i, y in enumerate((50, 130)):
+        parts += [
+            _text(14, y + 27, f"device {i}", "start", "bold"),
+            _box(84, y, 40, 44, "h"),
+            _box(150, y, 120, 44, f"half {i} of its\noutputs", PALETTE[i]),
+            _box(300, y, 60, 44, "ReLU"),
+            _box(390, y, 120, 44, f"part {i} of all\noutputs", PALETTE[i]),
+        ]
+        parts += [_arrow((x, y + 22), (x + 28 - 2 * (x < 200), y + 22)) for x in (124, 270, 360)]
+        parts.append(_arrow((510, y + 22), (596, 98 + 28 * i)))
+    parts += [_box(598, 82, 84, 60, "Σ, then\nthe bias", COLOURS["all_reduce"])]
+    parts.append(
+        _text(330, 204, "h is complete on both devices; nothing is sent until the parts are added", kind="small")
+    )
+    words = (
+        "Each of two devices has the complete input h. It computes its half of the outputs of linear1, then ReLU, and "
+        "from this half its part of all outputs of linear2. Until then nothing is sent. One all-reduce adds the two "
+        "parts, and then the bias is added."
+    )
+    return _svg("Two layers on two devices: columns, then rows", words, 720, 220, parts)
+
+
 def five_phases() -> str:
     """One step of chapter 2 on two devices."""
     parts = [_text(60, 92, "device 0", kind="bold"), _text(60, 172, "device 1", kind="bold")]
@@ -335,6 +361,7 @@ def lanes() -> str:
 
 
 DRAWINGS = {
+    "columns-then-rows": columns_then_rows,
     "five-phases": five_phases,
     "four-operations": four_operations,
     "processes": processes,
