@@ -116,6 +116,7 @@ def _cells(trace: Trace, step: int) -> go.Heatmap:
         texttemplate="%{text}",
         textfont={"size": 14, "color": "black"},
         customdata=about,
+        meta={"words": [f"device {i}: {' '.join(str(len(c)) for c in row)}" for i, row in enumerate(held)]},
         hovertemplate="%{customdata}<extra></extra>",
         hoverongaps=False,
         showscale=False,

@@ -3,6 +3,7 @@
 import html
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,7 +18,7 @@ __all__ = ["divergence_figure", "drift_figure", "tensor_picture"]
 
 HEIGHT = 330
 CELLS = 24  # the largest number of cells of a tensor's picture, in each direction
-_SIDE = 176  # pixels of a tensor's picture: two stand beside each other on a narrow page
+_SIDE = 168  # pixels of a tensor's picture: two stand beside each other on a narrow page
 _DOMAINS = ((0.74, 1.0), (0.37, 0.63), (0.0, 0.26))
 _STROKES = {"solid": "━", "dash": "╍", "dot": "┅", "dashdot": "┉"}
 _EQUAL = "equal"  # a difference of 0 has no place on a logarithmic axis: it is drawn on a line of its own
@@ -52,14 +53,14 @@ def drift_figure(histories: Mapping[str, History], title: str = "") -> Figure:
     steps = max((len(history.losses) for history in shown), default=0)
     # in a widget, a range that is left out would keep its last value
     across = {"range": [0.8, max(steps, 2) + 0.2]} | ticks_at(range(1, steps + 1))
-    plots = (
+    axes: list[tuple[str, dict[str, Any]]] = [
         ("test loss", {"range": [0, _top([v for h in shown for v in h.losses], 3.0)], "tickformat": "~g"}),
         ("test accuracy", accuracy_axis(v for h in shown for v in h.accuracies)),
         ("replica drift", {"range": [0, _top([v for h in shown for v in h.drifts], 0.01)], "tickformat": ".3~%"}),
-    )
-    for j, (what, down) in enumerate(plots):
+    ]
+    for j, (what, down) in enumerate(axes):
         number = str(j + 1) if j else ""
-        is_last = j == len(plots) - 1
+        is_last = j == len(axes) - 1
         hidden = {} if is_last else {"title": {"text": ""}, "showticklabels": False}
         figure.layout[f"xaxis{number}"] = own[0] | across | {"anchor": f"y{number}"} | hidden
         figure.layout[f"yaxis{number}"] = own[1] | down | {"domain": _DOMAINS[j], "anchor": f"x{number}", "nticks": 4}

@@ -66,7 +66,8 @@ def step_figure(one: ScalingPrediction | None, many: ScalingPrediction | None) -
     shown = [o for o in (one, many) if o]
     if len({o.k for o in shown}) < len(shown):
         shown = shown[:1]
-    names = [f"{o.k:,} GPU{'s' if o.k > 1 else ''}: {1e3 * o.step.seconds:.3g} ms" for o in shown]
+    gpus = [f"{o.k:,} GPU" + ("s" if o.k > 1 else "") for o in shown]
+    names = [f"{name}: {1e3 * o.step.seconds:.3g} ms" for name, o in zip(gpus, shown, strict=True)]
     for part, colour in PARTS.items():
         figure.add_bar(
             orientation="h",
@@ -74,11 +75,16 @@ def step_figure(one: ScalingPrediction | None, many: ScalingPrediction | None) -
             y=names,
             x=[1e3 * _part(o.step, part) for o in shown],
             marker=_marker(part, colour),
+            meta={
+                "words": [f"{1e3 * _part(o.step, part):.4g} ms on {name}" for name, o in zip(gpus, shown, strict=True)]
+            },
             hovertemplate=f"%{{y}}<br>{part}: %{{x:.4g}} ms<br>predicted<extra></extra>",
         )
     figure.update_xaxes(range=[0, 1.02e3 * max(o.step.seconds for o in shown)])
     add_key(figure, [("▨" if part == _HATCHED else "■", colour, part) for part, colour in PARTS.items()])
     add_lanes(figure, names)
+    for note in figure.layout.annotations[-len(names) :]:
+        note.name = note.text  # the alternative text tells the time of the whole step as well
     return figure.update_layout(barmode="stack")
 
 

@@ -56,7 +56,7 @@ def sequence_figure(
             hovertemplate="%{hovertext}<extra></extra>",
             marker={
                 "color": TRANSPARENT if is_empty else colour,
-                "line": {"width": 3, "color": RED if is_wrong else colour},
+                "line": {"width": 3 if is_wrong else 0, "color": RED if is_wrong else colour},
             },
             textposition="inside",
             insidetextanchor="middle",

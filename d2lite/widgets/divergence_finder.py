@@ -99,7 +99,7 @@ class DivergenceFinder(Explorer):
             tensor_picture(write.tensor, f"replica {rank}" + ("" if with_itself else ", second run"), most),
             tensor_picture(apart, f"difference, up to {_most(apart):.2g}" if apart.any() else "difference: none", most),
         )
-        shown = "".join(f'<span style="display: inline-block; margin: 8px 12px 0 0">{each}</span>' for each in pictures)
+        shown = "".join(f'<span style="display: inline-block; margin: 8px 10px 0 0">{each}</span>' for each in pictures)
         return f"{words}Orange is above 0, blue below, the strongest colour {most:.2g}.<br>{shown}"
 
 

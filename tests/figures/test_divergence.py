@@ -66,7 +66,7 @@ def test_a_picture_has_24_by_24_cells_at_most_and_keeps_the_extremes(shape):
     assert picture.count("<rect") <= 24 * 24 and "a &lt;b&gt;" in picture and "<b>" not in picture
     tensor = torch.zeros(800, 128)
     tensor[17, 5] = -2.0
-    assert 'width="176"' in picture and picture.count('width="0"') == picture.count('height="0"') == 0
+    assert 'width="168"' in picture and picture.count('width="0"') == picture.count('height="0"') == 0
     assert tensor_picture(tensor, "one").count('fill="#0072b2"') == 1  # the strongest blue
     assert 'fill="#000000"' in tensor_picture(torch.tensor([float("nan"), 1.0]), "nan")
 
