@@ -240,7 +240,7 @@ def comparison_table(rows: Iterable[dict[str, Any]]) -> str:
     prediction is off, the inputs, the sources, and what is assumed.
     """
     rows = list(rows)
-    lines = ["| case | predicted | published | points off | predicted without overlap |", "|---" * 5 + "|"]
+    lines = ["| case | predicted | published | points off | without overlap |", "|---" * 5 + "|"]
     for row in rows:
         lines.append(
             f"| {row['case']} | {row['predicted']:.1f}% | {row['published']:.0f}% | {row['difference']:+.1f} | "

@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 from d2lite._format import format_bytes
 from d2lite.costs.alpha_beta import lower_bound_n_bytes
 from d2lite.figures.figure import Figure
-from d2lite.figures.figure_layout import below, layout
+from d2lite.figures.figure_layout import add_key, layout
 from d2lite.figures.labels import escape_label
 from d2lite.figures.palette import GREY, PALETTE, TRANSPARENT
 from d2lite.trace import Send, Trace
@@ -26,8 +26,9 @@ NONE, SOME, MORE, WHOLE = (
     "#66C2A4",
 )  # cells: how much they hold
 _CELL = 0.6  # of the width of a column; the arrows run in the rest
-_MANY = 8  # chunks; more have smaller numbers and arrows
+_MANY = 8  # chunks; more have no numbers, and smaller arrows
 _HEIGHT = 440  # pixels, for any number of devices: a figure that grows moves the page
+_MOVES = {True: ("sent and added", PALETTE[1]), False: ("sent and kept", PALETTE[3])}  # whether a Send adds
 
 
 def least_n_bytes(trace: Trace) -> float | None:
@@ -50,7 +51,8 @@ def collective_figure(trace: Trace, step: int) -> Figure:
     """Return a plotly figure of a Trace after `step` of its steps, with the messages of the last of them as arrows.
 
     On the left each row is a device and each column a chunk; the number and the colour of a cell show how many
-    devices' contributions it holds. On the right are the bytes that each device has sent so far, and the lower bound.
+    devices' contributions it holds. More than 8 chunks have no numbers: they would not fit on a narrow page. On the
+    right are the bytes that each device has sent so far, and the lower bound.
     The figures of all steps of a Trace have the same axes and the same plotly traces.
 
     Raises:
@@ -58,15 +60,9 @@ def collective_figure(trace: Trace, step: int) -> Figure:
     """
     check_step(trace, step)
     figure = Figure([_cells(trace, step), *_arrows(trace, step), *_bars(trace, step)], layout(height=_HEIGHT))
-    title = {
-        "text": _title(trace, step),
-        "xref": "container",
-        "x": 0,
-        "pad": {"l": 8},
-    }  # has the full width
-    figure.update_layout(
-        _axes(trace, step), title=title, bargap=0.45, margin={"b": 90, "t": 46}, legend=below(_HEIGHT, 90)
-    )
+    margin = {"l": 8, "b": 56, "t": 50}  # a title of two lines
+    figure.update_layout(_axes(trace, step), title_text=_title(trace, step), bargap=0.45, margin=margin)
+    add_key(figure, _key(trace))
     return figure
 
 
@@ -84,7 +80,22 @@ def check_step(trace: Trace, step: int) -> None:
 def _title(trace: Trace, step: int) -> str:
     what = escape_label(f"{trace.algorithm} {trace.collective.replace('_', '-')}".strip() or "steps")
     devices = f"{trace.world_size} device" + ("s" if trace.world_size > 1 else "")
-    return f"<b>{what} on {devices}, step {step} of {len(trace.steps)}</b>"
+    return f"{what} on {devices}<br>step {step} of {len(trace.steps)}"
+
+
+def _key(trace: Trace) -> Iterator[tuple[str, str, str]]:
+    """What the cells, the arrows and the line mean: the same in all steps, so that nothing jumps."""
+    yield "■", GREY, "in a cell: the contributions that it holds"
+    for adds, (name, colour) in _MOVES.items():
+        if any(send.adds == adds for send in trace.sends):
+            yield "➞", colour, name
+    least = least_n_bytes(trace)
+    if least is not None:
+        yield "╎", PALETTE[2], _bound(least)
+
+
+def _bound(least: float) -> str:
+    return f"the busiest sends at least {format_bytes(least)}"
 
 
 def _cells(trace: Trace, step: int) -> go.Heatmap:
@@ -101,10 +112,11 @@ def _cells(trace: Trace, step: int) -> go.Heatmap:
         zmin=-0.5,
         zmax=most + 0.5,
         colorscale=[[(n + end) / (most + 1), colour] for n, colour in enumerate(colours) for end in (0, 1)],
-        text=[["" if n is None else n for n in row] for row in counts],
+        text=[["" if n is None or len(wholes) > _MANY else n for n in row] for row in counts],
         texttemplate="%{text}",
-        textfont={"size": 14 if len(wholes) <= _MANY else 11, "color": "black"},
+        textfont={"size": 14, "color": "black"},
         customdata=about,
+        meta={"words": [f"device {i}: {' '.join(str(len(c)) for c in row)}" for i, row in enumerate(held)]},
         hovertemplate="%{customdata}<extra></extra>",
         hoverongaps=False,
         showscale=False,
@@ -122,14 +134,14 @@ def cell_colour(n: int, most: int) -> str:
     """Return the colour of a cell that holds n of `most` contributions: blue, the darker the more; green when whole."""
     if n in (0, most):
         return WHOLE if n else NONE
-    return "rgb({}, {}, {})".format(*(round(a + n / most * (b - a)) for a, b in zip(SOME, MORE, strict=True)))
+    return "#" + "".join(f"{round(a + n / most * (b - a)):02x}" for a, b in zip(SOME, MORE, strict=True))
 
 
 def _arrows(trace: Trace, step: int) -> Iterator[go.Scatter]:
     """Two plotly traces of arrows, for added and for copied chunks: for each Send a dot, a head, and a gap."""
     sends = trace.steps[step - 1] if step else []
     columns, small = _columns(sends), len(trace.chunk_n_bytes) > _MANY
-    for adds, name, colour in ((True, "sent and added", PALETTE[1]), (False, "sent and kept", PALETTE[3])):
+    for adds, (name, colour) in _MOVES.items():
         x: list[float | None] = []
         y: list[int | None] = []
         angles: list[int] = []
@@ -198,7 +210,7 @@ def _bars(trace: Trace, step: int) -> Iterator[go.Bar | go.Scatter]:
         y=[] if least is None else [-0.5, k - 0.5],
         xaxis="x2",
         yaxis="y2",
-        name="" if least is None else f"the busiest sends at least {format_bytes(least)}",
+        name="" if least is None else _bound(least),
         meta={"words": ["" if least is None else "a line"]},
         mode="lines",
         line={"color": PALETTE[2], "dash": "dash", "width": 2.5},
@@ -209,22 +221,22 @@ def _bars(trace: Trace, step: int) -> Iterator[go.Bar | go.Scatter]:
 
 def _axes(trace: Trace, step: int) -> dict[str, Any]:
     k, num_chunks = trace.world_size, len(trace.chunk_n_bytes)
-    every = -(-num_chunks // _MANY)  # more axis labels than that would overlap
+    every = -(-num_chunks // 6) if num_chunks > _MANY else 1  # more labels of two digits would overlap
     longest = max([*trace.sent_n_bytes(), least_n_bytes(trace) or 0]) or 1
     plain = {"showgrid": False, "zeroline": False, "fixedrange": True, "color": GREY, "showline": False}
-    small = {"font": {"size": 13}, "standoff": 6}
+    title = {"font": {"size": 14}, "standoff": 6}
     sent = [format_bytes(n_bytes) for n_bytes in trace.sent_n_bytes(step)]
     gap = {"ticks": "outside", "ticklen": 4, "tickcolor": TRANSPARENT}  # room between an axis label and its row
     devices = plain | gap | {"range": [k - 0.5, -0.5], "tickvals": list(range(k))}
     return {
         "xaxis": plain
-        | {"domain": [0, 0.65], "range": [-0.05, num_chunks], "ticks": ""}
+        | {"domain": [0, 0.6], "range": [-0.05, num_chunks], "ticks": ""}
         | {"tickvals": [c + _CELL / 2 for c in range(0, num_chunks, every)], "tickangle": 0}
         | {"ticktext": [str(c) for c in range(0, num_chunks, every)]}
-        | {"title": small | {"text": "chunk; in a cell: how many devices' contributions it holds"}},
-        "yaxis": devices | {"ticktext": [f"device {i}" for i in range(k)]},
+        | {"title": title | {"text": "chunk"}},
+        "yaxis": devices | {"automargin": True, "title": title | {"text": "device"}},
         "xaxis2": plain
-        | {"domain": [0.8, 1], "range": [0, 1.04 * longest], "anchor": "y2", "showticklabels": False, "ticks": ""}
-        | {"title": small | {"text": "sent so far"}},
+        | {"domain": [0.83, 1], "range": [0, 1.04 * longest], "anchor": "y2", "showticklabels": False, "ticks": ""}
+        | {"title": title | {"text": "sent"}},
         "yaxis2": devices | {"anchor": "x2", "ticktext": sent},
     }

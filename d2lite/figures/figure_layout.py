@@ -249,6 +249,7 @@ def add_lanes(figure: go.Figure, lanes: Sequence[str], bar: int = 32) -> None:
         range=[-0.5, len(lanes) - 0.5 + 10 / lane],
         showticklabels=False,
         showgrid=False,
+        automargin=False,
     )
     margin = figure.layout.margin
     figure.update_layout(

@@ -1,19 +1,25 @@
 """Pictures of how training scales, pure; each title and hover text says whether a number is predicted or measured."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from d2lite.costs.scaling import ScalingPrediction
 from d2lite.costs.step import StepPrediction
 from d2lite.figures.figure import Figure
-from d2lite.figures.figure_layout import add_key, below, label_ends, layout, ticks_at
-from d2lite.figures.palette import GREY, PALETTE, style
+from d2lite.figures.figure_layout import add_key, add_lanes, label_ends, layout, ticks_at
+from d2lite.figures.palette import COLOURS, GREY, PALETTE, TRANSPARENT, style
 
 __all__ = ["PARTS", "efficiency_figure", "predicted_and_measured", "step_figure"]
 
 HEIGHT = 330
-COLOURS = (GREY, PALETTE[2], PALETTE[1], PALETTE[3])
-# what a step consists of -> colour; all have 3:1 to white and to JupyterLab's dark #111111
-PARTS = dict(zip(("overhead", "computing", "sending, not hidden", "waiting for the slowest"), COLOURS, strict=True))
+# what a step consists of -> colour, as in a timeline; waiting is hatched there and here
+PARTS = {
+    "overhead": PALETTE[3],
+    "computing": COLOURS["forward"],
+    "sending, not hidden": COLOURS["all_reduce"],
+    "waiting for the slowest": GREY,
+}
+_HATCHED = "waiting for the slowest"
 
 
 def efficiency_figure(predictions: Mapping[int, ScalingPrediction | None], k: int) -> Figure:
@@ -53,31 +59,39 @@ def efficiency_figure(predictions: Mapping[int, ScalingPrediction | None], k: in
 def step_figure(one: ScalingPrediction | None, many: ScalingPrediction | None) -> Figure:
     """Return a figure of the parts of a predicted step, in milliseconds, for one GPU and for many.
 
-    There is no bar for a prediction that is None; one of the two at least must be there.
+    The time of the whole step stands above its bar. There is no bar for a prediction that is None; one of the two at
+    least must be there.
     """
-    figure = Figure(layout=layout("milliseconds of a step", None, "where a step goes, predicted", HEIGHT))
+    figure = Figure(layout=layout("milliseconds of a step", None, "where a step goes, predicted", bottom=50))
     shown = [o for o in (one, many) if o]
-    names = [f"{o.k:,} GPU" + ("s" if o.k > 1 else "") for o in shown]
-    if len(set(names)) < len(names):
-        shown, names = shown[:1], names[:1]
+    if len({o.k for o in shown}) < len(shown):
+        shown = shown[:1]
+    gpus = [f"{o.k:,} GPU" + ("s" if o.k > 1 else "") for o in shown]
+    names = [f"{name}: {1e3 * o.step.seconds:.3g} ms" for name, o in zip(gpus, shown, strict=True)]
     for part, colour in PARTS.items():
         figure.add_bar(
             orientation="h",
             name=part,
             y=names,
             x=[1e3 * _part(o.step, part) for o in shown],
-            marker={"color": colour},
-            hovertemplate=f"%{{y}}, {part}: %{{x:.4g}} ms<br>predicted<extra></extra>",
+            marker=_marker(part, colour),
+            meta={
+                "words": [f"{1e3 * _part(o.step, part):.4g} ms on {name}" for name, o in zip(gpus, shown, strict=True)]
+            },
+            hovertemplate=f"%{{y}}<br>{part}: %{{x:.4g}} ms<br>predicted<extra></extra>",
         )
-    longest = max(o.step.seconds for o in shown)
-    for o, name in zip(shown, names, strict=True):
-        text = f"{1e3 * o.step.seconds:.3g} ms"
-        place = dict(x=1e3 * o.step.seconds, y=name, xanchor="left", xshift=6)
-        figure.add_annotation(text=text, name=f"{name}, all parts: {text}", showarrow=False, **place)
-    figure.update_xaxes(range=[0, 1.25e3 * longest])
-    figure.update_yaxes(autorange="reversed", type="category", showgrid=False)
-    legend = {"traceorder": "normal", "font_size": 12, **below(HEIGHT, 132)}  # its four rows fit in
-    return figure.update_layout(barmode="stack", bargap=0.45, margin={"b": 132, "t": 40}, legend=legend)
+    figure.update_xaxes(range=[0, 1.02e3 * max(o.step.seconds for o in shown)])
+    add_key(figure, [("▨" if part == _HATCHED else "■", colour, part) for part, colour in PARTS.items()])
+    add_lanes(figure, names)
+    for note in figure.layout.annotations[-len(names) :]:
+        note.name = note.text  # the alternative text tells the time of the whole step as well
+    return figure.update_layout(barmode="stack")
+
+
+def _marker(part: str, colour: str) -> dict[str, Any]:
+    if part != _HATCHED:
+        return {"color": colour}
+    return {"color": TRANSPARENT, "pattern": {"shape": "/", "fgcolor": colour, "size": 6}, "line": {"color": colour}}
 
 
 def _part(step: StepPrediction, part: str) -> float:

@@ -11,17 +11,20 @@ from d2lite.workers import Collective, FlightRecord, first_mismatch
 __all__ = ["sequence_figure"]
 
 MOST = 6  # columns; more have no room for names
-_WIDTH = 0.9  # of a bar, where a column is 1
+_WIDTH = 0.94  # of a bar, where a column is 1
 _Column = tuple[str, int]  # group, number
 _Bar = tuple[int, str, str, str]  # column, lane, what is written on it, what is said of it
 
 
-def sequence_figure(records: Mapping[int, FlightRecord], title: str = "", most: int = MOST) -> Figure:
+def sequence_figure(
+    records: Mapping[int, FlightRecord], title: str = "", most: int = MOST, marked: bool = True, late: bool = False
+) -> Figure:
     """Return a figure of the last `most` collectives of all ranks: one lane a rank, one column a collective.
 
     The first collective that does not match is red on all ranks that called it, and an empty red box on a rank that did
-    not. Hovering over a box shows sizes, type, group and the line that called it. A rank without a record has a
-    note with the reason.
+    not; without `marked` it looks like the others. Hovering over a box shows sizes, type, group and the line that
+    called it. With `late` a box says how much later than the first rank a rank called the collective, in place of the
+    collective's name, which its colour and the key say. A rank without a record has a note with the reason.
 
     Raises:
         ValueError: Without records, or if no rank gave any.
@@ -36,7 +39,8 @@ def sequence_figure(records: Mapping[int, FlightRecord], title: str = "", most: 
     lanes = {rank: _lane(record) for rank, record in sorted(records.items())}
     figure = Figure(layout=layout(title=title or "the last collectives of each rank", xlabel="", bottom=56))
     key = []
-    for name, bars in _bars(records, columns, lanes, wrong).items():
+    began = _began(records) if late else {}
+    for name, bars in _bars(records, columns, lanes, wrong if marked else None, began).items():
         is_wrong = name in ("does not match", "not called")
         is_empty = name == "not called"
         colour = RED if is_wrong else COLLECTIVES.get(name, GREY)
@@ -52,7 +56,7 @@ def sequence_figure(records: Mapping[int, FlightRecord], title: str = "", most: 
             hovertemplate="%{hovertext}<extra></extra>",
             marker={
                 "color": TRANSPARENT if is_empty else colour,
-                "line": {"width": 3, "color": RED if is_wrong else colour},
+                "line": {"width": 3 if is_wrong else 0, "color": RED if is_wrong else colour},
             },
             textposition="inside",
             insidetextanchor="middle",
@@ -69,21 +73,18 @@ def sequence_figure(records: Mapping[int, FlightRecord], title: str = "", most: 
     several = len({group for group, _ in columns}) > 1
     names = [f"no. {number}" + (f"<br>group {escape_label(group)}" if several else "") for group, number in columns]
     figure.update_xaxes(
-        tickvals=list(range(len(columns))), ticktext=names, range=[-0.6, len(columns) - 0.4], showgrid=False,
+        tickvals=list(range(len(columns))), ticktext=names, range=[-0.5, len(columns) - 0.5], showgrid=False,
         zeroline=False, tickangle=0,
     )  # fmt: skip
+    figure.update_layout(margin={"r": 8, "b": 50 if several else 32})
     add_key(figure, key)
-    add_lanes(figure, list(lanes.values()), bar=58)
+    add_lanes(figure, list(lanes.values()), bar=76 if late else 58)
     return figure.update_layout(uniformtext={"mode": "hide", "minsize": 13})
 
 
 def _columns(records: Mapping[int, FlightRecord], wrong: _Column | None, most: int) -> list[_Column]:
     """Return (group, number) of the columns in the order of time: the last ones, `wrong` among them."""
-    began: dict[_Column, float] = {}
-    for record in records.values():
-        for call in record.collectives:
-            key = (call.group, call.number)
-            began[key] = min(began.get(key, call.at_s), call.at_s)
+    began = _began(records)
     columns = sorted(began, key=lambda key: (began[key], key))
     first = len(columns) - most
     if wrong is not None:
@@ -91,8 +92,22 @@ def _columns(records: Mapping[int, FlightRecord], wrong: _Column | None, most: i
     return columns[max(0, first) :][:most]
 
 
+def _began(records: Mapping[int, FlightRecord]) -> dict[_Column, float]:
+    """Return when the first rank called each collective."""
+    began: dict[_Column, float] = {}
+    for record in records.values():
+        for call in record.collectives:
+            key = (call.group, call.number)
+            began[key] = min(began.get(key, call.at_s), call.at_s)
+    return began
+
+
 def _bars(
-    records: Mapping[int, FlightRecord], columns: Sequence[_Column], lanes: Mapping[int, str], wrong: _Column | None
+    records: Mapping[int, FlightRecord],
+    columns: Sequence[_Column],
+    lanes: Mapping[int, str],
+    wrong: _Column | None,
+    began: Mapping[_Column, float],
 ) -> dict[str, list[_Bar]]:
     """Return {name in the legend: bars}; bars that do not match come first, also in the alternative text."""
     places = {column: i for i, column in enumerate(columns)}
@@ -102,9 +117,10 @@ def _bars(
             column = (call.group, call.number)
             if column in places:
                 name = "does not match" if column == wrong else call.name
-                text = "<br>".join(
-                    escape_label(part) for part in (call.name, _sizes(call), f"line {call.line}") if part
-                )
+                said = [call.name, _sizes(call), f"line {call.line}"]
+                if column in began:
+                    said = [*_sizes(call).split(" "), said[-1], f"+{1e3 * (call.at_s - began[column]):.0f} ms"]
+                text = "<br>".join(escape_label(part) for part in said if part)
                 bars.setdefault(name, []).append((places[column], lanes[rank], text, _about(rank, call)))
         called = {(call.group, call.number) for call in record.collectives}
         if wrong in places and wrong is not None and wrong not in called and not record.missing:

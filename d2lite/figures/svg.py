@@ -45,9 +45,10 @@ def figure_svg(figure: BaseFigure, width: int = _WIDTH) -> str:
         left += 22 if yaxis.title.text else 0
         x0, x1 = (int(d * width) for d in xaxis.domain or (0, 1))
         right = x1 - max(18, int(layout.margin.r or 0))
+        low, high = (base - part * (base - top - 8) for part in yaxis.domain or (0, 1))
         across = _scale(xaxis, mine, "x", x0 + left, right)
-        down = _scale(yaxis, mine, "y", base, top + 8)
-        frame = (x0 + left, right, top + 8, base)
+        down = _scale(yaxis, mine, "y", low, high)
+        frame = (x0 + left, right, high, low)
         parts += _axis(xaxis, mine, across, frame, vertical=False)
         parts += _axis(yaxis, mine, down, frame, vertical=True)
         if (xname, yname) == pairs[0]:
@@ -56,7 +57,7 @@ def figure_svg(figure: BaseFigure, width: int = _WIDTH) -> str:
         for trace in mine:
             parts += _trace(trace, across, down, ends, layout.barmode == "stack", (base - top) / 3)
         if (xname, yname) == pairs[0]:
-            parts += _notes(layout, across, down, frame)
+            parts += _notes(layout, across, down, (x0 + left, right, top + 8, base))
     for row, trace in enumerate(named):
         y = full - _ROW * (len(named) - row) + 8
         if trace.type == "scatter" and "lines" not in (trace.mode or "lines"):

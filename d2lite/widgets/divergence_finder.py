@@ -1,4 +1,4 @@
-"""The divergence finder: two runs step by step, and the first tensor in which they differ, with picture and line."""
+"""The divergence finder: how far two runs are apart, and the first tensor in which they differ, with its line."""
 
 import html
 import math
@@ -18,10 +18,11 @@ __all__ = ["DivergenceFinder"]
 
 
 class DivergenceFinder(Explorer):
-    """A slider over the steps of two runs that were compared; a cell shows it.
+    """Two runs that were compared: how far apart they are in each step, and tensors of both; a cell shows it.
 
-    `step` and `tensor` are the controls: set their `value` by hand or in code. It begins at the first difference that
-    is more than rounding. Pictures of the tensors are there for that step, the one before and the one after it.
+    `step` and `tensor` are the controls: set their `value` by hand or in code. They begin at the first difference that
+    is more than rounding. Tensors are kept for that step, the one before and the one after it. Without such a
+    difference there are no controls.
 
     Args:
         comparison: the result of `find_divergence` or `compare_replicas`.
@@ -35,22 +36,24 @@ class DivergenceFinder(Explorer):
         >>> devices, batches = try_gpus(2), [(torch.rand(4, 1, 28, 28), torch.arange(4))]
         >>> run = record_steps(train_batch, batches, replicate(lenet_params(), devices), devices, 0.1)
         >>> finder = DivergenceFinder(compare_replicas(run))
-        >>> finder.step.value
-        1
+        >>> finder.comparison.first is None
+        True
     """
 
     def __init__(self, comparison: Comparison) -> None:
         self.comparison = instance_of("comparison", comparison, Comparison, hint="Call find_divergence(...) first.")
-        first, number = comparison.first, len(comparison.weights)
-        self.step = widgets.IntSlider(
-            value=first.step if first else 1, min=1, max=max(2, number), **control_style("step", 420, 60)
-        )
+        first, kept = comparison.first, sorted(comparison.kept)
+        steps = [(f"step {step}", step) for step in kept] or [("no step", 0)]
+        self.step = widgets.ToggleButtons(options=steps, value=first.step if first and kept else steps[0][1])
+        self.step.style.button_width = "76px"
         self.tensor = widgets.Dropdown(options=self._tensors(), **control_style("tensor", 420, 60))
         if first is not None:
             self.tensor.value = _key(first.write)
-        self.summary = widgets.HTML(layout=widgets.Layout(min_height="250px", max_width="820px"))
-        self.plot = PlotlyWidget(divergence_figure(comparison, self.step.value))
-        self.view = widgets.VBox([sheet(), row([self.step, self.tensor]), self.plot, self.summary])
+        self.summary = widgets.HTML(layout=widgets.Layout(max_width="820px", margin="0 0 8px", flex="none"))
+        self.pictures = widgets.HTML()
+        self.plot = PlotlyWidget(divergence_figure(comparison, self.step.value or None))
+        controls = [row([self.step, self.tensor])] if kept else []
+        self.view = widgets.VBox([sheet(), self.summary, self.plot, *controls, self.pictures])
         self.view.add_class(CLASS)
         self._follow([self.step, self.tensor])
 
@@ -67,36 +70,37 @@ class DivergenceFinder(Explorer):
         ]
 
     def _redraw(self) -> None:
-        self.plot.show(divergence_figure(self.comparison, self.step.value))
-        self.summary.value = f"{html.escape(str(self.comparison))}<br>{self._at_step()}"
+        self.plot.show(divergence_figure(self.comparison, self.step.value or None))
+        self.summary.value = html.escape(str(self.comparison))
+        self.pictures.value = self._at_step() if self.comparison.kept else ""
+
+    def _draw_static(self) -> str:
+        return super()._draw_static() + self.pictures.value
 
     def _at_step(self) -> str:
-        """What is known of the step of the slider, with pictures where tensors were kept (HTML)."""
-        step = self.step.value
-        if step not in self.comparison.kept:
-            return f"Step {step}: no pictures. Tensors are kept for the first difference, and one step around it."
-        is_weight, rank, index = self.tensor.value
+        """The tensor in both runs after the chosen step, as pictures, and the line that wrote it (HTML)."""
+        step, (is_weight, rank, index) = self.step.value, self.tensor.value
         one, other = (record.last(WEIGHT if is_weight else GRADIENT) for record in self.comparison.kept[step])
         write = other.get((rank, index))
         with_itself = self.comparison.kept[step][0] is self.comparison.kept[step][1]
         same = one.get((0, index)) if with_itself else one.get((rank, index), one.get((0, index)))
         if write is None or same is None:
             return f"Step {step}: this tensor was not written."
-        line = (
-            f"line {write.line}: <code>{html.escape(write.code)}</code>" if write.line else "a line that was not seen"
-        )
-        words = f"Step {step}, last written by {line}<br>"
+        first = self.comparison.first
+        words = ""  # of the first difference, the summary has said it
+        if first is None or (step, self.tensor.value) != (first.step, _key(first.write)):
+            line = f"line {write.line}: <code>{html.escape(write.code)}</code>"
+            words = f"Step {step}, last written by {line if write.line else 'a line that was not seen'}<br>"
         if write.tensor is None or same.tensor is None or write.tensor.shape != same.tensor.shape:
             return words + "Its values were not kept."
-        apart = write.tensor.cpu() - same.tensor.cpu()
-        return words + "".join(
-            f'<span style="display: inline-block; margin: 8px 24px 0 0">{picture}</span>'
-            for picture in (
-                tensor_picture(same.tensor, "replica 0" if with_itself else "first run", _most(same.tensor)),
-                tensor_picture(write.tensor, f"replica {rank}, here", _most(same.tensor)),
-                tensor_picture(apart, f"difference, up to {_most(apart):.1e}", _most(same.tensor)),
-            )
+        apart, most = write.tensor.cpu() - same.tensor.cpu(), _most(same.tensor)
+        pictures = (
+            tensor_picture(same.tensor, "replica 0" if with_itself else "first run", most),
+            tensor_picture(write.tensor, f"replica {rank}" + ("" if with_itself else ", second run"), most),
+            tensor_picture(apart, f"difference, up to {_most(apart):.2g}" if apart.any() else "difference: none", most),
         )
+        shown = "".join(f'<span style="display: inline-block; margin: 8px 10px 0 0">{each}</span>' for each in pictures)
+        return f"{words}Orange is above 0, blue below, the strongest colour {most:.2g}.<br>{shown}"
 
 
 def _key(write: Write) -> tuple[bool, int, int]:

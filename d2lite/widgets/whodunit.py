@@ -12,23 +12,22 @@ import ipywidgets as widgets
 from anywidget import AnyWidget
 
 from d2lite._checks import whole_number
-from d2lite.figures.palette import RED
+from d2lite.figures.figure import Figure, picture
+from d2lite.figures.sequence_diagram import sequence_figure
+from d2lite.figures.svg import figure_svg
 from d2lite.widgets.live_figure import close_all
-from d2lite.widgets.style import CLASS, control_style, row, sheet
+from d2lite.widgets.plotly_widget import PlotlyWidget
+from d2lite.widgets.static_picture import StaticPicture
+from d2lite.widgets.style import CLASS, card, control_style, row, sheet
 from d2lite.workers.faults import CAUSES, Job, reduce_gradients, simulated_records, train_job
-from d2lite.workers.flight_recorder import Collective, FlightRecord
+from d2lite.workers.flight_recorder import FlightRecord
 from d2lite.workers.hang_diagnosis import diagnose_hang, first_mismatch
 
 __all__ = ["Whodunit"]
 
-_STATES = {"error": "waits", "died": "ended", "silent": "does not answer", "done": "returned", "running": "running"}
 _UNSEEN = {"height": "0", "margin": "0"}
-_LAST = 9  # collectives of each rank that are shown
-_CSS = f"""<style>
-.d2lite .d2lite-records td {{ white-space: normal; }} /* a column for each rank: as wide as a narrow page */
-.d2lite .d2lite-wrong-row td {{ border-top: 2px solid {RED}; border-bottom: 2px solid {RED}; font-weight: 600; }}
-.d2lite .d2lite-verdict {{ padding: 6px 0 6px 8px; border-left: 4px solid var(--jp-border-color1, #888); }}
-</style>"""
+_QUESTION = "Read the records: which rank is guilty, of what?"
+_LAST = 5  # collectives of each rank that are shown: a whole step, with room for their words on a narrow page
 
 
 class _Keys(AnyWidget):
@@ -73,25 +72,32 @@ class Whodunit:
         reasons = [(f"{cause}: {words}", cause) for cause, words in CAUSES.items() if cause in causes]
         self.rank = widgets.Dropdown(options=ranks, **control_style("guilty", 200, 60))
         self.cause = widgets.Dropdown(options=reasons, **control_style("because", 600, 60))
-        self.button = widgets.Button(button_style="primary")
-        self.button.on_click(self._on_click)
-        self._table, self._verdict = widgets.HTML(), widgets.HTML(layout={"min_height": "48px"})
-        self._score = widgets.HTML(layout={"margin": "2px 0 0 12px"})
+        self.button = widgets.Button(description="Accuse", icon="gavel", button_style="primary")
+        self.button.on_click(self._on_accuse)
+        self._verdict, self._now = widgets.HTML(), widgets.HTML()
+        self._score = widgets.HTML(layout={"margin": "0 0 8px", "flex": "none"})
+        self.next_button = widgets.Button(description="Next case", icon="forward")
+        self.next_button.on_click(self._on_next)
+        self._records: dict[int, FlightRecord] = {}
+        self.is_open = False
+        self._deal()
+        self.plot = PlotlyWidget(self._lanes())
         self._box = widgets.VBox(
             [
                 sheet(),
-                widgets.HTML(_CSS, layout=_UNSEEN),
                 _Keys(layout=_UNSEEN),
-                row([self.rank, self.cause]),  # on top: the table is longer in one case than in another
-                row([self.button, self._score]),
+                self._score,
+                self.plot,
+                self._now,
+                row([self.rank, self.cause]),
+                row([self.button, self.next_button]),
                 self._verdict,
-                self._table,
                 widgets.HTML(_job()),
             ]
         )
         self._box.add_class(CLASS)
-        self.is_open = False
-        self.next()
+        self._static_picture = StaticPicture(self._draw_static, lambda: repr(self))
+        self._show("not attempted", _QUESTION)
 
     @property
     def records(self) -> dict[int, FlightRecord]:
@@ -106,12 +112,15 @@ class Whodunit:
 
     def next(self) -> None:
         """Draw a fault, run the job with it, and show what the recorders kept."""
+        self._deal()
+        self._show("not attempted", _QUESTION)
+
+    def _deal(self) -> None:
         with self._lock:
             cause = self._draw.choice(self._causes)
             self._job = Job.drawn(cause, self.world_size, self._draw)
             self._records = simulated_records(self._job, self.world_size)
             self.is_open = True
-        self._show("Read the records: which rank is guilty, of what?")
 
     def accuse(self, rank: int, cause: str) -> bool:
         """Accuse a rank of a cause; return whether both are right. The case is revealed then.
@@ -130,34 +139,52 @@ class Whodunit:
             self.results.append((self._job, int(rank), cause))
         self.rank.value, self.cause.value = int(rank), cause
         right = rank == self._job.rank, cause == self._job.cause
-        verdict = {
-            (True, True): "Right.",
-            (True, False): "The rank is right, the cause is a different one.",
-            (False, True): "The cause is right, but it was a different rank.",
-        }.get(right, "No.")
+        state, verdict = {
+            (True, True): ("right", ""),
+            (True, False): ("nearly", "The rank is right, the cause is a different one."),
+            (False, True): ("nearly", "The cause is right, but it was a different rank."),
+            (False, False): ("wrong", ""),
+        }[right]
         truth = f"It was rank {self._job.rank}: {CAUSES[self._job.cause]}."
-        mark = " The row with ≠ is the first that does not match." if first_mismatch(self._records) else ""
-        self._show(f"{verdict} {truth} The records say: {diagnose_hang(self._records)}{mark}")
+        mark = " The first collective that does not match is red." if first_mismatch(self._records) else ""
+        self._show(state, f"{verdict} {truth} The records say: {diagnose_hang(self._records)}{mark}".strip())
         return all(right)
 
     def close(self) -> None:
         """Take the panel off the page."""
         close_all(self._box)
 
-    def _on_click(self, _: object = None) -> None:
-        if self.is_open:
+    def _on_accuse(self, _: object = None) -> None:
+        if self.is_open:  # not the second of two clicks
             self.accuse(self.rank.value, self.cause.value)
-        else:
+
+    def _on_next(self, _: object = None) -> None:
+        if not self.is_open:
             self.next()
 
-    def _show(self, words: str) -> None:
-        self.button.description = "Accuse" if self.is_open else "Next case"
-        self.button.icon = "gavel" if self.is_open else "forward"
+    def _lanes(self) -> Figure:
+        title = "the last collectives of each rank; + is later than the first rank"
+        return sequence_figure(self._records, title, _LAST, marked=not self.is_open, late=True)
+
+    def _show(self, state: str, words: str) -> None:
+        self.button.disabled, self.next_button.disabled = not self.is_open, self.is_open
         self.rank.disabled = self.cause.disabled = not self.is_open
-        self._table.value = _table(self._records, not self.is_open)
-        self._verdict.value = f'<div class="d2lite-verdict" role="status">{html.escape(words)}</div>'
+        self.plot.show(self._lanes())
+        self._now.value = "<br>".join(html.escape(line) for line in _now(self._records))
+        self._verdict.value = f'<div role="status">{card(state, html.escape(words))}</div>'
         right, cases = self.score
-        self._score.value = f"{right} of {cases} right" if cases else "no case solved yet"
+        self._score.value = f"<b>Whodunit</b>, {right} of {cases} cases right" if cases else "<b>Whodunit</b>"
+        self._static_picture.update()
+
+    def _draw_static(self) -> str:
+        shown = picture(figure_svg(self.plot.figure), self.plot.alternative_text)
+        return f"<p>{self._score.value}</p>{shown}<p>{self._now.value}</p>{self._verdict.value}"
+
+    def _ipython_display_(self) -> None:
+        from IPython.display import display
+
+        display(self._repr_mimebundle_(), raw=True)
+        self._static_picture.show()
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         return {**self._box._repr_mimebundle_(), "text/plain": repr(self)}
@@ -166,24 +193,6 @@ class Whodunit:
         right, cases = self.score
         told = "\n".join(str(record) for record in self._records.values())
         return f"Whodunit: {right} of {cases} right. {'' if self.is_open else 'Revealed. '}The records:\n{told}"
-
-
-def _table(records: dict[int, FlightRecord], reveal: bool) -> str:
-    """Return the records as a table: a column for each rank, a row for each collective, times from the first one on."""
-    calls = [call for record in records.values() for call in record.collectives]
-    began_s = min((call.at_s for call in calls), default=0.0)
-    keys = sorted({(c.group, c.number) for c in calls}, key=lambda key: _began(calls, key))
-    heads = "".join(f"<th scope='col'>rank {r}: {_STATES[x.state]}</th>" for r, x in sorted(records.items()))
-    wrong, rows = first_mismatch(records), []
-    for key in keys[-_LAST:]:
-        cells = [_cell(record, key, began_s) for _, record in sorted(records.items())]
-        marked = reveal and key == wrong
-        kind = ' class="d2lite-wrong-row" title="the first that does not match"' if marked else ""
-        name = ("≠ " if marked else "") + f"no. {key[1]}" + (f", group {key[0]}" if key[0] != "0" else "")
-        rows.append(f"<tr{kind}><td>{html.escape(name)}</td>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>")
-    now = "".join(f"<td>{html.escape(_now(record))}</td>" for _, record in sorted(records.items()))
-    head = f"<thead><tr><th scope='col'>collective</th>{heads}</tr></thead>"
-    return f"<table class='d2lite-records'>{head}<tbody>{''.join(rows)}<tr><td>now</td>{now}</tr></tbody></table>"
 
 
 def _job() -> str:
@@ -196,23 +205,11 @@ def _job() -> str:
     return f"<details><summary>the code that the ranks run, with its lines</summary><pre>{text}</pre></details>"
 
 
-def _began(calls: Sequence[Collective], key: tuple[str, int]) -> tuple[float, tuple[str, int]]:
-    return min(call.at_s for call in calls if (call.group, call.number) == key), key
-
-
-def _cell(record: FlightRecord, key: tuple[str, int], began_s: float) -> str:
-    for call in record.collectives:
-        if (call.group, call.number) == key:
-            sizes = ", ".join(str(list(size)) for size in call.sizes)
-            words = f"{call.name} {sizes} {call.dtype}".strip()
-            return html.escape(f"{words}, line {call.line}, {call.at_s - began_s:.2f} s")
-    return "?" if record.missing else "–"
-
-
-def _now(record: FlightRecord) -> str:
-    if record.missing:
-        return f"no record: {record.missing}"
-    if record.state == "running" and record.frames:
-        file, line, function = record.frames[-1]
-        return f"in {function}, {Path(file).name} line {line}"
-    return _STATES[record.state]
+def _now(records: dict[int, FlightRecord]) -> list[str]:
+    """Return where each rank is that runs and waits for no other."""
+    places = []
+    for rank, record in sorted(records.items()):
+        if record.state == "running" and record.frames:
+            file, line, function = record.frames[-1]
+            places.append(f"rank {rank} is in {function}, {Path(file).name} line {line}")
+    return places

@@ -138,13 +138,7 @@ def texts_on_grounds(figure):
             yield note.text, note.font.size or figure.layout.font.size, note.font.color, note.bgcolor, None
 
 
-# drawn before the grammar; a figure that is mended leaves this list
-OLD = ("collective_figure", "divergence_figure", "drift_figure", "partition_figure", "step_figure")
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.xfail(strict=True) if n in OLD else ()) for n in FIGURES]
-)
+@pytest.mark.parametrize("name", FIGURES)
 def test_every_figure_keeps_the_grammar(name):
     figure = FIGURES[name]()
     layout = figure.layout

@@ -69,7 +69,9 @@ def test_a_picture_of_few_or_missing_points(y):
 def test_words_tell_the_numbers():
     text = alternative_text(ALL["measured"]())
     assert text.startswith("step. x axis: examples of a minibatch") and "from 20 at 256 to 40 at 512" in text
-    assert "4 3 2 1; device 1: 1 4 3 2; device 2: 2 1 4 3; device 3: 3 2 1 4" in alternative_text(ALL["collective"]())
+    assert "device 0: 4 3 2 1; device 1: 1 4 3 2; device 2: 2 1 4 3; device 3: 3 2 1 4" in alternative_text(
+        ALL["collective"]()
+    )
     assert "No data yet" in alternative_text(figures.curves([]))
 
 
@@ -84,12 +86,12 @@ def test_words_tell_the_numbers():
         (
             "bars",
             [
-                "data parallelism: 1.03 MB, the least; pipeline parallelism: 1.64 MB, 1.59 times the least",
+                "data parallelism, the least: 1.03 MB; pipeline parallelism, 1.59 times the least: 1.64 MB",
                 "computed from shapes",
             ],
             ["1 TB", "0: "],
         ),
-        ("step", ["8 GPUs, all parts: 0.439 ms", "computing 8 GPUs: 0.3839"], []),
+        ("step", ["8 GPUs: 0.439 ms", "computing: 0.3839 ms on 1 GPU; 0.3839 ms on 8 GPUs"], []),
         ("efficiency", ["efficiency: 2 points", "the chosen number of GPUs: 0.8744 at 8"], ["curve"]),
     ],
 )

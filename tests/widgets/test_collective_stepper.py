@@ -55,7 +55,8 @@ def test_numbers_in_the_figure_are_the_trace_s(collective, algorithm, k, n):
         cells, _, _, bars, bound = figure.data
         drawn = [[count for count in row if count is not None] for row in cells.z]
         assert drawn == [[len(held) for held in row] for row in states[step]]
-        assert [[text for text in row if text != ""] for row in cells.text] == drawn
+        written = drawn if len(trace.chunk_n_bytes) <= 8 else [[]] * k  # more have no room on a narrow page
+        assert [[text for text in row if text != ""] for row in cells.text] == written
         assert list(bars.x) == trace.sent_n_bytes(step)
         assert list(figure.layout.yaxis2.ticktext) == [format_bytes(sent) for sent in trace.sent_n_bytes(step)]
         sends = trace.steps[step - 1] if step else []

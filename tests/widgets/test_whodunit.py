@@ -1,6 +1,6 @@
 """Whodunit: a case is drawn, accused, revealed and scored, by the buttons and by calls."""
 
-import html
+import re
 
 import pytest
 
@@ -21,35 +21,57 @@ def test_the_records_say_who_it_was_in_every_case():
     assert game.score == (40, 40) and {job.cause for job, *_ in game.results} >= {"missing", "size", "dead"}
 
 
+def drawn(game):
+    """The names of the boxes that are shown, by which they have their colours, and what is written in them."""
+    return " ".join(f"{trace.name} {' '.join(trace.text)}" for trace in game.plot.figure.data)
+
+
 def test_a_case_is_revealed_after_the_accusation_only():
     game = Whodunit(3, seed=1, causes=["size"])
-    assert "does not match" not in game._table.value and "It was" not in game._verdict.value
+    assert "does not match" not in drawn(game) and "It was" not in game._verdict.value
+    assert "</span> not attempted</div>" in game._verdict.value
     assert repr(game).startswith("Whodunit: 0 of 0 right. The records:\nrank 0")
     right = game._job.rank
     assert not game.accuse((right + 1) % 3, "size")
     assert "The cause is right, but it was a different rank" in game._verdict.value
-    assert "It was rank " + str(right) in game._verdict.value and "the first that does not match" in game._table.value
-    assert game._score.value == "0 of 1 right" and "Revealed" in repr(game)
+    assert "It was rank " + str(right) in game._verdict.value and "does not match" in drawn(game)
+    assert "</span> nearly</div>" in game._verdict.value and "0 of 1 cases right" in game._score.value
+    assert "Revealed" in repr(game)
 
 
 def test_the_buttons_do_the_same():
     game = Whodunit(2, seed=3)
-    assert game.button.description == "Accuse" and not game.rank.disabled
+    assert game.next_button.disabled and not game.rank.disabled and not game.button.disabled
     game.rank.value, game.cause.value = game._job.rank, game._job.cause
     game.button.click()
-    assert game.score == (1, 1) and game.button.description == "Next case" and game.cause.disabled
-    shown = game._table.value
+    assert game.score == (1, 1) and game.button.disabled and game.cause.disabled
+    assert "</span> right</div>" in game._verdict.value and "1 of 1 cases right" in game._score.value
     game.button.click()
-    assert game.is_open and game._table.value != shown and game.score == (1, 1)
+    assert game.score == (1, 1), "an accusation that was counted twice"
+    shown, before = game.plot.alternative_text, game._job
+    game.next_button.click()
+    assert game.is_open and game.plot.alternative_text != shown and game._job is not before and game.score == (1, 1)
+    game.next_button.click()
+    assert game._job is not before and game.is_open
     game.close()
 
 
 @pytest.mark.parametrize("cause", CAUSES)
-def test_every_cause_has_a_table_of_what_the_ranks_called(cause):
+def test_every_cause_shows_what_the_ranks_called_and_when(cause):
     game = Whodunit(2, seed=5, causes=[cause])
-    assert game._table.value.count("<th ") == 3
+    figure = game.plot.figure
+    lanes = [note.text for note in figure.layout.annotations if note.text.startswith("rank")]
+    assert len(lanes) == 2 and len(figure.layout.xaxis.tickvals) == 5
     assert first_mismatch(game.records) or cause in ("dead", "stopped", "slow")
-    assert "<b>" not in game._table.value and html.unescape(game._table.value).count("line") > 4
+    assert "does not match" not in drawn(game) and "not called" not in drawn(game)
+    assert drawn(game).count("line") >= 4 and drawn(game).count(" ms") >= 4
+    late = [int(ms) for ms in re.findall(r"\+(\d+) ms", drawn(game))]
+    assert (max(late) >= 10) == (cause == "slow")
+
+
+def test_where_a_rank_is_that_runs_is_said():
+    game = Whodunit(2, seed=5, causes=["data"])
+    assert re.match(r"rank \d is in \w+, \w+\.py line \d+$", game._now.value)
 
 
 def test_equal_seeds_draw_equal_cases():
