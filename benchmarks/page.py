@@ -1,4 +1,4 @@
-"""The index in JupyterLab and Chromium: how soon something moves, how soon a curve, and the cores that the page uses."""
+"""The index in JupyterLab and Chromium: how soon something moves, how soon there is a curve, and the page's cores."""
 
 import tempfile
 from pathlib import Path
@@ -14,10 +14,10 @@ __all__ = ["rows"]
 # {what: seconds from now until the page had it}, in `seen` of the page
 _WATCH = """() => {
     const start = performance.now(), seen = globalThis.seen = {};
-    const curves = () => [...document.querySelectorAll('.d2lite .js-plotly-plot')].flatMap(plot => plot._fullData ?? []);
+    const plots = () => [...document.querySelectorAll('.d2lite .js-plotly-plot')];
     const has = {
         movement: () => document.querySelector('.jp-OutputArea-output progress, .d2lite .progress-bar'),
-        curve: () => curves().some(trace => (trace.x ?? []).length > 1),
+        curve: () => plots().some(plot => plot._fullData?.some(trace => (trace.x ?? []).length > 1)),
         lanes: () => document.querySelector('.d2lite-lanes .lane'),
     };
     setInterval(() => Object.keys(has).forEach(what => {

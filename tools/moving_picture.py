@@ -1,8 +1,8 @@
 """Make docs/index-light.gif and docs/index-dark.gif: the index at work, on two devices and then on one, in six seconds.
 
 `python -m tools.moving_picture` trains without a page first, so that drawing takes no core from the training, and
-keeps what the panel shows. Then it shows that in JupyterLab, in both themes, and takes the pictures. It needs Chromium. Run it on
-a machine that does nothing else: the large number and its warning are in the picture.
+keeps what the panel shows. Then it shows that in JupyterLab, in both themes, and takes the pictures. It needs
+Chromium, and a machine that does nothing else: the large number, or a warning, is in the picture.
 """
 
 import io
