@@ -23,6 +23,7 @@ _CSS = f"""<style>
 .d2lite .widget-inline-hbox {{ max-width: calc(100% - 4px); }} /* of a narrow box */
 .d2lite .widget-html-content {{ color: var(--jp-ui-font-color1, inherit); }}
 {TEXT_RULE}
+.d2lite button.mod-primary:disabled {{ color: inherit; background: var(--jp-layout-color2, #ccc); }}
 .d2lite select {{ background-image: url("{_ARROW}") !important; }}
 .d2lite .js-plotly-plot .hoverlayer text {{ fill: #fff !important; }}
 .d2lite .js-plotly-plot .hoverlayer text.name {{ fill: #333 !important; }} /* beside the box, on white */
