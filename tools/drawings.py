@@ -81,7 +81,11 @@ def five_phases() -> str:
     """One step of chapter 2 on two devices."""
     columns = ((60, "1 scatter"), (180, "2 compute"), (292, "3 add"), (376, "4 send back"), (469, "5 update"))
     parts = [_text(x, 28, name, kind="bold") for x, name in columns]
-    parts += [_text(14, 52, "device 0", "start"), _text(14, 196, "device 1", "start"), _box(14, 106, 54, 30, "batch")]
+    parts += [
+        _text(14, 52, "device 0", "start", "bold"),
+        _text(14, 198, "device 1", "start", "bold"),
+        _box(14, 106, 54, 30, "batch"),
+    ]
     for y in (62, 136):
         parts += [
             _box(50, y + 5, 52, 34, "shard"),
@@ -229,20 +233,16 @@ def step_timeline() -> str:
         parts.append(_box(x, 114 if is_sent else 34, width, 44, event.name, COLOURS[event.kind]))
     end = left + scale * (step.seconds - step.exposed_s)
     parts.append(f'<path class="line" stroke-dasharray="4 4" d="M{end:g} 20V168"/>')
-    parts.append(
-        _text(
-            260,
-            186,
-            "buckets 0 and 1 are sent during the backward pass; the last one is not hidden",
-            kind="small",
-        )
-    )
+    parts += [
+        _text(260, 186, "buckets 0 and 1 are sent during the backward pass;", kind="small"),
+        _text(260, 204, "the last one is not hidden", kind="small"),
+    ]
     words = (
         "One rank in time. Computing: the forward pass, then the backward pass in three parts. As soon as a part "
         "is done, the gradients of its bucket are sent, while the next part is computed. Sending the last bucket "
         "ends after the backward pass."
     )
-    return _svg("One step of DistributedDataParallel in time", words, 520, 204, parts)
+    return _svg("One step of DistributedDataParallel in time", words, 520, 218, parts)
 
 
 def normalisation() -> str:
@@ -262,19 +262,15 @@ def normalisation() -> str:
             y, first, last = top - scale * mean, left + 2 + 30 * shard[0], left + 26 + 30 * shard[-1]
             parts.append(f'<path d="M{first} {y:g}H{last}" stroke="{PALETTE[device]}" stroke-width="3"/>')
             parts.append(_text(first + 4, y + (18 if device else -8), f"mean {mean:g}", "start", "small"))
-    parts.append(
-        _text(
-            260,
-            190,
-            "each replica subtracts the mean of its own four values, divides by their deviation",
-            kind="small",
-        )
-    )
+    parts += [
+        _text(260, 186, "each replica subtracts the mean of its own four values,", kind="small"),
+        _text(260, 204, "and divides by their deviation", kind="small"),
+    ]
     words = (
         "Eight values twice. On one device all eight have one mean. On two replicas the first four and the last "
         "four have means of their own, so the same value becomes a different one."
     )
-    return _svg("What a replica normalises by", words, 520, 210, parts)
+    return _svg("What a replica normalises by", words, 520, 218, parts)
 
 
 def lanes() -> str:
@@ -298,7 +294,7 @@ def lanes() -> str:
             size = called[rank][i].strip("(),")
             parts.append(
                 _box(
-                    64 + 90 * i,
+                    68 + 89 * i,
                     y,
                     84,
                     46,
@@ -306,20 +302,15 @@ def lanes() -> str:
                     PALETTE[2] if i < agree else PALETTE[1],
                 )
             )
-    parts.append(
-        _text(
-            10,
-            228,
-            "time →    green: all ranks have made this call; orange: they wait for each other",
-            "start",
-            "small",
-        )
-    )
+    parts += [
+        _text(260, 224, "time →    green: all ranks have made this call;", kind="small"),
+        _text(260, 242, "orange: they wait for each other", kind="small"),
+    ]
     words = (
         f"Three ranks, one lane each. Their first {agree} collectives are the same. Then the ranks 0 and 2 have "
         "called one collective and rank 1 a different one, since it left one out. All three wait."
     )
-    return _svg("What the ranks of a job have called", words, 520, 246, parts)
+    return _svg("What the ranks of a job have called", words, 520, 256, parts)
 
 
 DRAWINGS = {
