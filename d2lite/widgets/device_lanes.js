@@ -32,7 +32,7 @@ export default { render({ model, el }) {
     const latest = () => JSON.parse(model.get("_step") || "null");
     const build = () => {
         now = latest();
-        el.style.display = now ? "" : "none";
+        el.classList.toggle("empty", !now);  // not by its style: ipywidgets sets that a moment later
         if (!now) return;
         rows.replaceChildren(); parts.replaceChildren();
         lanes = now.lanes.map((lane) => {

@@ -23,6 +23,7 @@ _RIGHT, _WRONG = PALETTE[2], PALETTE[1]
 _CSS = f"""
 .d2lite-lanes {{ font-size: 14px; line-height: 1.3; color: var(--jp-ui-font-color1, inherit); padding: 4px 0;
   container-type: inline-size; }}
+.d2lite-lanes.empty {{ display: none; }}
 .d2lite-lanes .head {{ display: flex; flex-wrap: wrap; gap: 8px; align-items: center; margin-bottom: 4px; }}
 .d2lite-lanes .head span {{ flex: 1 1 340px; font-weight: 600; }}
 .d2lite-lanes button {{ font: inherit; color: inherit; background: none;

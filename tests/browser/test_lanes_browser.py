@@ -34,6 +34,17 @@ def lanes(lab, page):
     return page
 
 
+@pytest.mark.slow
+def test_a_panel_whose_training_records_nothing_has_none(lab, page):
+    write(
+        lab.folder / "none.ipynb", "from d2lite import Panel\nPanel(lambda lr=0.1, animator=None: animator.add(1, lr))"
+    )
+    open_notebook(page, lab, "none.ipynb")
+    run_all(page)
+    page.wait_for_selector(".d2lite .js-plotly-plot .main-svg")
+    assert page.locator(".d2lite-lanes").count() == 1 and not page.locator(".d2lite-lanes").is_visible()
+
+
 def press(page, text):
     page.locator(".d2lite-lanes button", has_text=text).click()
 
