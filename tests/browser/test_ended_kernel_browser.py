@@ -51,6 +51,25 @@ def test_figures_are_shown_as_pictures(lab, page):
 
 
 @pytest.mark.slow
+def test_an_exported_page_shows_the_pictures_and_no_texts_above_them(lab, page):
+    from nbconvert import HTMLExporter
+
+    write(lab.folder / "exported.ipynb", *CELLS)
+    open_notebook(page, lab, "exported.ipynb")
+    run_all(page)
+    save_and_reload(page, lab.folder / "exported.ipynb")
+    exported = lab.folder / "exported.html"
+    exported.write_text(HTMLExporter().from_filename(str(lab.folder / "exported.ipynb"))[0], encoding="utf-8")
+    page.route("http*://**", lambda route: route.abort())  # no code from elsewhere: a page without a network
+    page.goto(exported.as_uri(), wait_until="domcontentloaded")
+    pictures = page.locator(".d2lite-static img, .d2lite-static svg")
+    until(lambda: pictures.count() >= 3 and all(picture.is_visible() for picture in pictures.all()))
+    assert page.locator(".d2lite-static", has_text="How many steps?").is_visible()
+    texts = page.locator(".jp-OutputArea-output:not(:has(.d2lite-static)) pre")
+    assert [text.inner_text() for text in texts.all() if text.is_visible()] == []
+
+
+@pytest.mark.slow
 def test_a_panel_that_was_closed_leaves_its_picture(lab, page):
     write(lab.folder / "closed.ipynb", CELLS[0], "panel.close()")
     open_notebook(page, lab, "closed.ipynb")
