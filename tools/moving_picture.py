@@ -19,7 +19,7 @@ __all__ = ["main"]
 
 NUM_FRAMES, FRAME_MS = 48, 125  # six seconds
 LAST_MS = 1500  # the last frame stays longer
-COLOURS = 48
+COLOURS = 96
 EDGE = 10  # pixels around the panel
 EVERY_S = 0.4  # between two pictures: the lanes go on meanwhile
 # what the index runs, twice; `states` holds what the panel showed at each moment: {widget: {trait: value}}
@@ -47,7 +47,7 @@ for num_gpus in (2, 1):
     panel.controls["num_gpus"].value = num_gpus
     panel.train.click()
     while panel.running:
-        if panel.runs and panel.runs[0].accuracies:  # the first picture has a curve and lanes
+        if panel.runs and len(panel.runs[0].accuracies) > 1:  # the first picture has a curve and lanes
             keep()
         time.sleep(0.1)
     panel.wait()
@@ -80,7 +80,7 @@ def main():
             browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
             for theme in ("Light", "Dark"):
                 lab.theme(theme)
-                page = browser.new_page(viewport={"width": 1280, "height": 1400})
+                page = browser.new_page(viewport={"width": 1280, "height": 2600})  # nothing is scrolled out of sight
                 open_notebook(page, lab, "index.ipynb")
                 path = ROOT / "docs" / f"index-{theme.lower()}.gif"
                 if theme == "Light":  # the kernel stays when its notebook is opened again
