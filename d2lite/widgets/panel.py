@@ -305,7 +305,7 @@ class PanelLayout:
         self.loss_box, self.card = _figure(self.losses, "2 1 230px"), widgets.HTML(layout=_LAYOUT(flex="1 1 180px"))
         parts = [
             sheet(),
-            row([*inputs, row([self.train, self.stop, self.clear, self.save, self.interrupt])]),
+            row([*inputs, row([self.train, self.stop, self.clear, self.interrupt, self.save])]),
             self.progress,
             growing(row([self.devices, self.status]), 24, 96),
             row([_figure(self.curves, "3 1 380px"), self.loss_box, self.card]),

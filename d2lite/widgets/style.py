@@ -45,7 +45,7 @@ _CSS = f"""<style>
   .d2lite-runs :nth-child(7) {{ grid-column: 2 / -1; }}
 }}
 .d2lite td.d2lite-words {{ white-space: normal; overflow-wrap: anywhere; }}
-.d2lite-speed {{ padding: 16px 0 0 8px; font-size: 14px; line-height: 1.4; }}
+.d2lite-speed {{ padding: 4px 0 0 8px; font-size: 14px; line-height: 1.4; }}
 .d2lite-number {{ font-size: 44px; font-weight: 700; line-height: 1.1; }}
 .d2lite-disturbed {{ border-left: 4px solid {PALETTE[1]}; padding-left: 8px; margin-top: 4px; }}
 /* static_picture.py: in JupyterLab each output is a child of its own, in Colab the page shows one cell's outputs */
