@@ -38,7 +38,7 @@ _CSS = f"""<style>
 @container (max-width: 520px) {{ /* each run in four lines, under a head in four lines */
   .d2lite-runs tr {{ display: grid; grid-template-columns: repeat(4, minmax(0, 1fr)); }}
   .d2lite-runs thead {{ position: sticky; top: 0; }}
-  .d2lite-runs thead th {{ position: static; padding: 0; }}
+  .d2lite-runs thead th {{ position: static; padding: 0 6px 0 0; overflow-wrap: anywhere; }}
   .d2lite-runs td {{ white-space: normal !important; }}
   .d2lite-runs tbody th, .d2lite-runs th:nth-child(1), .d2lite-runs :nth-child(8), .d2lite-runs [colspan] {{
     grid-column: 1 / -1; }}
