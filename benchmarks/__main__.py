@@ -21,6 +21,7 @@ NAMES = (
     "iterator",
     "animator",
     "lanes",
+    "page",
     "memory",
     "chapters",
     "starts",

@@ -105,125 +105,117 @@ def columns_then_rows() -> str:
 
 def five_phases() -> str:
     """One step of chapter 2 on two devices."""
-    parts = [_text(60, 92, "device 0", kind="bold"), _text(60, 172, "device 1", kind="bold")]
-    columns = (
-        (115, 90, "1 scatter"), (225, 150, "2 compute"), (395, 90, "3 add"),
-        (505, 90, "4 send back"), (615, 90, "5 update"),
-    )  # fmt: skip
-    for x, width, name in columns:
-        parts.append(_text(x + width / 2, 34, name, kind="bold"))
-    parts.append(_box(115, 115, 66, 24, "batch"))
-    for y in (65, 145):
-        parts += [
-            _box(160, y + 5, 50, 34, "shard"),
-            _box(225, y, 70, 44, "forward", COLOURS["forward"]),
-            _box(297, y, 78, 44, "backward", COLOURS["backward"]),
-            _box(615, y, 90, 44, "update", COLOURS["update"]),
-        ]
-    parts += [_arrow((148, 115), (172, 105)), _arrow((148, 139), (172, 149))]
+    columns = ((60, "1 scatter"), (180, "2 compute"), (292, "3 add"), (376, "4 send back"), (469, "5 update"))
+    parts = [_text(x, 28, name, kind="bold") for x, name in columns]
     parts += [
-        _box(425, 65, 60, 44, "Σ", COLOURS["all_reduce"]),
-        _arrow((378, 87), (423, 87)),
-        _arrow((378, 167), (455, 167), (455, 112)),
+        _text(14, 52, "device 0", "start", "bold"),
+        _text(14, 198, "device 1", "start", "bold"),
+        _box(14, 106, 54, 30, "batch"),
     ]
-    parts += [_box(535, 65, 60, 44, "sum", COLOURS["all_reduce"]), _box(535, 145, 60, 44, "sum", COLOURS["all_reduce"])]
-    parts += [_arrow((487, 87), (533, 87)), _arrow((487, 95), (510, 95), (510, 167), (533, 167))]
-    parts += [_arrow((597, y), (613, y)) for y in (87, 167)]
-    parts.append(_text(360, 222, "time →    2 and 5 run on both devices at the same time", kind="small"))
+    for y in (62, 136):
+        parts += [
+            _box(50, y + 5, 52, 34, "shard"),
+            _box(112, y, 66, 44, "forward", COLOURS["forward"]),
+            _box(180, y, 74, 44, "backward", COLOURS["backward"]),
+            _box(434, y, 70, 44, "update", COLOURS["update"]),
+        ]
+    parts += [_arrow((36, 106), (36, 84), (48, 84)), _arrow((36, 136), (36, 158), (48, 158))]
+    parts += [
+        _box(272, 62, 44, 44, "Σ", COLOURS["all_reduce"]),
+        _arrow((256, 84), (270, 84)),
+        _arrow((256, 158), (294, 158), (294, 108)),
+    ]
+    parts += [_box(352, y, 52, 44, "sum", COLOURS["all_reduce"]) for y in (62, 136)]
+    parts += [_arrow((318, 79), (350, 79)), _arrow((318, 92), (333, 92), (333, 158), (350, 158))]
+    parts += [_arrow((406, y), (432, y)) for y in (84, 158)]
+    parts.append(_text(260, 222, "time →    2 and 5 run on both devices at the same time", kind="small"))
     words = (
         "The minibatch is cut into two shards. Each device computes forward and backward on its shard. The "
         "gradients are added on device 0, the sum is sent back to device 1, and both devices make the same "
         "update."
     )
-    return _svg("The five phases of one step on two devices", words, 720, 240, parts)
+    return _svg("The five phases of one step on two devices", words, 520, 240, parts)
 
 
 def four_operations() -> str:
     """What the one line of chapter 3 does, forward and backward."""
-    names = ("replicate", "scatter", "parallel_apply", "gather")
-    parts = [_box(20, 60, 92, 44, "network"), _box(20, 140, 92, 44, "minibatch")]
-    for y, device in ((50, 0), (150, 1)):
-        parts.append(_box(300, y, 170, 44, f"replica {device} on shard {device}", PALETTE[device]))
-    parts += [_box(590, 100, 110, 44, "outputs, loss")]
+    parts = [_box(22, 60, 78, 44, "network"), _box(22, 140, 78, 44, "minibatch")]
+    parts += [_box(200, y, 160, 44, f"replica {i} on shard {i}", PALETTE[i]) for y, i in ((50, 0), (150, 1))]
+    parts += [_box(420, 92, 84, 60, "outputs,\nloss")]
     parts += [
-        _arrow((112, 72), (298, 66)),
-        _arrow((112, 90), (298, 162)),
-        _arrow((112, 154), (298, 84)),
-        _arrow((112, 172), (298, 180)),
+        _arrow((100, 72), (198, 66)),
+        _arrow((100, 90), (198, 162)),
+        _arrow((100, 154), (198, 84)),
+        _arrow((100, 172), (198, 180)),
+        _arrow((360, 72), (418, 108)),
+        _arrow((360, 172), (418, 136)),
     ]
-    parts += [_arrow((470, 72), (588, 112)), _arrow((470, 172), (588, 134))]
     parts += [
-        _text(205, 52, names[0], kind="bold"),
-        _text(205, 206, names[1], kind="bold"),
-        _text(385, 34, names[2], kind="bold"),
-        _text(545, 76, names[3], kind="bold"),
+        _text(148, 48, "replicate", kind="bold"),
+        _text(148, 206, "scatter", kind="bold"),
+        _text(280, 34, "parallel_apply", kind="bold"),
+        _text(412, 72, "gather", kind="bold"),
     ]
-    parts += [_arrow((645, 150), (645, 240), (8, 240), (8, 82), (18, 82))]
-    parts.append(
-        _text(
-            360,
-            262,
-            "backward: the other way round; the gradients of the replicas are added in the network (reduce)",
-            kind="small",
-        )
-    )
+    parts += [_arrow((462, 152), (462, 226), (9, 226), (9, 82), (20, 82))]
+    parts += [
+        _text(260, 248, "backward: the other way round; the gradients of the", kind="small"),
+        _text(260, 266, "replicas are added in the network (reduce)", kind="small"),
+    ]
     words = (
         "Forward: the network is replicated to two devices, the minibatch is scattered, both replicas are applied "
         "in parallel, and their outputs are gathered on the first device, which computes the loss. Backward goes "
         "the other way round: the gradients of the replicas are added in the network, which is a reduce."
     )
-    return _svg("The four operations of nn.DataParallel", words, 720, 276, parts)
+    return _svg("The four operations of nn.DataParallel", words, 520, 280, parts)
 
 
 def processes() -> str:
     """What torchrun starts in chapter 5."""
-    parts = [_box(20, 100, 110, 56, "torchrun\n(launcher)"), _frame(190, 40, 510, 190, "process group, world_size 2")]
+    parts = [_box(10, 100, 84, 56, "torchrun\n(launcher)"), _frame(140, 40, 368, 190, "process group, world_size 2")]
     for rank, y in ((0, 75), (1, 160)):
         parts += [
-            _box(215, y, 150, 50, f"process, rank {rank}"),
-            _box(500, y, 170, 50, f"device {rank}\nits own replica", PALETTE[rank]),
-            _arrow((367, y + 25), (498, y + 25)),
-            _text(432, y + 18, "uses", kind="small"),
+            _box(156, y, 128, 50, f"process, rank {rank}"),
+            _box(366, y, 126, 50, f"device {rank}\nits own replica", PALETTE[rank]),
+            _arrow((286, y + 25), (364, y + 25)),
+            _text(324, y + 18, "uses", kind="small"),
         ]
     parts += [
-        _arrow((130, 120), (160, 120), (160, 100), (213, 100)),
-        _arrow((130, 136), (160, 136), (160, 185), (213, 185)),
-    ]
-    parts += [
-        _text(165, 84, "starts", kind="small"),
-        _arrow((290, 127), (290, 158), both=True),
-        _text(302, 148, "collectives", "start", "small"),
+        _arrow((94, 120), (116, 120), (116, 100), (154, 100)),
+        _arrow((94, 136), (116, 136), (116, 185), (154, 185)),
+        _text(106, 84, "starts", kind="small"),
+        _arrow((220, 127), (220, 158), both=True),
+        _text(230, 148, "collectives", "start", "small"),
     ]
     words = (
         "torchrun starts two processes with the ranks 0 and 1. Together they are a process group. Each process "
         "uses a device of its own, with its own replica. The processes exchange tensors in collectives only."
     )
-    return _svg("One process per device", words, 720, 250, parts)
+    return _svg("One process per device", words, 520, 246, parts)
 
 
 def hosts() -> str:
     """Two hosts with two workers each: chapter 7."""
     parts = []
-    for host, x in ((0, 20), (1, 390)):
-        parts += [_frame(x, 60, 310, 190, f"host {host}"), _box(x + 90, 92, 130, 46, "agent\n(torchrun)")]
+    for host, x in ((0, 8), (1, 276)):
+        parts += [_frame(x, 60, 236, 206, f"host {host}"), _box(x + 66, 92, 104, 46, "agent\n(torchrun)")]
         for local in (0, 1):
             rank = 2 * host + local
-            left = x + 18 + 142 * local
-            parts += [_box(left, 180, 132, 50, f"worker, rank {rank}\nlocal rank {local}", PALETTE[rank])]
-            parts.append(_arrow((x + 155, 138), (left + 66, 178)))
-    parts += [_box(295, 8, 130, 38, "rendezvous")]
-    parts += [_arrow((175, 92), (175, 27), (293, 27)), _arrow((545, 92), (545, 27), (427, 27))]
-    parts += [_text(170, 22, "registers", kind="small"), _text(545, 22, "registers", kind="small")]
-    parts.append(f'<path d="M330 205H390" stroke="{GREY}" stroke-width="6"/>')
+            left = x + 8 + 112 * local
+            parts += [_box(left, 182, 108, 70, f"worker\nrank {rank}\nlocal rank {local}", PALETTE[rank])]
+            parts.append(_arrow((x + 118, 138), (left + 54, 180)))
+    parts += [_box(208, 8, 104, 38, "rendezvous")]
+    parts += [_arrow((126, 92), (126, 27), (206, 27)), _arrow((394, 92), (394, 27), (314, 27))]
+    parts += [_text(120, 32, "registers", "end", "small"), _text(400, 32, "registers", "start", "small")]
+    parts.append(f'<path d="M244 217H276" stroke="{GREY}" stroke-width="6"/>')
     parts.append(
-        _text(360, 272, "the cable between the hosts carries every collective of the four workers", kind="small")
+        _text(260, 288, "the cable between the hosts carries every collective of the four workers", kind="small")
     )
     words = (
         "Two hosts, each with one agent and two workers. The agents register at the rendezvous, which gives them "
         "the ranks 0 to 3 of their workers. Each agent starts its workers. A cable between the hosts carries "
         "their collectives."
     )
-    return _svg("Hosts, agents, workers and the rendezvous", words, 720, 290, parts)
+    return _svg("Hosts, agents, workers and the rendezvous", words, 520, 304, parts)
 
 
 def _shape(algorithm: str, k: int, step: int, title: str, caption: str, words: str) -> str:
@@ -259,28 +251,24 @@ def step_timeline() -> str:
     """A step of DistributedDataParallel, predicted by `costs.predict_step` for a small network: chapter 8."""
     net = Workload("three layers", n_bytes=(1_000_000, 1_000_000, 1_000_000), macs=(2, 2, 2))
     step = predict_step(net, 1, 2, Device(flops_per_s=2.0), Link(0.0, 0.38e6), caps=(1,))
-    scale, left = 560 / step.seconds, 140
-    parts = [_text(left - 14, 62 + 80 * lane, name, "end", "bold") for lane, name in ((0, "computes"), (1, "sends"))]
+    scale, left = 500 / step.seconds, 10
+    parts = [_text(left, 26 + 80 * lane, name, "start", "bold") for lane, name in ((0, "computes"), (1, "sends"))]
     for event in step.events:
         is_sent = event.kind == "all_reduce"
         x, width = left + scale * event.start_s, scale * (event.end_s - event.start_s) - 2
-        parts.append(_box(x, 115 if is_sent else 35, width, 44, event.name, COLOURS[event.kind]))
+        parts.append(_box(x, 114 if is_sent else 34, width, 44, event.name, COLOURS[event.kind]))
     end = left + scale * (step.seconds - step.exposed_s)
-    parts.append(f'<path class="line" stroke-dasharray="4 4" d="M{end:g} 20V175"/>')
-    parts.append(
-        _text(
-            400,
-            200,
-            "buckets 0 and 1 are sent during the backward pass; the last one is not hidden",
-            kind="small",
-        )
-    )
+    parts.append(f'<path class="line" stroke-dasharray="4 4" d="M{end:g} 20V168"/>')
+    parts += [
+        _text(260, 186, "buckets 0 and 1 are sent during the backward pass;", kind="small"),
+        _text(260, 204, "the last one is not hidden", kind="small"),
+    ]
     words = (
         "One rank in time. Computing: the forward pass, then the backward pass in three parts. As soon as a part "
         "is done, the gradients of its bucket are sent, while the next part is computed. Sending the last bucket "
         "ends after the backward pass."
     )
-    return _svg("One step of DistributedDataParallel in time", words, 720, 220, parts)
+    return _svg("One step of DistributedDataParallel in time", words, 520, 218, parts)
 
 
 def normalisation() -> str:
@@ -288,31 +276,27 @@ def normalisation() -> str:
     values = (20, 45, 65, 110, 75, 140, 165, 180)
     parts, top, scale = [], 150, 0.5
     for column, (title, shards) in enumerate((("one device", (range(8),)), ("two replicas", (range(4), range(4, 8))))):
-        left = 40 + 350 * column
-        parts.append(_text(left + 145, 30, title, kind="bold"))
+        left = 10 + 262 * column
+        parts.append(_text(left + 119, 30, title, kind="bold"))
         for i, value in enumerate(values):
             device = int(i >= 4) if column else 0
             parts.append(
-                f'<circle cx="{left + 20 + 36 * i}" cy="{top - scale * value:g}" r="7" fill="{PALETTE[device]}"/>'
+                f'<circle cx="{left + 14 + 30 * i}" cy="{top - scale * value:g}" r="7" fill="{PALETTE[device]}"/>'
             )
         for device, shard in enumerate(shards):
             mean = sum(values[i] for i in shard) / len(shard)
-            y, first, last = top - scale * mean, left + 20 + 36 * shard[0] - 14, left + 20 + 36 * shard[-1] + 14
+            y, first, last = top - scale * mean, left + 2 + 30 * shard[0], left + 26 + 30 * shard[-1]
             parts.append(f'<path d="M{first} {y:g}H{last}" stroke="{PALETTE[device]}" stroke-width="3"/>')
             parts.append(_text(first + 4, y + (18 if device else -8), f"mean {mean:g}", "start", "small"))
-    parts.append(
-        _text(
-            360,
-            190,
-            "each replica subtracts the mean of its own four values, and divides by their deviation",
-            kind="small",
-        )
-    )
+    parts += [
+        _text(260, 186, "each replica subtracts the mean of its own four values,", kind="small"),
+        _text(260, 204, "and divides by their deviation", kind="small"),
+    ]
     words = (
         "Eight values twice. On one device all eight have one mean. On two replicas the first four and the last "
         "four have means of their own, so the same value becomes a different one."
     )
-    return _svg("What a replica normalises by", words, 720, 210, parts)
+    return _svg("What a replica normalises by", words, 520, 218, parts)
 
 
 def lanes() -> str:
@@ -331,33 +315,28 @@ def lanes() -> str:
     parts = []
     for rank in records:
         y = 20 + 62 * rank
-        parts.append(_text(20, y + 28, f"rank {rank}", "start", "bold"))
+        parts.append(_text(10, y + 28, f"rank {rank}", "start", "bold"))
         for i, name in enumerate(names[rank]):
             size = called[rank][i].strip("(),")
             parts.append(
                 _box(
-                    90 + 104 * i,
+                    68 + 89 * i,
                     y,
-                    96,
+                    84,
                     46,
                     f"{name}\n[{size}]" if size else name,
                     PALETTE[2] if i < agree else PALETTE[1],
                 )
             )
-    parts.append(
-        _text(
-            90,
-            228,
-            "time →    green: all ranks have made this call; orange: they wait for each other",
-            "start",
-            "small",
-        )
-    )
+    parts += [
+        _text(260, 224, "time →    green: all ranks have made this call;", kind="small"),
+        _text(260, 242, "orange: they wait for each other", kind="small"),
+    ]
     words = (
         f"Three ranks, one lane each. Their first {agree} collectives are the same. Then the ranks 0 and 2 have "
         "called one collective and rank 1 a different one, since it left one out. All three wait."
     )
-    return _svg("What the ranks of a job have called", words, 720, 246, parts)
+    return _svg("What the ranks of a job have called", words, 520, 256, parts)
 
 
 DRAWINGS = {

@@ -110,7 +110,7 @@ def losses(runs: Sequence[Run]) -> Figure:
     xaxis = {
         "title": {"text": "step"},
         "range": [0, max(last, 16)],
-        "nticks": 4,  # the figure is narrow
+        "nticks": 3,  # the figure is narrow
         "tickangle": 0,
     }
     yaxis = {"title": {"text": ""}, "range": [0, 1.05 * max(seen, default=2.4)]}

@@ -1,6 +1,7 @@
 // The page's half of DeviceLanes: plays the recorded step that device_lanes.py sends, one lane per device.
 const SECONDS = 2.4, TICK_MS = 100;  // of one step on the page; ten small changes per second: the cores are for the training
 const STARTS = [0, 0.14, 0.62, 0.86, 1];  // of the four phases
+const STOPS = [0.1399, 0.6199, 0.74, 0.8599, 1];  // the end of each, and where the gradients are one sum
 const NAMES = (s) => [`1 each device gets its shard of the ${s.batch} pictures`, "2 forward and backward pass, side by side",
     s.lanes.length > 1 ? `3 all-reduce: ${s.lanes.length} gradients (${s.bytes} each) become one sum` : "3 one device: nothing to send",
     "4 the same update on every device"];
@@ -27,11 +28,11 @@ export default { render({ model, el }) {
     const next = make("button", head, { textContent: "Next part", title: "Stand still, and show the next part of the step" });
     const rows = make("div", el, { className: "rows" }), parts = make("div", el, { className: "parts" });
     const tests = make("div", el, { className: "tests" });
-    let now = null, t = still ? 1 : 0, isPaused = still, isOver = false, lanes = [], names = [], shownTests = "";
+    let now = null, t = still ? 1 : 0, isPaused = still, isOver = false, lanes = [], names = [], shownTests = "", hub, width;
     const latest = () => JSON.parse(model.get("_step") || "null");
     const build = () => {
         now = latest();
-        el.style.display = now ? "" : "none";
+        el.classList.toggle("empty", !now);  // not by its style: ipywidgets sets that a moment later
         if (!now) return;
         rows.replaceChildren(); parts.replaceChildren();
         lanes = now.lanes.map((lane) => {
@@ -44,37 +45,45 @@ export default { render({ model, el }) {
             const track = make("span", row, { className: "track" });
             const blocks = lane.blocks.map(([kind, colour, from, to, ms]) => {
                 const place = { left: 100 * from + "%", width: 100 * (to - from) + "%" };
-                const box = make("span", track, { className: "block" }, place);
-                make("span", box, { className: "fill" }, { background: colour, width: "0%" });
-                make("span", box, { className: "text", textContent: `${kind} ${ms}` });
-                return { fill: box.firstChild, from, to };
+                const box = make("span", track, { className: "block", title: `${kind} ${ms}` }, place);
+                const fill = make("span", box, { className: "fill" }, { background: colour, width: "0%" });
+                return { box, fill, text: make("span", box, { className: "text" }), words: [`${kind} ${ms}`, kind, ""], from, to };
             });
             const way = make("span", row, { className: "way" });
-            const dot = make("span", way, { className: "dot" });
-            return { row, who, shard, blocks, dot };
+            return { who, shard, blocks, way, dot: make("span", way, { className: "dot" }) };
         });
-        const hub = make("div", rows, { className: "hub", textContent: lanes.length > 1 ? "Σ" : "" });
+        hub = make("div", rows, { className: "hub", textContent: "Σ" });
         hub.style.display = lanes.length > 1 ? "" : "none";
         names = NAMES(now).map((text) => make("span", parts, { textContent: text }));
-        words.textContent = `Step ${now.step}: ${now.ms} ms, recorded, and shown slowly`;
+        tell();
+        fit();
         draw();
+    };
+    const tell = () => {
+        if (now) words.textContent = `Step ${now.step}: ${now.ms} ms, recorded, and shown ${isOver ? "at a quarter of the speed" : "slowly"}`;
+    };
+    const fit = () => {  // the longest words that a block has room for, and the way from each lane to the sum
+        width = el.clientWidth;
+        for (const { box, text, words } of lanes.flatMap((lane) => lane.blocks))
+            for (const some of words) { text.textContent = some; if (text.offsetWidth <= box.clientWidth) break; }
+        for (const lane of lanes)
+            lane.to = [hub.offsetLeft + hub.offsetWidth / 2 - lane.way.offsetLeft - 7,
+                hub.offsetTop + hub.offsetHeight / 2 - lane.way.offsetTop - 7];
     };
     const draw = () => {
         const phase = t >= 1 ? 3 : STARTS.findIndex((start, i) => t >= start && t < STARTS[i + 1]);
         const inPhase = (i) => Math.min(1, Math.max(0, (t - STARTS[i]) / (STARTS[i + 1] - STARTS[i])));
         names.forEach((name, i) => name.classList.toggle("active", i === phase));
-        const middle = (lanes.length - 1) / 2;
-        lanes.forEach(({ who, shard, blocks, dot }, i) => {
+        for (const { who, shard, blocks, dot, to: [x, y] } of lanes) {
             shard.style.opacity = 0.25 + 0.75 * inPhase(0);
             const at = inPhase(1);
             for (const { fill, from, to } of blocks)
                 fill.style.width = 100 * Math.min(1, Math.max(0, (at - from) / (to - from || 1))) + "%";
             const go = inPhase(2), there = go < 0.5 ? 2 * go : 2 - 2 * go;  // to the sum, and back with it
             dot.style.display = lanes.length > 1 && t >= STARTS[2] ? "" : "none";
-            dot.style.left = 70 * there + "%";
-            dot.style.transform = `translateY(${there * (middle - i) * 36}px) scale(${go < 0.5 ? 1 : 1.5})`;
+            dot.style.transform = `translate(${there * x}px, ${there * y}px) scale(${go < 0.5 ? 1 : 1.5})`;
             who.classList.toggle("updated", phase === 3);
-        });
+        }
     };
     const showTests = () => {
         const text = model.get("_tests");
@@ -90,7 +99,9 @@ export default { render({ model, el }) {
         }
     };
     const tick = setInterval(() => {
-        if (!now || isPaused || document.hidden || !el.isConnected) return;
+        if (!now || document.hidden || !el.isConnected) return;
+        if (el.clientWidth !== width) { fit(); draw(); }
+        if (isPaused) return;
         if (t >= 1) { if (latest().step !== now.step) { t = 0; build(); } return; }
         t = Math.min(1, t + (TICK_MS / 1000 / SECONDS) * (isOver ? 0.25 : 1));
         draw();
@@ -99,11 +110,11 @@ export default { render({ model, el }) {
     next.onclick = () => {
         isPaused = true; pause.textContent = "Play";
         if (t >= 1) { t = 0; build(); }
-        t = STARTS.find((start) => start > t + 1e-6) ?? 1;
+        t = STOPS.find((stop) => stop > t + 1e-6) ?? 1;
         draw();
     };
-    rows.onmouseenter = () => { isOver = true; };
-    rows.onmouseleave = () => { isOver = false; };
+    rows.onmouseenter = () => { isOver = true; tell(); };
+    rows.onmouseleave = () => { isOver = false; tell(); };
     const arrived = () => {
         if (!now || (still && isPaused)) { build(); if (still) { t = 1; draw(); } }
     };

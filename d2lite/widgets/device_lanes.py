@@ -21,23 +21,26 @@ _MOST_LANES = 8
 _RIGHT, _WRONG = PALETTE[2], PALETTE[1]
 
 _CSS = f"""
-.d2lite-lanes {{ font-size: 14px; line-height: 1.3; color: var(--jp-ui-font-color1, inherit); padding: 4px 0; }}
+.d2lite-lanes {{ font-size: 14px; line-height: 1.3; color: var(--jp-ui-font-color1, inherit); padding: 4px 0;
+  container-type: inline-size; }}
+.d2lite-lanes.empty {{ display: none; }}
 .d2lite-lanes .head {{ display: flex; flex-wrap: wrap; gap: 8px; align-items: center; margin-bottom: 4px; }}
-.d2lite-lanes .head span {{ flex: 1 1 260px; font-weight: 600; }}
+.d2lite-lanes .head span {{ flex: 1 1 340px; font-weight: 600; }}
 .d2lite-lanes button {{ font: inherit; color: inherit; background: none;
   border: 1px solid var(--jp-border-color1, #888);
   border-radius: 4px; padding: 1px 10px; cursor: pointer; }}
 .d2lite-lanes .rows {{ position: relative; }}
 .d2lite-lanes .lane {{ display: flex; align-items: center; height: 36px; gap: 8px; }}
 .d2lite-lanes .who {{ flex: 0 0 76px; border-radius: 4px; padding: 2px 4px; }}
-.d2lite-lanes .who.updated {{ outline: 2px solid {COLOURS["update"]}; }}
+.d2lite-lanes .who.updated {{ outline: 2px solid {COLOURS["update"]}; outline-offset: -2px; }}
 .d2lite-lanes .shard {{ flex: 0 0 218px; display: flex; gap: 3px; align-items: center; overflow: hidden; }}
 .d2lite-lanes .track {{ flex: 1 1 120px; position: relative; height: 26px; min-width: 0;
   border-bottom: 1px solid var(--jp-border-color2, #bbb); }}
 .d2lite-lanes .block {{ position: absolute; top: 0; height: 26px; overflow: hidden; box-sizing: border-box;
   border: 1px solid var(--jp-border-color1, #888); }}
 .d2lite-lanes .fill {{ position: absolute; left: 0; top: 0; bottom: 0; opacity: 0.35; }}
-.d2lite-lanes .text {{ position: relative; padding-left: 4px; white-space: nowrap; }}
+.d2lite-lanes .text {{ position: relative; display: inline-block; padding: 0 4px; line-height: 24px;
+  white-space: nowrap; }}
 .d2lite-lanes .way {{ flex: 0 0 120px; position: relative; height: 14px; }}
 .d2lite-lanes .dot {{ position: absolute; left: 0; width: 14px; height: 14px; border-radius: 7px;
   background: {COLOURS["all_reduce"]}; }}
@@ -52,6 +55,14 @@ _CSS = f"""
 .d2lite-lanes .right canvas {{ outline: 3px solid {_RIGHT}; }}
 .d2lite-lanes .wrong canvas {{ outline: 3px solid {_WRONG}; }}
 .d2lite-lanes .test span {{ margin-top: 3px; }}
+.d2lite-lanes .tests .who {{ flex-basis: auto; }}
+@container (max-width: 560px) {{ /* a lane is two rows: the shard; the passes and the gradient */
+  .d2lite-lanes .lane {{ flex-wrap: wrap; height: 68px; gap: 0 8px; }}
+  .d2lite-lanes .who {{ flex-basis: 66px; }}
+  .d2lite-lanes .shard {{ flex: 1 1 180px; }}
+  .d2lite-lanes .shard canvas {{ width: 23px !important; height: 23px !important; }}
+  .d2lite-lanes .way {{ flex-basis: 70px; }}
+}}
 """
 
 

@@ -294,6 +294,7 @@ class PanelLayout:
         self.interrupt.layout.width = self.clear.layout.width = "96px"
         self.interrupt.layout.display = "none"
         self.devices, self.status, self.table, self.messages = (widgets.HTML() for _ in range(4))
+        self.table.add_class("d2lite-runs")
         self.progress = widgets.FloatProgress(max=1.0, layout=_LAYOUT(width="100%", height="6px", margin="4px 0 0"))
         self.curves = PlotlyWidget(training_curves.curves([]))
         self.losses = PlotlyWidget(training_curves.losses([]))
@@ -304,9 +305,9 @@ class PanelLayout:
         self.loss_box, self.card = _figure(self.losses, "2 1 230px"), widgets.HTML(layout=_LAYOUT(flex="1 1 180px"))
         parts = [
             sheet(),
-            row([*inputs, row([self.train, self.stop, self.clear, self.save, self.interrupt])]),
+            row([*inputs, row([self.train, self.stop, self.clear, self.interrupt, self.save])]),
             self.progress,
-            growing(row([self.devices, self.status]), 24, 48),
+            growing(row([self.devices, self.status]), 24, 96),
             row([_figure(self.curves, "3 1 380px"), self.loss_box, self.card]),
             self.lanes,
             growing(widgets.VBox([self.table, self.messages], layout=scrolled), 84, 240),
@@ -393,6 +394,7 @@ def _status_line(training: Training) -> tuple[str, float | None]:
             words.append(f"test accuracy {run.accuracy:.1%}")
         if run.seconds:
             words.append(f"{run.seconds_per_epoch:.3g} s/epoch")
+        words += ["other programs use the cores"] * bool(run.disturbance)
         return " · ".join(words), 1.0 if run.status == "finished" else None
     if training.stopping:
         doing = (
@@ -415,7 +417,8 @@ def _status_line(training: Training) -> tuple[str, float | None]:
     fraction = (progress.step + 1) / progress.steps if progress.steps else 0.0
     if epochs:
         fraction = (progress.epoch + fraction) / epochs
-    return " · ".join([*words, seconds]), min(1.0, fraction)
+    words += [seconds] + ["other programs use the cores"] * bool(run.disturbance)
+    return " · ".join(words), min(1.0, fraction)
 
 
 def _picture(runs: Sequence[Run]) -> str:

@@ -64,6 +64,15 @@ class PlotlyWidget(AnyWidget):
         codes[version].catch(() => { delete codes[version]; });  // the next figure tries again
         return codes[version];
     };
+    const fitting = (layout, width) => {  // the title in as many lines as a narrow box needs
+        const lines = [""], most = (width - 16) / 7.5;
+        for (const word of (layout.title?.text ?? "").split(" "))
+            if (lines.at(-1) && (lines.at(-1) + " " + word).split("<br>").at(-1).length > most) lines.push(word);
+            else lines.push([lines.pop(), word].filter(Boolean).join(" "));
+        if (lines.length < 2 || width > 400) return layout;
+        const margin = { ...layout.margin, t: layout.margin.t + 19 * (lines.length - 1) };
+        return { ...layout, title: { ...layout.title, text: lines.join("<br>") }, margin };
+    };
     export default { render({ model, el }) {
         const plot = el.appendChild(document.createElement("div"));
         const figure = () => JSON.parse(model.get("_json"));
@@ -77,7 +86,8 @@ class PlotlyWidget(AnyWidget):
                     isOld = false;
                     width = el.clientWidth;
                     const { data, layout } = figure();
-                    const fixed = { uirevision: "kept", ...layout, width: layout.width ?? width, autosize: false };
+                    const room = { width: layout.width ?? width, autosize: false };
+                    const fixed = { uirevision: "kept", ...fitting(layout, width), ...room };
                     await plotly.react(plot, data, fixed, { displayModeBar: false });
                     plot.style.minHeight = "";
                 }

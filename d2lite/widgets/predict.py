@@ -4,6 +4,7 @@ An answer is locked when it is given, and goes into the ledger, so that it is st
 again or the cell was run again. Outside of a notebook, and without ipywidgets, the same is text.
 """
 
+import html
 import importlib.util
 import math
 import re
@@ -19,6 +20,7 @@ from d2lite._notebook import notebook_shell
 from d2lite.devices import describe
 from d2lite.figures.learner_prediction import Answer, Prediction, prediction_html
 from d2lite.learner_ledger import change, read_ledger
+from d2lite.widgets.static_picture import StaticPicture
 
 __all__ = ["Predict", "typed_number"]
 
@@ -82,6 +84,7 @@ class Predict:
         self._is_late = False  # whether the first of them came after `reveal`
         self._entry = _kept(self.key)  # as it was when the ledger was read or written last
         self._is_open = not self._answers_in(self._entry)
+        self._static_picture = StaticPicture(self._draw_static, lambda: repr(self))
 
     @property
     def prediction(self) -> Prediction:
@@ -197,6 +200,25 @@ class Predict:
     def _show(self) -> None:
         if self._view is not None:
             self._view.show(self.prediction, self._is_open)
+        self._static_picture.update()
+
+    def _draw_static(self) -> str:
+        """The question, or the answer next to what was measured, for a page without a kernel (HTML)."""
+        if not self._is_open:
+            return prediction_html(self.prediction)
+        choices = "".join(f"<li>{html.escape(choice)}</li>" for choice in self.choices or ())
+        return f"<p><b>{html.escape(self.prediction.question)}</b></p><ul>{choices}</ul>"
+
+    def _ipython_display_(self) -> None:
+        bundle = self._repr_mimebundle_()
+        if notebook_shell() is None:
+            print(bundle["text/plain"])
+            return
+        from IPython.display import display
+
+        display(bundle, raw=True)
+        if self._view is not None:
+            self._static_picture.show()
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         if importlib.util.find_spec("ipywidgets") is None:

@@ -23,6 +23,7 @@ _CSS = f"""<style>
 .d2lite .widget-inline-hbox {{ max-width: calc(100% - 4px); }} /* of a narrow box */
 .d2lite .widget-html-content {{ color: var(--jp-ui-font-color1, inherit); }}
 {TEXT_RULE}
+.d2lite button.mod-primary:disabled {{ color: inherit; background: var(--jp-layout-color2, #ccc); }}
 .d2lite select {{ background-image: url("{_ARROW}") !important; }}
 .d2lite .js-plotly-plot .hoverlayer text {{ fill: #fff !important; }}
 .d2lite .js-plotly-plot .hoverlayer text.name {{ fill: #333 !important; }} /* beside the box, on white */
@@ -33,8 +34,18 @@ _CSS = f"""<style>
   background: var(--colab-primary-surface-color, var(--jp-layout-color0, Canvas)); }}
 .d2lite tbody th, .d2lite td {{ font-weight: 400; white-space: nowrap; }}
 .d2lite tbody th, .d2lite td:nth-child(n + 6) {{ white-space: normal; }} /* long words: as wide as a narrow page */
+.d2lite-runs {{ container-type: inline-size; }}
+@container (max-width: 520px) {{ /* each run in four lines, under a head in four lines */
+  .d2lite-runs tr {{ display: grid; grid-template-columns: repeat(4, minmax(0, 1fr)); }}
+  .d2lite-runs thead {{ position: sticky; top: 0; }}
+  .d2lite-runs thead th {{ position: static; padding: 0 6px 0 0; overflow-wrap: anywhere; }}
+  .d2lite-runs td {{ white-space: normal !important; }}
+  .d2lite-runs tbody th, .d2lite-runs th:nth-child(1), .d2lite-runs :nth-child(8), .d2lite-runs [colspan] {{
+    grid-column: 1 / -1; }}
+  .d2lite-runs :nth-child(7) {{ grid-column: 2 / -1; }}
+}}
 .d2lite td.d2lite-words {{ white-space: normal; overflow-wrap: anywhere; }}
-.d2lite-speed {{ padding: 16px 0 0 8px; font-size: 14px; line-height: 1.4; }}
+.d2lite-speed {{ padding: 4px 0 0 8px; font-size: 14px; line-height: 1.4; }}
 .d2lite-number {{ font-size: 44px; font-weight: 700; line-height: 1.1; }}
 .d2lite-disturbed {{ border-left: 4px solid {PALETTE[1]}; padding-left: 8px; margin-top: 4px; }}
 /* static_picture.py: in JupyterLab each output is a child of its own, in Colab the page shows one cell's outputs */

@@ -119,6 +119,15 @@ def test_the_first_code_cell_is_the_same_everywhere(path):
     assert "google.colab" in first and "enable_custom_widget_manager" in first and "%pip install" in first
 
 
+@ALL
+def test_what_a_cell_shows_is_not_closed_by_a_later_one(path):
+    """After Run All a closed panel would be gone from the page."""
+    sources = [cell.source.rstrip() for cell in code_cells(path)]
+    shown = {source.rpartition("\n")[2] for source in sources}
+    closed = {name for source in sources for name in re.findall(r"^(\w+)\.close\(\)", source, re.M)}
+    assert not shown & closed
+
+
 @EACH_CHAPTER
 def test_a_chapter_has_its_parts(path):
     text = "\n".join(c.source for c in read(path).cells if c.cell_type == "markdown").lower()

@@ -11,6 +11,7 @@ CELLS = (
     'panel = Panel(train, num_gpus=2, batch_size=64, num_epochs=1, fixed={"num_examples": 240})\n'
     "panel.train.click()\npanel.wait()\npanel",
     'CollectiveStepper("ring", 4)',
+    'from d2lite import Predict\nPredict("How many steps?", ["three", "six"], key="9.1")',
 )
 MESSAGE = "Error displaying widget: model not found"  # in book/messages.md
 
@@ -40,11 +41,41 @@ def test_figures_are_shown_as_pictures(lab, page):
     end_kernels(lab)
     page.reload()
     messages = page.get_by_text(MESSAGE)
-    until(lambda: messages.count() == 2)
+    until(lambda: messages.count() == 3)
     until(lambda: [picture.is_visible() for picture in pictures.all()] == [True] * 3)
     assert not any(message.is_visible() for message in messages.all())  # the picture is enough
+    asked = page.locator(".d2lite-static", has_text="How many steps?")
+    assert asked.is_visible() and "six" in asked.inner_text()
     assert "test accuracy, " in pictures.first.get_attribute("alt")
     assert not errors(page)
+
+
+@pytest.mark.slow
+def test_an_exported_page_shows_the_pictures_and_no_texts_above_them(lab, page):
+    from nbconvert import HTMLExporter
+
+    write(lab.folder / "exported.ipynb", *CELLS)
+    open_notebook(page, lab, "exported.ipynb")
+    run_all(page)
+    save_and_reload(page, lab.folder / "exported.ipynb")
+    exported = lab.folder / "exported.html"
+    exported.write_text(HTMLExporter().from_filename(str(lab.folder / "exported.ipynb"))[0], encoding="utf-8")
+    page.route("http*://**", lambda route: route.abort())  # no code from elsewhere: a page without a network
+    page.goto(exported.as_uri(), wait_until="domcontentloaded")
+    pictures = page.locator(".d2lite-static img, .d2lite-static svg")
+    until(lambda: pictures.count() >= 3 and all(picture.is_visible() for picture in pictures.all()))
+    assert page.locator(".d2lite-static", has_text="How many steps?").is_visible()
+    texts = page.locator(".jp-OutputArea-output:not(:has(.d2lite-static)) pre")
+    assert [text.inner_text() for text in texts.all() if text.is_visible()] == []
+
+
+@pytest.mark.slow
+def test_a_panel_that_was_closed_leaves_its_picture(lab, page):
+    write(lab.folder / "closed.ipynb", CELLS[0], "panel.close()")
+    open_notebook(page, lab, "closed.ipynb")
+    run_all(page)
+    until(lambda: all(picture.is_visible() for picture in page.locator(".d2lite-static img").all()))
+    assert page.locator(".d2lite-static img").count() == 2 and not errors(page)
 
 
 BEFORE = "e => getComputedStyle(e, '::before').content"

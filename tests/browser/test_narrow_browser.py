@@ -93,7 +93,7 @@ def test_nothing_is_cut_off_at_800_pixels(lab, page):
     page.set_viewport_size({"width": 1400, "height": 900})
     open_notebook(page, lab, "narrow.ipynb")
     run_all(page, 480)
-    for n in range(9):  # two of the panel and of the scaling explorer, one of each of the others
+    for n in range(8):  # two of the panel and of the scaling explorer, one of each other; the stepper has none
         page.wait_for_selector(f".d2lite .js-plotly-plot >> nth={n} >> .main-svg >> nth=0", state="attached")
     page.set_viewport_size({"width": 800, "height": 900})
     page.keyboard.press("Escape")

@@ -59,7 +59,7 @@ def wait_for_panel(page):
 BOXES = """() => {
     const root = document.querySelector('.d2lite'), from = root.getBoundingClientRect();
     const parts = root.querySelectorAll(':scope > :not(.newest), button.jupyter-button');
-    return [...parts].map(e => e.getBoundingClientRect()).map(
+    return [...parts].map(e => e.getBoundingClientRect()).filter(r => r.width).map(
         r => [r.left - from.left, r.top - from.top, r.width, r.height].map(Math.round));
 }"""
 

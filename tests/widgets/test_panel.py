@@ -16,6 +16,7 @@ from d2lite import Panel, train
 from d2lite.data.batch_iterator import BatchIterator
 from d2lite.devices import describe, try_gpus
 from d2lite.run_events import Diverged, Stopped, emit
+from d2lite.training import Run
 
 
 def num_threads():
@@ -529,6 +530,14 @@ def test_of_two_panels_the_later_one_stops_the_earlier_and_both_say_so():
     assert (earlier.wait().status, later.wait().status) == ("stopped", "finished")
     assert "another run was started" in text(earlier.layout.status)
     assert later.runs[0].curves["test accuracy"]["y"] == [0.75] * 100
+
+
+def test_the_status_line_names_a_machine_that_other_programs_use(monkeypatch):
+    monkeypatch.setattr(Run, "disturbance", "Other programs used 1.9 of 2 CPU cores.")
+    panel = Panel(toy, lr=0.5, num_gpus=1, batch_size=32)
+    drive(panel)
+    assert text(panel.layout.status).endswith("other programs use the cores")
+    panel.close()
 
 
 def test_without_a_front_end_it_is_text():
