@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from d2lite.figures.collective_shapes import collective_shape
     from d2lite.figures.collective_steps import collective_figure, least_n_bytes
     from d2lite.figures.comparison import bands_figure, heat_map_figure
-    from d2lite.figures.divergence import divergence_figure, drift_figure, tensor_picture
+    from d2lite.figures.divergence import divergence_figure, tensor_picture
     from d2lite.figures.figure import Figure
     from d2lite.figures.figure_layout import add_key, label_ends, layout, ticks_at
     from d2lite.figures.ledger_tables import (
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     )
     from d2lite.figures.palette import COLOURS, GREY, PALETTE, ink_on, style
     from d2lite.figures.partitioning import partition_figure, traffic_bars
+    from d2lite.figures.replica_drift import drift_figure
     from d2lite.figures.scaling import efficiency_figure, predicted_and_measured, step_figure
     from d2lite.figures.sequence_diagram import sequence_figure
     from d2lite.figures.shard_normalisation import shard_normalisation_figure
@@ -78,7 +79,8 @@ _ROOM = {
     "figure": ("Figure",),
     "figure_layout": ("add_key", "label_ends", "layout", "ticks_at"),
     "comparison": ("bands_figure", "heat_map_figure"),
-    "divergence": ("divergence_figure", "drift_figure", "tensor_picture"),
+    "divergence": ("divergence_figure", "tensor_picture"),
+    "replica_drift": ("drift_figure",),
     "ledger_tables": (
         "bias",
         "exercises_html",

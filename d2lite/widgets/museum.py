@@ -12,7 +12,7 @@ from d2lite._checks import positive_int, whole_number
 from d2lite.bugs import BugExhibit, History, step_history
 from d2lite.data import load_data_fashion_mnist
 from d2lite.devices import describe, try_gpus
-from d2lite.figures.divergence import drift_figure
+from d2lite.figures.replica_drift import drift_figure
 from d2lite.models import lenet_params
 from d2lite.training import replicate, train_batch
 from d2lite.widgets.explorer import Explorer

@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from d2lite.bugs import Comparison, History, find_divergence
-from d2lite.figures.divergence import divergence_figure, drift_figure, tensor_picture
+from d2lite.figures.divergence import divergence_figure, tensor_picture
 from d2lite.figures.labels import escape_label
+from d2lite.figures.replica_drift import drift_figure
 from tests.bugs.test_divergence import run
 
 
