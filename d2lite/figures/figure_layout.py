@@ -23,7 +23,6 @@ __all__ = [
     "accuracy_axis",
     "add_key",
     "add_lanes",
-    "below",
     "end_labels",
     "label_ends",
     "layout",
@@ -64,14 +63,14 @@ def layout(
         "title": {"text": "<br>".join(lines), "x": 0, "xref": "container", "y": 1, "yref": "container"}
         | {"yanchor": "top", "pad": {"l": 8, "t": 10}, "font": {"size": _SIZE}},
         "margin": {"l": 60, "r": 16, "t": 36 + _LINE * (len(lines) - 1), "b": bottom},
-        "legend": {"orientation": "h", "x": 0, "xanchor": "left", "yref": "container"} | below(height, bottom),
+        "legend": {"orientation": "h", "x": 0, "xanchor": "left", "yref": "container"} | _below(height, bottom),
         "xaxis": axis | {"title": {"text": escape_label(xlabel or ""), "standoff": 6, "font": {"size": _SIZE}}},
         "yaxis": axis | {"title": {"text": escape_label(ylabel or ""), "standoff": 6, "font": {"size": _SIZE}}},
         "hovermode": "closest",
     }
 
 
-def below(height: int, bottom: int) -> dict[str, Any]:
+def _below(height: int, bottom: int) -> dict[str, Any]:
     """Return the place of a legend: right beneath the title of the x axis, in a bottom margin of `bottom` pixels.
 
     A legend that is higher than the margin scrolls, so that it never covers the curves.

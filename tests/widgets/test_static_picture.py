@@ -66,10 +66,10 @@ def test_the_stepper_s_picture_is_that_of_its_step(page):
 
 def test_the_explorers_pictures_are_those_of_their_controls(page):
     (ways,) = (alt for alt in words(page) if alt.startswith("Bytes sent in one iteration"))
-    assert "pipeline parallelism: " in ways and ways.count("parallelism") == 3
+    assert "pipeline parallelism, " in ways and ways.count("parallelism") == 3
     (efficiency,) = (alt for alt in words(page) if alt.startswith("efficiency, predicted"))
     (step,) = (alt for alt in words(page) if alt.startswith("where a step goes"))
-    assert " at 16" in efficiency and "16 GPUs, all parts" in step and "8 GPUs" not in step
+    assert " at 16" in efficiency and ". 16 GPUs: " in step and "8 GPUs" not in step
 
 
 def test_the_fault_lab_s_table_is_there(page):
