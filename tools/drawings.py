@@ -77,6 +77,11 @@ def _arrow(*points: tuple[float, float], both: bool = False) -> str:
     )
 
 
+def _cross(x: float, y: float, width: float, height: float) -> str:
+    """Two lines through a box: what is in it does not answer any more."""
+    return f'<path class="line" d="M{x:g} {y:g}l{width:g} {height:g}m0 {-height:g}l{-width:g} {height:g}"/>'
+
+
 def columns_then_rows() -> str:
     """The standard pair of chapter 1: linear1 cut by its outputs, linear2 by its inputs."""
     columns = ((210, "linear1, cut by outputs"), (450, "linear2, cut by inputs"), (640, "all-reduce"))
@@ -226,6 +231,55 @@ def hosts() -> str:
     return _svg("Hosts, agents, workers and the rendezvous", words, 720, 290, parts)
 
 
+def who_notices() -> str:
+    """Three faults on two hosts, and which process notices each: chapter 7."""
+    panels = (
+        (
+            "a worker is killed",
+            (1, ("worker",)),
+            "error within 0.1 s",
+            "its system closes the connection",
+            "2 ranks go on",
+        ),
+        ("a host falls silent", (1, ("agent", "worker")), "time-out, here 5 s", "nothing is closed", "1 rank goes on"),
+        (
+            "the first host is killed",
+            (0, ("agent", "worker")),
+            "error within 0.1 s",
+            "no rendezvous server is left",
+            "the job is over",
+        ),
+    )
+    parts = []
+    for i, (title, (lost_host, lost), noticed, why, end) in enumerate(panels):
+        x = 16 + 236 * i
+        parts.append(_text(x + 108, 26, title, kind="bold"))
+        for host, y in ((0, 42), (1, 178)):
+            parts.append(_frame(x, y, 216, 92, f"host {host}"))
+            for name, left in (("agent", x + 12), ("worker", x + 114)):
+                is_lost = host == lost_host and name in lost
+                notices = host != lost_host and name == "worker"
+                words = f"{name}\nserver" if (host, name) == (0, "agent") else name
+                parts.append(_box(left, y + 34, 94, 44, words, PALETTE[1] if notices else ""))
+                if is_lost:
+                    parts.append(_cross(left, y + 34, 94, 44))
+        ends = ((x + 161, 212), (x + 161, 122))
+        parts.append(_arrow(*(ends if lost_host else ends[::-1])))
+        parts.append(_text(x + 154, 160, noticed, "end", "small"))
+        parts += [_text(x + 108, 294, why, kind="small"), _text(x + 108, 316, end, kind="bold")]
+    parts.append(
+        _text(360, 342, "orange: the process that notices first; crossed out: what does not answer", kind="small")
+    )
+    words = (
+        "Three faults on two hosts with an agent and a worker each. A worker is killed: its system closes the "
+        "connection, the worker of the other host has an error within 0.1 s, and two ranks go on. A host falls silent: "
+        "nothing is closed, the worker of the other host notices at the time-out, and one rank goes on. The first host "
+        "is killed: the worker of the other host has an error within 0.1 s, but no rendezvous server is left, and the "
+        "job is over."
+    )
+    return _svg("Who notices which fault", words, 720, 358, parts)
+
+
 def _shape(algorithm: str, k: int, step: int, title: str, caption: str, words: str) -> str:
     """A step of an all-reduce, as the stepper of chapter 4 draws it."""
     shape = collective_shape(trace_collective("all_reduce", algorithm, k), step)
@@ -366,6 +420,7 @@ DRAWINGS = {
     "four-operations": four_operations,
     "processes": processes,
     "hosts": hosts,
+    "who-notices": who_notices,
     "ring": ring,
     "tree": tree,
     "step-timeline": step_timeline,
