@@ -206,6 +206,30 @@ def processes() -> str:
     return _svg("One process per device", words, 720, 250, parts)
 
 
+def late_rank() -> str:
+    """An all-reduce and a broadcast to which rank 2 comes late: chapter 5."""
+    second, parts = 200, []
+    calls = {"all-reduce": ((0, 1), (0, 1), (1, 1)), "broadcast from rank 0": ((0, 1), (0, 0), (1, 1))}
+    for column, (title, of_ranks) in enumerate(calls.items()):
+        x = 90 + 340 * column
+        parts.append(_text(x + second / 2, 28, title, kind="bold"))
+        for rank, (begins, ends) in enumerate(of_ranks):
+            y = 44 + 46 * rank
+            parts.append(_text(x - 16, y + 23, f"rank {rank}", "end", "bold"))
+            width = max(second * (ends - begins), 12)
+            words = "waits in the call" if ends > begins else ""
+            parts.append(_box(x + second * begins, y, width, 36, words, COLOURS["all_reduce"]))
+            if begins == ends:
+                parts.append(_text(x + 26, y + 23, "sleeps" if begins else "goes on at once", "start", "small"))
+        parts.append(f'<path class="line" stroke-dasharray="4 4" d="M{x + second} 36V184"/>')
+        parts += [_text(x, 202, "0 s", kind="small"), _text(x + second, 202, "1 s", kind="small")]
+    words = (
+        "Three ranks in time; rank 2 sleeps for one second before it calls. All-reduce: the ranks 0 and 1 wait in the "
+        "call until rank 2 comes. Broadcast from rank 0: rank 0 waits for rank 2, and rank 1 goes on at once."
+    )
+    return _svg("A rank that is late, in two collectives", words, 720, 218, parts)
+
+
 def hosts() -> str:
     """Two hosts with two workers each: chapter 7."""
     parts = []
@@ -419,6 +443,7 @@ DRAWINGS = {
     "five-phases": five_phases,
     "four-operations": four_operations,
     "processes": processes,
+    "late-rank": late_rank,
     "hosts": hosts,
     "who-notices": who_notices,
     "ring": ring,
