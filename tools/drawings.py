@@ -77,6 +77,11 @@ def _arrow(*points: tuple[float, float], both: bool = False) -> str:
     )
 
 
+def _cross(x: float, y: float, width: float, height: float) -> str:
+    """Two lines through a box: what is in it does not answer any more."""
+    return f'<path class="line" d="M{x:g} {y:g}l{width:g} {height:g}m0 {-height:g}l{-width:g} {height:g}"/>'
+
+
 def columns_then_rows() -> str:
     """The standard pair of chapter 1: linear1 cut by its outputs, linear2 by its inputs."""
     columns = ((210, "linear1, cut by outputs"), (450, "linear2, cut by inputs"), (640, "all-reduce"))
@@ -193,6 +198,30 @@ def processes() -> str:
     return _svg("One process per device", words, 520, 246, parts)
 
 
+def late_rank() -> str:
+    """An all-reduce and a broadcast to which rank 2 comes late: chapter 5."""
+    second, parts = 200, []
+    calls = {"all-reduce": ((0, 1), (0, 1), (1, 1)), "broadcast from rank 0": ((0, 1), (0, 0), (1, 1))}
+    for column, (title, of_ranks) in enumerate(calls.items()):
+        x = 90 + 340 * column
+        parts.append(_text(x + second / 2, 28, title, kind="bold"))
+        for rank, (begins, ends) in enumerate(of_ranks):
+            y = 44 + 46 * rank
+            parts.append(_text(x - 16, y + 23, f"rank {rank}", "end", "bold"))
+            width = max(second * (ends - begins), 12)
+            words = "waits in the call" if ends > begins else ""
+            parts.append(_box(x + second * begins, y, width, 36, words, COLOURS["all_reduce"]))
+            if begins == ends:
+                parts.append(_text(x + 26, y + 23, "sleeps" if begins else "goes on at once", "start", "small"))
+        parts.append(f'<path class="line" stroke-dasharray="4 4" d="M{x + second} 36V184"/>')
+        parts += [_text(x, 202, "0 s", kind="small"), _text(x + second, 202, "1 s", kind="small")]
+    words = (
+        "Three ranks in time; rank 2 sleeps for one second before it calls. All-reduce: the ranks 0 and 1 wait in the "
+        "call until rank 2 comes. Broadcast from rank 0: rank 0 waits for rank 2, and rank 1 goes on at once."
+    )
+    return _svg("A rank that is late, in two collectives", words, 720, 218, parts)
+
+
 def hosts() -> str:
     """Two hosts with two workers each: chapter 7."""
     parts = []
@@ -216,6 +245,55 @@ def hosts() -> str:
         "their collectives."
     )
     return _svg("Hosts, agents, workers and the rendezvous", words, 520, 304, parts)
+
+
+def who_notices() -> str:
+    """Three faults on two hosts, and which process notices each: chapter 7."""
+    panels = (
+        (
+            "a worker is killed",
+            (1, ("worker",)),
+            "error within 0.1 s",
+            "its system closes the connection",
+            "2 ranks go on",
+        ),
+        ("a host falls silent", (1, ("agent", "worker")), "time-out, here 5 s", "nothing is closed", "1 rank goes on"),
+        (
+            "the first host is killed",
+            (0, ("agent", "worker")),
+            "error within 0.1 s",
+            "no rendezvous server is left",
+            "the job is over",
+        ),
+    )
+    parts = []
+    for i, (title, (lost_host, lost), noticed, why, end) in enumerate(panels):
+        x = 16 + 236 * i
+        parts.append(_text(x + 108, 26, title, kind="bold"))
+        for host, y in ((0, 42), (1, 178)):
+            parts.append(_frame(x, y, 216, 92, f"host {host}"))
+            for name, left in (("agent", x + 12), ("worker", x + 114)):
+                is_lost = host == lost_host and name in lost
+                notices = host != lost_host and name == "worker"
+                words = f"{name}\nserver" if (host, name) == (0, "agent") else name
+                parts.append(_box(left, y + 34, 94, 44, words, PALETTE[1] if notices else ""))
+                if is_lost:
+                    parts.append(_cross(left, y + 34, 94, 44))
+        ends = ((x + 161, 212), (x + 161, 122))
+        parts.append(_arrow(*(ends if lost_host else ends[::-1])))
+        parts.append(_text(x + 154, 160, noticed, "end", "small"))
+        parts += [_text(x + 108, 294, why, kind="small"), _text(x + 108, 316, end, kind="bold")]
+    parts.append(
+        _text(360, 342, "orange: the process that notices first; crossed out: what does not answer", kind="small")
+    )
+    words = (
+        "Three faults on two hosts with an agent and a worker each. A worker is killed: its system closes the "
+        "connection, the worker of the other host has an error within 0.1 s, and two ranks go on. A host falls silent: "
+        "nothing is closed, the worker of the other host notices at the time-out, and one rank goes on. The first host "
+        "is killed: the worker of the other host has an error within 0.1 s, but no rendezvous server is left, and the "
+        "job is over."
+    )
+    return _svg("Who notices which fault", words, 720, 358, parts)
 
 
 def _shape(algorithm: str, k: int, step: int, title: str, caption: str, words: str) -> str:
@@ -344,7 +422,9 @@ DRAWINGS = {
     "five-phases": five_phases,
     "four-operations": four_operations,
     "processes": processes,
+    "late-rank": late_rank,
     "hosts": hosts,
+    "who-notices": who_notices,
     "ring": ring,
     "tree": tree,
     "step-timeline": step_timeline,

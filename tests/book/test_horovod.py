@@ -250,3 +250,9 @@ def test_real_horovod_gives_the_same_weights(ours, alone, tmp_path):
 
 def test_the_comparison_runs_cells_that_the_chapter_has():
     assert [name for name in CELLS if name in compare_horovod.CELLS] == compare_horovod.CELLS
+
+
+def test_the_rows_of_the_chapter_are_rows_of_the_page():
+    table = next(c.source for c in nbformat.read(BOOK / "06-horovod.ipynb", as_version=4).cells if c.id == "table")
+    rows = [line for line in table.splitlines() if line.startswith("|")]
+    assert len(rows) == 7 and set(rows) <= set((BOOK / "horovod-and-ddp.md").read_text("utf-8").splitlines())
