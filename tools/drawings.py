@@ -377,6 +377,39 @@ def normalisation() -> str:
     return _svg("What a replica normalises by", words, 520, 218, parts)
 
 
+def backward_sums() -> str:
+    """The sums of all ranks that batch normalisation needs, forward and backward: chapter 10."""
+    parts = [_text(222, 30, "forward pass", kind="bold"), _text(562, 30, "backward pass", kind="bold")]
+    for rank, y in ((0, 48), (1, 158)):
+        own, sums = y + (12 if rank == 0 else 32), y + (32 if rank == 0 else 12)  # the heights of the arrows
+        parts += [
+            _text(14, y + 27, f"rank {rank}", "start", "bold"),
+            _box(78, y, 50, 44, "x", PALETTE[rank]),
+            _box(310, y, 50, 44, "x\u0302", PALETTE[rank]),
+            _box(416, y, 50, 44, "g", PALETTE[rank]),
+            _box(648, y, 60, 44, "∂L/∂x", PALETTE[rank]),
+            _arrow((360, y + 22), (414, y + 22)),
+            _text(387, y + 14, "loss", kind="small"),
+        ]
+        for left, right, first, last in ((128, 310, 162, 276), (466, 648, 500, 614)):
+            parts += [
+                _arrow((left, own), (right - 2, own)),
+                _arrow((left, sums), (first - 2, 114 + 22 * rank)),
+                _arrow((last, 114 + 22 * rank), (right - 2, sums)),
+            ]
+    parts += [
+        _box(162, 100, 114, 50, "Σx, then\nΣ(x−μ)²", COLOURS["all_reduce"]),
+        _box(500, 100, 114, 50, "Σg and\nΣg·x\u0302", COLOURS["all_reduce"]),
+        _text(360, 232, "green: sums over the values of all ranks, by all-reduce", kind="small"),
+    ]
+    words = (
+        "Two ranks. Forward: the sums of the values x of both ranks give mean and variance, by which each rank "
+        "normalises its own x. Backward: g is the gradient with respect to a normalised value. The sums of g and of g "
+        "times the normalised value, over both ranks, enter the gradient of every x."
+    )
+    return _svg("The sums of batch normalisation over ranks, forward and backward", words, 720, 250, parts)
+
+
 def lanes() -> str:
     """What three ranks have called, where rank 1 leaves out a collective: chapter 12."""
     records = simulated_records(Job("missing", 1, step=1), 3)
@@ -429,6 +462,7 @@ DRAWINGS = {
     "tree": tree,
     "step-timeline": step_timeline,
     "normalisation": normalisation,
+    "backward-sums": backward_sums,
     "lanes": lanes,
 }
 

@@ -359,7 +359,12 @@ def _unnamed(step: Callable[..., Any]) -> Callable[..., Any]:
     return train_batch
 
 
-UNNAMED = {"A": _unnamed(mean_of_means), "B": _unnamed(forgotten_zero_grad), "C": _unnamed(rebinding)}
+UNNAMED = {
+    "A": _unnamed(mean_of_means),
+    "B": _unnamed(forgotten_zero_grad),
+    "C": _unnamed(rebinding),
+    "D": _unnamed(update_first),
+}
 
 
 def show_changes(name: str) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from d2lite.exercises import EXHIBITS, UNNAMED, Exercise, Mistake, Unfit
+from d2lite.exercises import EXHIBITS, Exercise, Mistake, Unfit
 
 Params = Sequence[Sequence[torch.Tensor]]
 
@@ -209,7 +209,7 @@ CULPRITS = Exercise(
     name="11.3",
     title="Three exhibits without a name: which bugs are they?",
     solution=_culprit,
-    cases=lambda: {f"exhibit {letter}": (letter,) for letter in UNNAMED},
+    cases=lambda: {f"exhibit {letter}": (letter,) for letter in SYMPTOMS},
     observe=_observe_culprit,
     mistakes=(),
     think="From which step on do the weights differ, for which sizes of minibatches, and on which replica?",

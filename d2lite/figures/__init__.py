@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from d2lite.figures.all_reduce_times import all_reduce_figure
     from d2lite.figures.collective_shapes import collective_shape
     from d2lite.figures.collective_steps import collective_figure, least_n_bytes
-    from d2lite.figures.comparison import bands_figure, heat_map_figure
+    from d2lite.figures.comparison import bands_figure, heat_map_figure, intervals_figure
     from d2lite.figures.divergence import divergence_figure, tensor_picture
     from d2lite.figures.figure import Figure
     from d2lite.figures.figure_layout import add_key, label_ends, layout, ticks_at
@@ -51,6 +51,7 @@ __all__ = [
     "heat_map_figure",
     "html_table",
     "ink_on",
+    "intervals_figure",
     "label_ends",
     "layout",
     "least_n_bytes",
@@ -78,7 +79,7 @@ _ROOM = {
     "collective_steps": ("collective_figure", "least_n_bytes"),
     "figure": ("Figure",),
     "figure_layout": ("add_key", "label_ends", "layout", "ticks_at"),
-    "comparison": ("bands_figure", "heat_map_figure"),
+    "comparison": ("bands_figure", "heat_map_figure", "intervals_figure"),
     "divergence": ("divergence_figure", "tensor_picture"),
     "replica_drift": ("drift_figure",),
     "ledger_tables": (

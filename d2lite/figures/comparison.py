@@ -1,16 +1,17 @@
-"""Pictures of a comparison: curves with bands over seeds, and accuracy over learning rate and minibatch."""
+"""Pictures of a comparison: bands over seeds, differences with intervals, accuracy over learning rate and minibatch."""
 
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from d2lite.figures.figure import Figure
-from d2lite.figures.figure_layout import accuracy_axis, add_key, label_ends, layout
+from d2lite.figures.figure_layout import accuracy_axis, add_key, add_lanes, label_ends, layout
 from d2lite.figures.labels import escape_label
-from d2lite.figures.palette import GREY, pale, style
+from d2lite.figures.palette import GREY, PALETTE, pale, style
+from d2lite.profiling.significance import CONFIDENCE, compare_arms
 from d2lite.training.comparison import Trial
 
-__all__ = ["bands_figure", "heat_map_figure"]
+__all__ = ["bands_figure", "heat_map_figure", "intervals_figure"]
 
 HEIGHT = 360
 # of the cells, by the points that they are below the best; black text is legible on all of them
@@ -61,6 +62,69 @@ def bands_figure(trials: Mapping[str, Sequence[Trial]], budget: float, unit: str
     )
     figure.update_xaxes(range=[0, 1.03 * budget], nticks=6, tickformat=",")
     label_ends(figure, list(trials))
+    return figure
+
+
+def intervals_figure(pairs: Mapping[str, tuple[Sequence[float], Sequence[float]]], title: str = "") -> Figure:
+    """Return a figure with a lane per pair of arms: their difference at each seed, its mean, and its 99% interval.
+
+    Args:
+        pairs: {name of the lane: (accuracies of one arm, accuracies of the other)}, from 0 to 1, one per seed; both
+            arms have the same seeds. The difference is the other minus the one, in percentage points.
+        title: Shown above the figure.
+
+    Raises:
+        ValueError: if `compare_arms` cannot compare a pair.
+
+    Example:
+        >>> figure = intervals_figure({"128, lr 0.2": ([0.70, 0.72, 0.71], [0.65, 0.66, 0.67])}, "against 64, lr 0.1")
+        >>> figure.data[2].x[0]
+        -5.0
+    """
+    figure = Figure(layout=layout("difference, in percentage points", None, title, HEIGHT, bottom=56))
+    add_key(figure, [("●", GREY, "one seed"), ("◆", GREY, f"mean, with its {CONFIDENCE:.0%} interval")])
+    lanes = []
+    for name, (one, other) in pairs.items():
+        result = compare_arms(one, other, paired=True)
+        low, mean, high = (round(100 * value, 1) for value in (result.low, result.difference, result.high))
+        gains = [round(100 * (b - a), 2) for a, b in zip(one, other, strict=True)]
+        verdict = "shown" if result.is_shown else "not shown"
+        lanes.append(escape_label(f"{name}: {mean:+.1f}, {verdict}"))
+        said = f"{mean:+.1f} points, {CONFIDENCE:.0%} interval {low:+.1f} to {high:+.1f}, {verdict}"
+        colour = PALETTE[0] if result.is_shown else GREY
+        lane = {"showlegend": False, "cliponaxis": False, "hoverinfo": "text"}
+        dots = {"symbol": "circle", "color": colour, "size": 8}
+        figure.add_scatter(
+            x=[low, high], y=lanes[-1:] * 2, mode="lines", line={"color": colour, "width": 3}, hovertext=said, **lane
+        )
+        figure.add_scatter(
+            x=gains,
+            y=lanes[-1:] * len(gains),
+            mode="markers",
+            marker=dots,
+            hovertext=[f"{g:+.1f}" for g in gains],
+            **lane,
+        )
+        figure.add_scatter(
+            x=[mean],
+            y=lanes[-1:],
+            mode="markers",
+            marker=dots | {"symbol": "diamond", "size": 14},
+            hovertext=said,
+            **lane,
+        )
+        words = [
+            f"{CONFIDENCE:.0%} interval {low:+.1f} to {high:+.1f}; seed by seed "
+            + ", ".join(f"{gain:+.1f}" for gain in gains)
+        ]
+        for trace, told in zip(figure.data[-3:], (words, [], []), strict=True):
+            trace.update(name=lanes[-1], meta={"words": told})
+    ends = [0.0, *(x for trace in figure.data for x in trace.x)]
+    pad = 0.06 * (max(ends) - min(ends)) or 1.0
+    figure.update_xaxes(
+        range=[min(ends) - pad, max(ends) + pad], nticks=6, zeroline=True, zerolinecolor=GREY, zerolinewidth=2
+    )
+    add_lanes(figure, lanes, bar=22)
     return figure
 
 

@@ -2,9 +2,11 @@
 
 import pytest
 
-from d2lite.figures import bands_figure, heat_map_figure
+from d2lite.figures import bands_figure, heat_map_figure, intervals_figure
 from d2lite.figures.alternative_text import alternative_text
+from d2lite.figures.palette import GREY, PALETTE
 from d2lite.figures.svg import figure_svg
+from d2lite.profiling import compare_arms
 from d2lite.training import Arm, Trial
 
 TRIALS = {
@@ -46,3 +48,30 @@ def test_a_star_marks_the_best_rate_of_each_complete_column():
 def test_an_empty_heat_map_can_be_drawn():
     figure = heat_map_figure([32], [0.1], {})
     assert figure.data[0].z[0][0] is None and "svg" in figure_svg(figure)
+
+
+def test_a_lane_has_the_interval_of_its_pair_and_a_dot_for_each_seed():
+    one, other = [0.7013, 0.7224, 0.7131, 0.7052], [0.6513, 0.6714, 0.6641, 0.6552]
+    figure = intervals_figure({"<b>": (one, other), "equal": (one, one[::-1])}, "title")
+    interval, seeds, mean = figure.data[:3]
+    found = compare_arms(one, other, paired=True)
+    assert list(interval.x) == [round(100 * found.low, 1), round(100 * found.high, 1)]
+    assert list(seeds.x) == [-5, -5.1, -4.9, -5] and list(mean.x) == [-5]
+    assert found.is_shown and {y for trace in figure.data[:3] for y in trace.y} == {"&lt;b&gt;: -5.0, shown"}
+    low, high = figure.layout.xaxis.range
+    assert low < min(interval.x) and high > 0
+    assert "equal: +0.0, not shown: 99% interval" in alternative_text(figure)
+    assert figure_svg(figure).count("<circle") == 10
+
+
+def test_only_what_is_shown_has_a_colour():
+    base = [0.7013, 0.7224, 0.7131, 0.7052]
+    figure = intervals_figure(
+        {"higher": (base, [x + 0.05 + 0.002 * (x - 0.7) for x in base]), "equal": (base, base[::-1])}
+    )
+    assert [trace.line.color or trace.marker.color for trace in figure.data] == [PALETTE[0]] * 3 + [GREY] * 3
+
+
+def test_arms_of_different_numbers_of_seeds_are_no_pair():
+    with pytest.raises(ValueError, match="one per seed of a, got 1|two seeds or more"):
+        intervals_figure({"a": ([0.7, 0.8], [0.7])})

@@ -75,6 +75,13 @@ FIGURES = {
     "drift_figure": lambda: figures.drift_figure({"a": History([1.0], [0.1], [0.2], [1.0])}, "2 replicas"),
     "efficiency_figure": lambda: figures.efficiency_figure(SCALED, 8),
     "heat_map_figure": lambda: figures.heat_map_figure([32, 128, 512], [0.1, 0.4, 1.6], GRID, "accuracy (%), toys"),
+    "intervals_figure": lambda: figures.intervals_figure(
+        {
+            name: ([0.7, 0.71, 0.69], [0.7 + gain, 0.72 + gain, 0.69 + gain])
+            for name, gain in zip(ARMS, (0, 0.01, 0.05, 0), strict=True)
+        },
+        "against 64, lr 0.1",
+    ),
     "losses": lambda: figures.losses(RUNS[:2]),
     "partition_figure": lambda: figures.partition_figure("pipeline", LAYERS, 2),
     "predicted_and_measured": lambda: figures.predicted_and_measured(
