@@ -167,6 +167,14 @@ def write_course(folder: str, chapters: str) -> None:
         print(f"Exercise {name} has no check there: {why}.")
 
 
+def grade_submissions(given: argparse.Namespace) -> None:
+    """Grade a folder of submissions, and print where the scores are."""
+    from d2lite.course import grade
+
+    scores = grade(given.folder, given.course, given.out, given.jobs, not given.unsafe_no_sandbox)
+    print(f"The scores are in {scores}: scores.html, scores.csv, scores.json, and gradescope/ for each submission.")
+
+
 def main(arguments: Sequence[str] = ()) -> None:
     """Print the report; with an argument do what it names (see the module)."""
     parser = argparse.ArgumentParser("python -m d2lite", description="Without a command: what works on this machine.")
@@ -182,6 +190,16 @@ def main(arguments: Sequence[str] = ()) -> None:
     course = add("course", "write a students' book without answers, and the teacher's copy, into a folder")
     course.add_argument("folder")
     course.add_argument("--chapters", default="", help="for example 2,4,5; default: those that the course has")
+    graded = add(
+        "grade", "grade the submissions of a course: a folder with a notebook, .zip or folder for each learner"
+    )
+    graded.add_argument("folder")
+    graded.add_argument("--course", required=True, help="the folder that python -m d2lite course wrote")
+    graded.add_argument("--out", help="folder of the scores; default: grades/FOLDER in the course")
+    graded.add_argument("--jobs", type=int, default=0, help="submissions at the same time; default: half of the cores")
+    graded.add_argument(
+        "--unsafe-no-sandbox", action="store_true", help="run submissions with all your rights, where no sandbox works"
+    )
     given = parser.parse_args(arguments)
     if given.command is None:
         print(report())
@@ -191,6 +209,8 @@ def main(arguments: Sequence[str] = ()) -> None:
                 fetch()
             elif given.command == "course":
                 write_course(given.folder, given.chapters)
+            elif given.command == "grade":
+                grade_submissions(given)
             else:
                 {"progress": print_progress, "book": copy_out}[given.command](given.folder)
         except (ImportError, OSError, ValueError) as error:

@@ -5,6 +5,7 @@ both on one page.
 """
 
 from d2lite.course.course_folder import CourseFolder
+from d2lite.course.grade import grade
 from d2lite.course.hand_out import hand_out
 
-__all__ = ["CourseFolder", "hand_out"]
+__all__ = ["CourseFolder", "grade", "hand_out"]
