@@ -43,7 +43,7 @@ def run_in_sandbox(
 ) -> tuple[dict[str, Collected], list[str]]:
     """Return {name: what came back} of all exercises, and in words which notebooks could not be read.
 
-    If an answer ends the process that watches it, the sandbox is made anew for the exercises after it.
+    If an answer ends the process that watches it, or leaves something behind, the sandbox is made anew for the others.
     """
     found = {exercise["name"]: Collected() for exercise in exercises}
     unread: list[str] = []
@@ -67,11 +67,10 @@ def run_in_sandbox(
         left = [exercise for exercise in left if exercise["name"] not in done]
         if not left:
             break
-        guilty = begun if begun and begun not in done else ""
-        for exercise in left:
-            if exercise["name"] == guilty or not guilty:
-                found[exercise["name"]].why = why or "it ended the process that watches it."
-        left = [exercise for exercise in left if exercise["name"] != guilty] if guilty else []
+        guilty = [e for e in left if e["name"] == begun] or ([] if done and not why else left)
+        for exercise in guilty:
+            found[exercise["name"]].why = why or "it ended the process that watches it."
+        left = [exercise for exercise in left if exercise not in guilty]
     return found, unread
 
 
@@ -122,6 +121,7 @@ def _messages(sandbox: Sandbox, request: dict[str, Any]) -> Iterator[dict[str, A
         finally:
             _end(process)
             watcher.join()
+            process.stdout.close()
         if ended:
             yield {"ended": ended[0]}
 

@@ -33,7 +33,8 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
 def write_scores(folder: Path, scores: Sequence[SubmissionScore], exercises: Sequence[GradedExercise]) -> None:
-    """Write all files of the scores into a folder."""
+    """Write all files of the scores into a folder, which is made."""
+    folder.mkdir(parents=True, exist_ok=True)
     _write(folder / "scores.csv", scores_csv(scores, exercises))
     _write(folder / "scores.json", json.dumps([_plain(score) for score in scores], indent=2, ensure_ascii=False) + "\n")
     _write(folder / "scores.html", score_page(scores))
@@ -70,7 +71,8 @@ def scores_csv(scores: Sequence[SubmissionScore], exercises: Sequence[GradedExer
 
 def _cell(text: str) -> str:
     """Return a text that no spreadsheet takes for a formula."""
-    return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") else text
+    line = " ".join(text.splitlines())
+    return f"'{line}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") else line
 
 
 def gradescope(score: SubmissionScore) -> dict[str, Any]:
