@@ -68,6 +68,14 @@ class CourseFolder:
                 f"{type(error).__name__}: {error}. Mend it, or remove it and write the course again."
             ) from error
 
+    def seed(self) -> str:
+        """Return the text from which the grader's cases are drawn. Raises FileNotFoundError if there is none."""
+        if not self.seed_file.is_file():
+            raise FileNotFoundError(
+                f"{self.seed_file}: expected a line of any text, got no file. Write one, and keep it."
+            )
+        return self.seed_file.read_text(encoding="utf-8").strip()
+
     def chapters(self) -> list[int]:
         """Return the numbers of the chapters of the course."""
         return sorted(map(int, self.settings()["chapters"]))

@@ -87,6 +87,7 @@ def grade(
         PermissionError: If there is no sandbox here, and it is wanted.
     """
     found = CourseFolder(course)
+    found.settings()
     paths = submissions_in(folder)
     box = _sandbox(sandbox, say)
     exercises, without = _exercises(found)
@@ -136,8 +137,7 @@ def _progress(runs: Any, total: int) -> Iterator[Any]:
 
 def _exercises(course: CourseFolder) -> tuple[list[_Graded], dict[str, str]]:
     """Return the exercises with fresh cases and the results of their solutions, and {name: why} for the others."""
-    seed = course.seed_file.read_text().strip()
-    places = course.graded()
+    seed, places = course.seed(), course.graded()
     with course.exercises_found():
         try:
             fresh = vars(specifications.load("fresh_cases"))["FRESH"]

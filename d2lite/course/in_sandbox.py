@@ -15,6 +15,7 @@ import select
 import shutil
 import signal
 import sys
+import tempfile
 import time
 import types
 from collections.abc import Callable, Iterator
@@ -70,7 +71,7 @@ def main() -> None:
             for message in _run(exercise, code, out, request["alone"]):
                 send(exercise=exercise["name"], **message)
         send(exercise=exercise["name"], done=True)
-        if not _cleaned(Path(os.environ["TMPDIR"])):
+        if not _cleaned(Path(tempfile.gettempdir())):
             return  # the grader makes a new sandbox for the others
 
 
@@ -102,7 +103,7 @@ def _find(notebooks: dict[str, Any], exercise: dict[str, Any]) -> tuple[Exercise
 
 def _run(exercise: dict[str, Any], code: ExerciseCode, out: int, alone: bool) -> Iterator[dict[str, Any]]:
     """Yield the messages of the processes of an answer, checked, and why they ended."""
-    size, folder = exercise["world_size"], Path(os.environ["TMPDIR"])
+    size, folder = exercise["world_size"], Path(tempfile.gettempdir())
     printed = folder / f"printed-{exercise['name']}"
     exercise = {**exercise, "number": exercise["name"].replace(".", "_")}
     (folder / f"submission_{exercise['number']}.py").write_text(code.source, encoding="utf-8")
@@ -323,6 +324,6 @@ def _unfit(exercise: dict[str, Any], answer: Any) -> dict[str, Any]:
 def _observer(exercise: dict[str, Any]) -> Callable[..., Any] | None:
     if not exercise["observers"]:
         return None
-    path = Path(os.environ["TMPDIR"]) / f"observe_{exercise['number']}.py"
+    path = Path(tempfile.gettempdir()) / f"observe_{exercise['number']}.py"
     found: Callable[..., Any] = _module(path).OBSERVE_OF[exercise["name"]]
     return found
