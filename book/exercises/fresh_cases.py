@@ -54,7 +54,7 @@ def _settings(r: random.Random) -> Cases:
 
 
 def _prefix(r: random.Random) -> Cases:
-    prefix = r.choice(("wrapped.", "ddp.", "inner."))
+    prefix = f"{r.choice(('wrapped', 'ddp', 'inner'))}{r.randint(1, 99)}."
     state = {f"{prefix}weight": 1, f"x.{prefix}bias": 2, f"{prefix}{prefix}a": 3, f"{prefix[:-1]}s.b": 4}
     return _named(f"the prefix {prefix}", (state, prefix))
 

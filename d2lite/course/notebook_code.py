@@ -90,9 +90,22 @@ def code_of(cells: list[Cell], exercise: str, function: str, cell_id: str) -> Ex
     nodes = _closure(found.function, defined, until)
     stars = [d for d in defined.get("*", []) if d.node not in nodes]
     chosen = sorted([*stars, *nodes.values()], key=lambda d: (d.cell, d.node.lineno))
-    found.source = "\n\n".join(ast.unparse(d.node) for d in chosen)
+    found.source = "\n\n".join(_text(cells[d.cell][1], d.node) for d in chosen)
     found.notes += _notes(found.source, trees)
     return found
+
+
+def _text(cell: str, node: ast.stmt) -> str:
+    """Return the text of a statement, with its comments and decorators."""
+    lines = _without_magics(cell).split("\n")
+    decorators = [decorator.lineno for decorator in getattr(node, "decorator_list", [])]
+    before = lines[min(decorators) - 1 : node.lineno - 1] if decorators else []
+    text = ast.get_source_segment("\n".join(lines), node)
+    return "\n".join([*before, text or ast.unparse(node)])
+
+
+def _without_magics(cell: str) -> str:
+    return MAGIC.sub(r"\1pass", cell.replace("\r\n", "\n").replace("\r", "\n"))
 
 
 def _parsed(cells: list[Cell]) -> tuple[dict[int, ast.Module], dict[int, SyntaxError]]:
@@ -102,7 +115,7 @@ def _parsed(cells: list[Cell]) -> tuple[dict[int, ast.Module], dict[int, SyntaxE
         if text.lstrip().startswith("%%"):
             continue
         try:
-            trees[i] = ast.parse(MAGIC.sub(r"\1pass", text))
+            trees[i] = ast.parse(_without_magics(text))
         except SyntaxError as error:
             broken[i] = error
         except (ValueError, RecursionError, MemoryError) as error:

@@ -36,6 +36,23 @@ FUNCTIONS = {
 }
 
 
+OVER_RANKS = """import torch
+import torch.distributed as dist
+
+def weighted_mean_over_ranks(my_mean, my_count):
+    total = torch.tensor([my_mean * my_count, my_count], dtype=torch.float64)
+    dist.all_reduce(total)
+    return (total[0] / total[1]).item()"""
+SEEDED = """import torch
+import torch.distributed as dist
+
+def seeded_net(make_net, seed):
+    torch.manual_seed(seed)
+    net = make_net()
+    torch.manual_seed(seed + 1 + dist.get_rank())
+    return net"""
+
+
 def notebook(cells):
     """The text of a notebook with code cells, given as (id, code)."""
     made = [

@@ -13,7 +13,7 @@ import pytest
 
 from d2lite.course import grade, hand_out
 from d2lite.course.sandbox import find_sandbox
-from tests.course.notebooks import BORDER, MEAN, notebook, submission
+from tests.course.notebooks import BORDER, MEAN, OVER_RANKS, SEEDED, notebook, submission
 
 needs_sandbox = pytest.mark.skipif(find_sandbox()[0] is None, reason=f"no sandbox: {find_sandbox()[1]}")
 pytestmark = [pytest.mark.slow, needs_sandbox]
@@ -316,3 +316,33 @@ def test_what_was_graded_is_not_run_again(graded, monkeypatch):
 
 def test_it_says_where_submissions_run(graded):
     assert graded["said"][0].startswith("Each submission runs in a sandbox (")
+
+
+def on_ranks(mean=OVER_RANKS, net=SEEDED):
+    return notebook([("exercise-1", mean), ("exercise-3", net)])
+
+
+def test_exercises_on_ranks_are_graded_in_the_sandbox(tmp_path):
+    course, _ = hand_out(tmp_path / "course", [5])
+    settings = course.settings()
+    settings["exercises"] = {"5.1": {"points": 10}, "5.3": {"points": 10}}
+    course.write_settings(settings)
+    folder = tmp_path / "handed in"
+    folder.mkdir()
+    given = {
+        "right": on_ranks(),
+        "alone": on_ranks(OVER_RANKS.replace("    dist.all", "    if dist.get_rank() == 0:\n        dist.all")),
+        "dies": on_ranks(
+            OVER_RANKS.replace("    dist.all", "    if dist.get_rank() == 1:\n        exit_(3)\n    dist.all")
+        ).replace("import torch\\n", "from os import _exit as exit_\\nimport torch\\n", 1),
+        "same": on_ranks(net=SEEDED.replace(" + dist.get_rank()", "")),
+    }
+    for name, text in given.items():
+        (folder / f"{name}.ipynb").write_text(text)
+    out = grade(folder, course.path, say=lambda text: None)
+    scores = {entry["name"]: entry for entry in json.loads((out / "scores.json").read_text())}
+    found = {name: [e["points"] for e in entry["exercises"]] for name, entry in scores.items()}
+    assert found == {"right": [10, 10], "alone": [0, 10], "dies": [0, 10], "same": [10, 0]}, scores
+    said = {name: " ".join(e["said"] for e in entry["exercises"]) for name, entry in scores.items()}
+    assert "the ranks do not call the same collectives" in said["alone"]
+    assert "dropout leaves out the same units on every rank." in said["same"]

@@ -68,6 +68,16 @@ def test_what_is_missing_or_broken_is_said(given, said):
     assert code.source == "" and said in code.notes[-1]
 
 
+def test_comments_decorators_and_neighbours_are_read_as_they_stand():
+    code = found(
+        "import functools; x = 1\n@functools.cache\n@functools.wraps(\n    len)\ndef twice(n):\n    # doubled\r\n"
+        "    return 2 * n",
+        "y = 2; settings_for = lambda k, b, lr: (k * b * twice(1) // 2, 'ü' and k * lr); z = 3",
+    )
+    assert run(code) == (6, 1.0) and "# doubled" in code.source
+    assert "x = 1" not in code.source and "z = 3" not in code.source
+
+
 def test_magics_and_broken_cells_do_not_matter():
     code = found("%matplotlib inline\n!pip list\nx?", "%%time\nnot python", "this is no code", SETTINGS, CHECK)
     assert run(code) == (6, 1.0) and code.notes == []
