@@ -1,13 +1,14 @@
 """Write a course: the students' book without answers, and the teacher's copy with everything."""
 
 import json
+import os
 import re
 import secrets
 import shutil
 from pathlib import Path
 from typing import Any
 
-from d2lite.book import copy_book
+from d2lite.book import PARTS, book_root, copy_book
 from d2lite.course.course_folder import POINTS, CourseFolder, Notebook, check_calls, read_notebook
 from d2lite.course.observers import observers_of
 from d2lite.exercises import specifications
@@ -66,41 +67,69 @@ def hand_out(folder: str | Path, chapters: list[int] | None = None) -> tuple[Cou
             raise ValueError(
                 f"folder: expected a new or an empty one, or a course, got {folder}, which has other files."
             )
+        _there_are(chapters)
         copy_book(course.teacher)
-        course.seed_file.write_text(f"{secrets.randbits(64)}\n")
-        course.seed_file.chmod(0o600)
+        with os.fdopen(os.open(course.seed_file, os.O_WRONLY | os.O_CREAT, 0o600), "w") as file:
+            file.write(f"{secrets.randbits(64)}\n")
     chapters = sorted(set(chapters))
     notebooks = {chapter: course.notebook_of(chapter) for chapter in chapters}
     before = {} if is_new else course.settings()
-    settings = _settings(before, {chapter: read_notebook(path) for chapter, path in notebooks.items()}, notebooks)
-    refused = _write_students(course, notebooks, settings)
+    observers = _observers(course, chapters)
+    refused = {name: why for _, cannot in observers.values() for name, why in cannot.items()}
+    settings = _settings(before, notebooks, refused)
     course.write_settings(settings)
+    _write_students(course, notebooks, settings, observers, refused)
     return course, refused
 
 
-def _settings(before: dict[str, Any], notebooks: dict[int, Notebook], paths: dict[int, Path]) -> dict[str, Any]:
+def _there_are(chapters: list[int]) -> None:
+    book = book_root() / "book"
+    if missing := [chapter for chapter in chapters if not [*book.glob(f"{chapter:02}-*.ipynb")]]:
+        raise ValueError(f"chapters: expected chapters of the book, got {', '.join(map(str, missing))}.")
+
+
+def _observers(course: CourseFolder, chapters: list[int]) -> dict[int, tuple[str, dict[str, str]]]:
+    """Return {chapter: (text of its observe_N.py, exercises that cannot be handed out)}, for those with exercises."""
+    files = {chapter: course.exercises / f"chapter_{chapter}.py" for chapter in chapters}
+    return {chapter: observers_of(path, chapter) for chapter, path in files.items() if path.is_file()}
+
+
+def _settings(before: dict[str, Any], paths: dict[int, Path], refused: dict[str, str]) -> dict[str, Any]:
     """Return what `exercises.json` says, with what the teacher has changed in it."""
     chapters, exercises = {}, {}
-    for chapter, notebook in notebooks.items():
+    for chapter, path in paths.items():
+        notebook = read_notebook(path)
         title = "".join(notebook["cells"][0]["source"]).splitlines()[0].lstrip("# ")
         kept = before.get("chapters", {}).get(str(chapter), {})
-        chapters[str(chapter)] = {"title": title, "notebook": paths[chapter].name, "due": kept.get("due", "")}
-        for name in check_calls(notebook):
+        chapters[str(chapter)] = {"title": title, "notebook": path.name, "due": kept.get("due", "")}
+        for name in [name for name in check_calls(notebook) if name not in refused]:
             points = before.get("exercises", {}).get(name, {}).get("points", POINTS)
             exercises[name] = {"points": points}
     return {"title": before.get("title", "A course with d2lite"), "chapters": chapters, "exercises": exercises}
 
 
-def _write_students(course: CourseFolder, notebooks: dict[int, Path], settings: dict[str, Any]) -> dict[str, str]:
+def _write_students(
+    course: CourseFolder,
+    notebooks: dict[int, Path],
+    settings: dict[str, Any],
+    observers: dict[int, tuple[str, dict[str, str]]],
+    refused: dict[str, str],
+) -> None:
     new = course.path / "students.new"
     shutil.rmtree(new, ignore_errors=True)
-    shutil.copytree(course.teacher, new, ignore=_not_for_students)
+    for part in dict.fromkeys(part.split("/")[0] for part in PARTS):
+        shutil.copytree(course.teacher / part, new / part, ignore=_not_for_students)
     book = new / "book"
     (book / "exercises").mkdir()
-    refused: dict[str, str] = {}
     with course.exercises_found():
-        for chapter in notebooks:
-            refused |= _write_exercises(course, chapter, book / "exercises")
+        for chapter, (text, _) in observers.items():
+            found = specifications.exercises_of(chapter)
+            ours = [e for name, e in found.items() if isinstance(e, Exercise) and name not in refused]
+            place = book / "exercises"
+            (place / f"observe_{chapter}.py").write_text(text, encoding="utf-8")
+            (place / f"chapter_{chapter}.json").write_text(
+                as_json(chapter, recorded(ours, NUM_DRAWS)), encoding="utf-8"
+            )
     for chapter, path in notebooks.items():
         for page in (path, *sorted((course.book / "appendix").glob(f"{chapter:02}-*.ipynb"))):
             notebook = _without_answers(read_notebook(page), settings, refused, chapter)
@@ -112,7 +141,6 @@ def _write_students(course: CourseFolder, notebooks: dict[int, Path], settings: 
         _mend_links(path)
     shutil.rmtree(course.students, ignore_errors=True)
     new.rename(course.students)
-    return refused
 
 
 def _not_for_students(folder: str, names: list[str]) -> list[str]:
@@ -126,18 +154,6 @@ def _not_for_students(folder: str, names: list[str]) -> list[str]:
         or name.startswith((".", "d2lite-ledger"))
         or (name.endswith(".ipynb") and here.name in ("book", "appendix"))
     ]
-
-
-def _write_exercises(course: CourseFolder, chapter: int, folder: Path) -> dict[str, str]:
-    """Write the exercises of a chapter without their code, and return those for which that cannot be done."""
-    if chapter not in specifications.chapters():
-        return {}
-    text, refused = observers_of(course.exercises / f"chapter_{chapter}.py", chapter)
-    found = specifications.exercises_of(chapter)
-    ours = [e for name, e in found.items() if isinstance(e, Exercise) and name not in refused]
-    (folder / f"observe_{chapter}.py").write_text(text, encoding="utf-8")
-    (folder / f"chapter_{chapter}.json").write_text(as_json(chapter, recorded(ours, NUM_DRAWS)), encoding="utf-8")
-    return refused
 
 
 def _without_answers(notebook: Notebook, settings: dict[str, Any], refused: dict[str, str], chapter: int) -> Notebook:

@@ -20,6 +20,7 @@ MEMORY_BYTES = 4 * 2**30  # of all processes of a submission
 MOST_BYTES = 100_000_000  # that the sandbox may print
 START_S = 120.0  # to import PyTorch, on a machine that is busy
 SPARE_S = 25.0  # for each exercise, on top of its own limit
+SHOWN_CHARS = 50_000  # of an answer
 LOOK_S = 0.2  # between two looks at the memory
 NO_MEMORY = "it needs too much memory: its processes were ended."
 
@@ -79,8 +80,8 @@ def _collect(found: Collected, message: dict[str, Any]) -> None:
     if type(rank) is int and type(case) is int and "got" in message:
         found.got[rank, case] = message["got"]
     if "code" in message:
-        found.code, found.file = str(message["code"]), str(message.get("file", ""))
-        found.notes = [str(note) for note in message.get("notes", [])]
+        found.code, found.file = str(message["code"])[:SHOWN_CHARS], str(message.get("file", ""))[:200]
+        found.notes = [str(note)[:500] for note in message.get("notes", [])[:20]]
     found.stub = found.stub or "stub" in message
     found.unfit = found.unfit or str(message.get("unfit", ""))
     found.why = found.why or str(message.get("why", ""))

@@ -1,6 +1,7 @@
 """The students' book has no answers, its links lead somewhere, and `check` works in it as before."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -172,3 +173,13 @@ def test_wrong_input_is_refused(tmp_path):
     with pytest.raises(ValueError, match="the points of 4.1 are 'many'"):
         CourseFolder(tmp_path).settings()
     assert isinstance(CourseFolder(str(tmp_path)).path, Path)
+
+
+def test_an_exercise_that_cannot_be_checked_has_no_check_and_no_points(tmp_path):
+    course, refused = hand_out(tmp_path / "out", [11])
+    assert refused.keys() == {"11.3"} and "_culprit" in refused["11.3"]
+    assert set(course.settings()["exercises"]) == {"11.1", "11.2"}
+    text = pages(course)[course.students / "book" / course.notebook_of(11).name]
+    assert 'check("11.2"' in text and 'check("11.3"' not in text and "**Exercise 3.**" in text
+    assert (course.seed_file.stat().st_mode & 0o077) == 0 or os.name == "nt"
+    assert "_culprit" not in "\n".join(path.read_text() for path in (course.students / "book" / "exercises").iterdir())
