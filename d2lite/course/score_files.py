@@ -1,6 +1,7 @@
 """The files of the scores: CSV, JSON, Gradescope's results.json for each submission, and a page for the teacher."""
 
 import csv
+import hashlib
 import html
 import io
 import json
@@ -54,7 +55,9 @@ def _plain(score: SubmissionScore) -> dict[str, Any]:
 
 def _safe(name: str) -> str:
     """Return a name that is one folder, and no other one's."""
-    return re.sub(r"[^\w.@+-]", "_", name).lstrip(".") or "_"
+    plain = re.sub(r"[^\w.@+-]", "_", name).lstrip(".")
+    number = hashlib.sha256(name.encode(errors="replace")).hexdigest()[:8]
+    return plain if plain == name else f"{plain}-{number}"
 
 
 def scores_csv(scores: Sequence[SubmissionScore], exercises: Sequence[GradedExercise]) -> str:

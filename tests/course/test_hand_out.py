@@ -76,6 +76,14 @@ def test_no_answer_and_no_mistake_is_in_the_students_files(course):
             assert "solutions" not in text and "worked answers" not in text, path
 
 
+def test_the_students_copy_has_no_solution(course):
+    code = "from d2lite.exercises import all_exercises as all_of_them\n"
+    code += "print({name: hasattr(exercise, 'solution') for name, exercise in all_of_them().items()})"
+    assert in_students_book(course, code).strip() == str(
+        dict.fromkeys(["4.1", "4.2", "4.3", "9.1", "9.2", "9.3"], False)
+    )
+
+
 def test_all_links_lead_somewhere(course):
     for path, text in pages(course).items():
         for target in re.findall(r"\]\(([^)\s#:]+\.(?:ipynb|md|svg|py|json))[)#]", text):
@@ -91,6 +99,7 @@ def test_the_stubs_the_checks_and_the_hints_are_there(course):
     assert hints == [mistake.wrong for mistake in all_exercises()["4.1"].mistakes]
 
 
+@pytest.mark.slow
 def test_check_works_without_the_answers(course):
     code = """
 from d2lite.exercises import all_exercises, check

@@ -33,6 +33,7 @@ def inside(tmp_path, code, box=BOX):
     return json.loads(done.stdout)
 
 
+@pytest.mark.slow
 @needs_sandbox
 def test_it_sees_python_and_the_package_and_can_write_one_folder(tmp_path):
     outside = [str(tmp_path), os.path.abspath("README.md"), os.path.expanduser("~/.bashrc"), "/etc/passwd"]
