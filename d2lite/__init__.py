@@ -58,6 +58,7 @@ _SHOWN = {
 _CHECKS = {"check": "exercises", "check_replicas": "bugs", "check_step": "bugs"}
 _LOADED_LATER = {
     "bugs",
+    "course",
     "costs",
     "d2l",
     "exercises",

@@ -5,6 +5,8 @@ nothing and imports no plotting or widget package: it reads the versions of what
 downloads all 60,000 training images; the chapters need only the 12,000 that come with d2lite. `python -m d2lite
 progress [FOLDER]` lists the exercises that were solved with the notebooks of a folder, by default the current one.
 `python -m d2lite book FOLDER` copies the chapters, with the scripts and results that they read, into a new folder.
+For teachers: `python -m d2lite course OUT --chapters 2,4,5` writes a students' book without the answers, and `python -m
+d2lite grade FOLDER --course OUT` grades what comes back.
 """
 
 import argparse
@@ -151,6 +153,28 @@ def print_progress(folder: str) -> None:
     print(progress_report(folder))
 
 
+def write_course(folder: str, chapters: str) -> None:
+    """Write a course for students, and print where its parts are."""
+    from d2lite.course import hand_out
+
+    numbers = chapters.replace(",", " ").split()
+    if not all(number.isdecimal() for number in numbers):
+        raise ValueError(f"chapters: expected numbers such as 2,4,5, got {chapters!r}.")
+    course, refused = hand_out(folder, [int(number) for number in numbers])
+    print(f"Students get {course.students}: open its folder book. {course.teacher} has everything, for you alone.")
+    print(f"Points and dates are in {course.settings_file}: edit them, then write the course again.")
+    for name, why in refused.items():
+        print(f"Exercise {name} has no check there: {why}.")
+
+
+def grade_submissions(given: argparse.Namespace) -> None:
+    """Grade a folder of submissions, and print where the scores are."""
+    from d2lite.course import grade
+
+    scores = grade(given.folder, given.course, given.out, given.jobs, not given.unsafe_no_sandbox)
+    print(f"The scores are in {scores}: scores.html, scores.csv, scores.json, and gradescope/ for each submission.")
+
+
 def main(arguments: Sequence[str] = ()) -> None:
     """Print the report; with an argument do what it names (see the module)."""
     parser = argparse.ArgumentParser("python -m d2lite", description="Without a command: what works on this machine.")
@@ -163,6 +187,19 @@ def main(arguments: Sequence[str] = ()) -> None:
     of = add("progress", "list the exercises that were solved with the notebooks of a folder")
     of.add_argument("folder", nargs="?", default="", help="default: the current one")
     add("book", "copy the notebooks, with what they read, into a new folder").add_argument("folder")
+    course = add("course", "write a students' book without answers, and the teacher's copy, into a folder")
+    course.add_argument("folder")
+    course.add_argument("--chapters", default="", help="for example 2,4,5; default: those that the course has")
+    graded = add(
+        "grade", "grade the submissions of a course: a folder with a notebook, .zip or folder for each learner"
+    )
+    graded.add_argument("folder")
+    graded.add_argument("--course", required=True, help="the folder that python -m d2lite course wrote")
+    graded.add_argument("--out", help="folder of the scores; default: grades/FOLDER in the course")
+    graded.add_argument("--jobs", type=int, default=0, help="submissions at the same time; default: half of the cores")
+    graded.add_argument(
+        "--unsafe-no-sandbox", action="store_true", help="run submissions with all your rights, where no sandbox works"
+    )
     given = parser.parse_args(arguments)
     if given.command is None:
         print(report())
@@ -170,6 +207,10 @@ def main(arguments: Sequence[str] = ()) -> None:
         try:
             if given.command == "data":
                 fetch()
+            elif given.command == "course":
+                write_course(given.folder, given.chapters)
+            elif given.command == "grade":
+                grade_submissions(given)
             else:
                 {"progress": print_progress, "book": copy_out}[given.command](given.folder)
         except (ImportError, OSError, ValueError) as error:

@@ -115,6 +115,22 @@ def test_progress_is_printed_and_a_damaged_ledger_is_named(tmp_path, monkeypatch
 
 
 @pytest.mark.slow
+def test_a_course_is_written_and_what_is_wrong_is_said_in_one_line(tmp_path, capsys):
+    page.main(["course", str(tmp_path / "new"), "--chapters", "9"])
+    said = capsys.readouterr().out
+    assert f"Students get {tmp_path / 'new' / 'students'}" in said and "exercises.json" in said
+    for arguments, wrong in (
+        (["course", str(tmp_path / "other"), "--chapters", "four"], "expected numbers such as 2,4,5, got 'four'"),
+        (["course", str(tmp_path / "other"), "--chapters", "99"], "expected chapters of the book, got 99"),
+        (["course", str(tmp_path)], "expected numbers of chapters for a new course"),
+        (["grade", str(tmp_path / "nobody"), "--course", str(tmp_path / "new")], "expected a folder of submissions"),
+        (["grade", str(tmp_path), "--course", str(tmp_path / "nothing")], "expected the folder of a course"),
+    ):
+        with pytest.raises(SystemExit, match=wrong) as ended:
+            page.main(arguments)
+        assert str(ended.value).startswith(f"python -m d2lite {arguments[0]}: ")
+
+
 def test_it_runs_as_a_module_and_loads_nothing_that_shows_things():
     code = (
         "import sys, d2lite.__main__ as page; page.main(); "

@@ -20,6 +20,8 @@ import torch.distributed as dist
 from torch import nn
 
 import d2lite
+from d2lite.course import in_sandbox, sandbox, sandboxed_run, submission
+from d2lite.course.grade import FLAG
 from d2lite.learner_ledger import change, read_ledger
 from d2lite.training.ddp import load_checkpoint
 from d2lite.training.run_record import Run, save
@@ -128,6 +130,27 @@ def test_a_saved_run_has_what_the_page_says_and_no_more(tmp_path, monkeypatch):
         "status", "other_programs", "versions", "seed", "test_accuracy", "seconds_per_epoch", "examples_per_s",
     }  # fmt: skip
     assert "unlikely" not in text and str(tmp_path) not in text and os.getcwd() not in text
+
+
+def test_the_bounds_of_a_submission_are_those_on_the_page():
+    mib, gib = 2**20, 2**30
+    assert sandbox.FOLDER_BYTES == 64 * mib and "in memory, of 64 MiB" in PAGE
+    assert in_sandbox.MEMORY_BYTES == 2 * gib and sandboxed_run.MEMORY_BYTES == 4 * gib
+    assert "2 GiB per process and 4 GiB in all, 100 processes" in PAGE and in_sandbox.PROCESSES == 100
+    assert in_sandbox.FILE_BYTES == 16 * mib and "files of 16 MiB" in PAGE
+    assert submission.MOST_TOTAL == 40_000_000 and "more than 40 MB is refused" in PAGE
+    assert FLAG == "--unsafe-no-sandbox" and FLAG in PAGE
+
+
+def test_what_comes_back_of_a_submission_is_read_as_json():
+    """The grader's own process loads no code of a submission: only the file that runs in the sandbox imports it."""
+    for path in (PACKAGE / "course").glob("*.py"):
+        names = [name for name, _ in calls(path)]
+        loads = [
+            name for name in names if name.startswith(("importlib.util.spec_from", "runpy", "compile", "__import__"))
+        ]
+        assert not loads or path.name in ("in_sandbox.py", "notebook_code.py"), path
+        assert path.name == "in_sandbox.py" or "in_sandbox import" not in path.read_text(), path
 
 
 def test_jupyter_keeps_its_token():

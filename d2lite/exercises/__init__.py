@@ -7,6 +7,7 @@ from typing import Any
 
 from d2lite.exercises.check import check
 from d2lite.exercises.exercise import Exercise, Mistake, Unfit, errors_named
+from d2lite.exercises.handed_out import HandedOut
 from d2lite.exercises.judge import Score
 from d2lite.exercises.lockstep import NEVER_ENDS, WORLD_SIZE, Lockstep
 from d2lite.exercises.pretend_devices import COPIES, PretendDevices, PretendTensor, without_device
@@ -18,6 +19,7 @@ __all__ = [
     "COPIES",
     "EXHIBITS",
     "Exercise",
+    "HandedOut",
     "Lockstep",
     "Mistake",
     "NEVER_ENDS",

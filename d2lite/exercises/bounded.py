@@ -8,9 +8,11 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any, TextIO
 
+import torch.distributed as dist
+
 from d2lite.devices import num_gpus
 from d2lite.exercises import specifications
-from d2lite.exercises.exercise import CaseResult, Exercise, WrongSpecification, run_cases
+from d2lite.exercises.exercise import CaseResult, Question, WrongSpecification, run_cases
 from d2lite.exercises.judge import NO_PROCESS
 from d2lite.workers import WorkersError
 from d2lite.workers.learner_pool import REASON_CHARS, quiet_pool, why_it_ended
@@ -23,7 +25,7 @@ FILE_BYTES = 2**27  # of a file that it may write
 OUTPUT_LINES, OUTPUT_CHARS = 20, 4_000  # of what it prints
 
 
-def run_bounded(exercise: Exercise, answer: Callable[..., Any]) -> tuple[list[tuple[int, CaseResult]], str]:
+def run_bounded(exercise: Question, answer: Callable[..., Any]) -> tuple[list[tuple[int, CaseResult]], str]:
     """Return the results of all ranks as (rank, result), and why some are missing or ""; the processes have ended.
 
     Raises:
@@ -34,7 +36,7 @@ def run_bounded(exercise: Exercise, answer: Callable[..., Any]) -> tuple[list[tu
         return [(0, result) for result in run_cases(exercise, answer)], ""
     seen: list[tuple[int, CaseResult]] = []
     with quiet_pool(exercise.world_size) as workers, _few_lines(exercise.world_size):
-        workers.run(_search, list(specifications.__path__))
+        workers.run(specifications.search, list(specifications.__path__))
         workers.run(_imported, exercise)  # the start is not part of the limit
         try:
             with at_most(exercise.limit_s, workers):
@@ -51,17 +53,12 @@ def run_bounded(exercise: Exercise, answer: Callable[..., Any]) -> tuple[list[tu
     return seen, ""
 
 
-def _search(folders: list[str]) -> None:
-    """Run in a rank: search the notebook's folders for the files of exercises."""
-    specifications.__path__[:] = folders
-
-
-def _imported(exercise: Exercise) -> None:
+def _imported(exercise: Question) -> None:
     """Run in a rank: import what the exercise needs, by receiving it."""
 
 
 def _with_limits(
-    exercise: Exercise, answer: Callable[..., Any]
+    exercise: Question, answer: Callable[..., Any]
 ) -> Generator[CaseResult | WrongSpecification, None, None]:
     """Run in a rank: yield the results under limits of the operating system, and at the end a wrong specification."""
     import resource
@@ -72,7 +69,7 @@ def _with_limits(
             most = _data_bytes() + MEMORY_BYTES
             resource.setrlimit(resource.RLIMIT_DATA, (most, most))
     try:
-        yield from run_cases(exercise, answer)
+        yield from run_cases(exercise, answer, dist.get_rank())
     except WrongSpecification as error:
         yield error
 

@@ -4,12 +4,12 @@ import functools
 import inspect
 import secrets
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from d2lite._notebook import notebook_shell
 from d2lite.exercises.bounded import run_bounded
-from d2lite.exercises.exercise import Exercise, WrongSpecification
+from d2lite.exercises.exercise import Question, WrongSpecification
 from d2lite.exercises.judge import Score, judge
 from d2lite.exercises.specifications import find_exercise
 from d2lite.learner_ledger import change
@@ -19,7 +19,7 @@ __all__ = ["check", "is_stub", "wrong_parameters"]
 _tries: Counter[str] = Counter()  # wrong tries of each exercise in this process
 
 
-def check(exercise: str | Exercise, answer: Callable[..., Any]) -> Score:
+def check(exercise: str | Question, answer: Callable[..., Any]) -> Score:
     """Run `answer` on the cases of an exercise, show the score and what is wrong, and return the score.
 
     The answer runs in a process of its own (in several, for an exercise on ranks), which has ended when this returns:
@@ -46,7 +46,7 @@ def check(exercise: str | Exercise, answer: Callable[..., Any]) -> Score:
         Exercise 3.2: not attempted. Fill in the function, run its cell, then run this one again.
         False
     """
-    found = exercise if isinstance(exercise, Exercise) else find_exercise(exercise)
+    found = exercise if isinstance(exercise, Question) else find_exercise(exercise)
     if not callable(answer):
         kind = type(answer).__name__
         raise TypeError(f"answer: expected a function, got {kind}. Pass the function itself, uncalled: its name alone.")
@@ -70,15 +70,17 @@ def _show(score: Score) -> None:
         display({"text/html": score._repr_html_(), "text/plain": str(score)}, raw=True)
 
 
-def _score(exercise: Exercise, answer: Callable[..., Any]) -> Score:
+def _score(exercise: Question, answer: Callable[..., Any]) -> Score:
     cases = exercise.cases()
     if not cases:
         raise WrongSpecification(f"exercise {exercise.name}: expected one case or more, got none.")
+    names, required = exercise.parameters()
     for label, args in cases.items():
         num_args = len(args) if exercise.observe is None else None
-        if num_args is not None and wrong_parameters(exercise.solution, exercise.solution, num_args):
+        solution = getattr(exercise, "solution", None)
+        if num_args is not None and solution and wrong_parameters(names, solution, num_args):
             raise WrongSpecification.of(exercise, label, "as many arguments as the solution takes", f"{num_args}")
-        if wrong := wrong_parameters(exercise.solution, answer, num_args):
+        if wrong := wrong_parameters(names, answer, required if num_args is None else num_args):
             return Score(exercise.name, 0, len(cases), wrong)
     seen, hung = run_bounded(exercise, answer)
     return judge(exercise, seen, hung, thinks=_tries[exercise.name] > 0)
@@ -153,14 +155,8 @@ def _function(answer: Any) -> Any:
     return getattr(answer, "__func__", answer)
 
 
-def wrong_parameters(solution: Callable[..., Any], answer: Callable[..., Any], num_args: int | None = None) -> str:
-    """Return in words why `answer` cannot be called as `solution` is, with `num_args` arguments; "" if it can.
-
-    Without `num_args` these are as many as the solution requires.
-    """
-    wanted = [p for p in inspect.signature(solution).parameters.values() if p.kind in _POSITIONAL]
-    if num_args is None:
-        num_args = sum(p.default is p.empty for p in wanted)
+def wrong_parameters(names: Sequence[str], answer: Callable[..., Any], num_args: int) -> str:
+    """Return in words why `answer` cannot be called with the first `num_args` of the `names`; "" if it can."""
     try:
         given = inspect.signature(answer)
     except ValueError:  # some functions of C code have no signature
@@ -169,7 +165,7 @@ def wrong_parameters(solution: Callable[..., Any], answer: Callable[..., Any], n
         given.bind(*range(num_args))
         return ""
     except TypeError:
-        called = f"it is called with {_count([p.name for p in wanted[:num_args]])}"
+        called = f"it is called with {_count(names[:num_args])}"
         by_name = [p.name for p in given.parameters.values() if p.kind is p.KEYWORD_ONLY and p.default is p.empty]
         if by_name:
             star = f"{_count(by_name)} after a *, which can be given by name only"
@@ -177,8 +173,5 @@ def wrong_parameters(solution: Callable[..., Any], answer: Callable[..., Any], n
         return f"it takes {_count(list(given.parameters))}, and {called}."
 
 
-_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-
-
-def _count(names: list[str]) -> str:
+def _count(names: Sequence[str]) -> str:
     return f"{len(names)} argument{'' if len(names) == 1 else 's'}" + (f" ({', '.join(names[:10])})" if names else "")

@@ -1,7 +1,7 @@
 """Whether two results are equal, and how they are shown; an answer may return anything."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from numbers import Integral, Number, Real
 from typing import Any
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-__all__ = ["describe_value", "ratio_of", "same", "shown", "shown_apart"]
+__all__ = ["describe_value", "is_near", "ratio_of", "same", "shown", "shown_apart"]
 
 SHOWN_CHARS = 160  # of an expected or a given value in a message
 SHOWN_ITEMS = 20  # of a list or a tensor
@@ -64,6 +64,17 @@ def _same_number(expected: Any, got: Any) -> bool:
     if math.isnan(a) or math.isnan(b):
         return math.isnan(a) and math.isnan(b)
     return math.isclose(a, b, rel_tol=1e-9 if isinstance(expected, Integral) else RELATIVE, abs_tol=1e-9)
+
+
+def is_near(expected: Any, got: Any, near: Callable[[Any, Any], bool]) -> bool:
+    """Return whether both are numbers, and near(expected, got) holds."""
+    try:
+        a, b = _plain(expected), _plain(got)
+        if any(isinstance(x, bool) or not isinstance(x, Real) for x in (a, b)):
+            return False
+        return bool(near(a, b))
+    except Exception:
+        return False
 
 
 def ratio_of(expected: Any, got: Any) -> float | None:

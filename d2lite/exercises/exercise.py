@@ -2,16 +2,33 @@
 
 import contextlib
 import functools
+import inspect
 import random
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from d2lite._checks import instance_of
-from d2lite.exercises.compare import ratio_of, same, shown, shown_apart
+from d2lite.exercises.compare import is_near, ratio_of, same, shown, shown_apart
 from d2lite.run_events import Stopped
 
-__all__ = ["CaseResult", "Exercise", "Mistake", "Unfit", "WrongSpecification", "errors_named", "run_cases"]
+__all__ = [
+    "CaseResult",
+    "Exercise",
+    "Mistake",
+    "Question",
+    "Raised",
+    "Unfit",
+    "Unusable",
+    "WrongSpecification",
+    "alike",
+    "case_result",
+    "errors_named",
+    "observed",
+    "run_cases",
+]
+
+Near = Callable[[Any, Any], bool]
 
 
 @dataclass(frozen=True)
@@ -28,9 +45,51 @@ class Mistake:
     think: str
     part: Callable[[Any], Any] | None = None
 
+    @property
+    def never_ends(self) -> bool:
+        """Whether it stands for a function that never ends."""
+        return self.answer is None
+
+
+class Question:
+    """What `check` needs of an exercise: an `Exercise` computes the expected results, a `HandedOut` one has them.
+
+    `near(expected, got)` is whether a number that is not the expected one is as good.
+    """
+
+    name: str
+    title: str
+    think: str
+    observe: Callable[..., Any] | None
+    near: Near | None
+    world_size: int
+    limit_s: float
+    mistakes: Sequence[Any]  # with .wrong, .think and .never_ends
+    cases: Callable[[], Mapping[str, Sequence[Any]]]
+
+    def parameters(self) -> tuple[list[str], int]:
+        """Return the names of the parameters that an answer is called with, and how many of them are required."""
+        raise NotImplementedError
+
+    def expected(self, label: str, rank: int) -> Any:
+        """Return what `observe` gives for a right answer in a case on a rank."""
+        raise NotImplementedError
+
+    def mistakes_in(self, label: str, rank: int, got: Any) -> tuple[int, ...]:
+        """Return the numbers of the mistakes that give the same as `got` in a case on a rank."""
+        raise NotImplementedError
+
+    def with_drawn_cases(self, seed: int) -> "Question":
+        """Return the exercise with the drawn cases among its `cases`, last; the same seed draws the same ones."""
+        raise NotImplementedError
+
+    def in_form(self, got: Any) -> Any:
+        """Return what an answer gave in the form of what is expected."""
+        return got
+
 
 @dataclass(frozen=True)
-class Exercise:
+class Exercise(Question):
     """A question with everything that is needed to judge an answer.
 
     Args:
@@ -48,6 +107,8 @@ class Exercise:
         world_size: Number of ranks on which cases run; each rank then has to give what the solution gives there.
         limit_s: Seconds that all cases may take together. The default is 5 seconds, or 20 for an exercise on several
             ranks.
+        near: near(expected, got) is whether a number that is not the expected one counts as right all the same, such as
+            a rounded one.
     """
 
     name: str
@@ -60,6 +121,7 @@ class Exercise:
     world_size: int = 1
     limit_s: float = 0.0
     draw: Callable[[random.Random], Mapping[str, Sequence[Any]]] | None = None
+    near: Near | None = None
 
     def __post_init__(self) -> None:
         instance_of("name", self.name, str, hint='Write it as a text, for example "4.2".')
@@ -77,11 +139,43 @@ class Exercise:
         if not self.limit_s:
             object.__setattr__(self, "limit_s", 5.0 if self.world_size == 1 else 20.0)
 
+    def parameters(self) -> tuple[list[str], int]:
+        """Return the names of the solution's parameters, and how many of them are required."""
+        wanted = [p for p in inspect.signature(self.solution).parameters.values() if p.kind in _POSITIONAL]
+        return [p.name for p in wanted], sum(p.default is p.empty for p in wanted)
+
+    def expected(self, label: str, rank: int = 0) -> Any:
+        """Return what `observe` returns for the solution, on the rank that calls this.
+
+        Raises:
+            WrongSpecification: If it is an error.
+        """
+        found = observed(self.observe, self.solution, self.cases()[label])
+        if isinstance(found, Raised) and not found.in_observe:
+            raise WrongSpecification.of(self, label, "a solution that returns", f"{found}")
+        if isinstance(found, (Unusable, Unfit, Raised)):
+            why = found.why if isinstance(found, Unusable) else f"{found}"
+            raise WrongSpecification.of(self, label, "an `observe` that accepts the solution", why)
+        return found
+
+    def mistakes_in(self, label: str, rank: int, got: Any) -> tuple[int, ...]:
+        """Return the numbers of the mistakes that give the same in a case, on the rank that calls this."""
+        found = []
+        for i, mistake in enumerate(self.mistakes):
+            if mistake.answer is not None:
+                rival = observed(self.observe, mistake.answer, self.cases()[label])
+                if alike(rival, got, mistake.part):
+                    found.append(i)
+        return tuple(found)
+
     def with_drawn_cases(self, seed: int) -> "Exercise":
         """Return the exercise with the drawn cases among its `cases`, last; the same seed draws the same ones."""
         if self.draw is None:
             return self
         return replace(self, cases=functools.partial(_all_cases, self.cases, self.draw, seed), draw=None)
+
+
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 def _all_cases(
@@ -116,7 +210,7 @@ class WrongSpecification(ValueError):
     """Raised for an exercise that no answer can solve: the specification is wrong, and not the answer."""
 
     @classmethod
-    def of(cls, exercise: Exercise, case: str, expected: str, got: str) -> "WrongSpecification":
+    def of(cls, exercise: Question, case: str, expected: str, got: str) -> "WrongSpecification":
         """Return the error that says what was expected in a case, and what came."""
         return cls(
             f"exercise {exercise.name}, case {case}: expected {expected}, got {got}. The specification is wrong, not "
@@ -157,7 +251,7 @@ class CaseResult:
 
 
 @dataclass(frozen=True)
-class _Unusable:
+class Unusable:
     """What stands for a result that `observe` cannot read; `value` is the result, `why` the error of `observe`."""
 
     value: Any
@@ -168,65 +262,45 @@ def _call(answer: Callable[..., Any], *args: Any) -> Any:
     return answer(*args)
 
 
-def run_cases(exercise: Exercise, answer: Callable[..., Any]) -> Generator[CaseResult, None, None]:
-    """Yield the result of each case, in order. On several ranks every rank calls this.
+def run_cases(exercise: Question, answer: Callable[..., Any], rank: int = 0) -> Generator[CaseResult, None, None]:
+    """Yield the result of each case, in order. On several ranks every rank calls this, with its number.
 
     On a single rank the mistakes are run afterwards, and only if a case is wrong: then all results come once more,
     with the mistakes that fit. On several ranks all must do the same, so that their collectives match.
     """
-    observe, late = exercise.observe or _call, exercise.world_size == 1
+    late = exercise.world_size == 1
     results: dict[str, Any] = {}
     is_right = True
     for label in exercise.cases():
-        got = _observed(observe, answer, exercise.cases()[label])
-        expected = _expected(exercise, label)
-        result = _case_result(label, expected, got, () if late else _mistakes_in(exercise, label, got))
+        got = exercise.in_form(observed(exercise.observe, answer, exercise.cases()[label]))
+        expected = exercise.expected(label, rank)
+        found = () if late else exercise.mistakes_in(label, rank, got)
+        result = case_result(label, expected, got, found, exercise.near)
         is_right = is_right and result.right
         yield result
         if late:
             results[label] = (result, got)
     if late and not is_right:
         for label, (result, got) in results.items():
-            yield replace(result, alike=_mistakes_in(exercise, label, got))
+            yield replace(result, alike=exercise.mistakes_in(label, rank, got))
 
 
-def _expected(exercise: Exercise, label: str) -> Any:
-    """Return what `observe` returns for the solution. Raises WrongSpecification if it is an error."""
-    expected = _observed(exercise.observe or _call, exercise.solution, exercise.cases()[label])
-    if isinstance(expected, Raised) and not expected.in_observe:
-        raise WrongSpecification.of(exercise, label, "a solution that returns", f"{expected}")
-    if isinstance(expected, (_Unusable, Unfit, Raised)):
-        why = expected.why if isinstance(expected, _Unusable) else f"{expected}"
-        raise WrongSpecification.of(exercise, label, "an `observe` that accepts the solution", why)
-    return expected
-
-
-def _mistakes_in(exercise: Exercise, label: str, got: Any) -> tuple[int, ...]:
-    """Return the numbers of the mistakes that give the same in a case."""
-    observe, alike = exercise.observe or _call, []
-    for i, mistake in enumerate(exercise.mistakes):
-        if mistake.answer is not None:
-            rival = _observed(observe, mistake.answer, exercise.cases()[label])
-            if _alike(rival, got, mistake.part):
-                alike.append(i)
-    return tuple(alike)
-
-
-def _case_result(label: str, expected: Any, got: Any, alike: tuple[int, ...]) -> CaseResult:
+def case_result(label: str, expected: Any, got: Any, alike: tuple[int, ...], near: Near | None = None) -> CaseResult:
+    """Return the result of a case from what was expected and given."""
     if isinstance(got, Unfit):
         return CaseResult(label, False, shown(expected), "", False, alike, got.wrong, got.think)
     if isinstance(got, Raised):
         return CaseResult(label, False, shown(expected), shown(got), True, alike)
-    right, given = _equal(expected, got), got.value if isinstance(got, _Unusable) else got
-    if right:
+    right, given = _equal(expected, got), got.value if isinstance(got, Unusable) else got
+    if right or (near is not None and given is got and is_near(expected, got, near)):
         return CaseResult(label, True, shown(expected), shown(given), False, alike)
     nothing = given is None and expected is not None
     texts = shown_apart(expected, given)
     return CaseResult(label, False, *texts, False, alike, nothing=nothing, ratio=ratio_of(expected, given))
 
 
-def _observed(observe: Callable[..., Any], answer: Callable[..., Any], args: Sequence[Any]) -> Any:
-    """Return what `observe` returns, or what stands for it: a Raised, an Unfit, or an _Unusable result."""
+def observed(observe: Callable[..., Any] | None, answer: Callable[..., Any], args: Sequence[Any]) -> Any:
+    """Return what `observe` returns, or what stands for it: a Raised, an Unfit, or an Unusable result."""
     failed: list[BaseException] = []
     results: list[Any] = []
 
@@ -240,7 +314,7 @@ def _observed(observe: Callable[..., Any], answer: Callable[..., Any], args: Seq
         return results[-1]
 
     try:
-        return observe(watched, *args)
+        return (observe or _call)(watched, *args)
     except (KeyboardInterrupt, Stopped):
         raise
     except BaseException as error:  # sys.exit() included
@@ -249,7 +323,7 @@ def _observed(observe: Callable[..., Any], answer: Callable[..., Any], args: Seq
         if failed or not results:
             cause = failed[0] if failed else error
             return Raised(type(cause).__name__, str(cause), in_observe=not failed)
-        return _Unusable(results[-1], str(Raised(type(error).__name__, str(error))))
+        return Unusable(results[-1], str(Raised(type(error).__name__, str(error))))
 
 
 def _unfit_in(error: BaseException | None) -> Unfit | None:
@@ -261,7 +335,8 @@ def _unfit_in(error: BaseException | None) -> Unfit | None:
     return None
 
 
-def _alike(rival: Any, got: Any, part: Callable[[Any], Any] | None) -> bool:
+def alike(rival: Any, got: Any, part: Callable[[Any], Any] | None) -> bool:
+    """Return whether a mistake and an answer gave the same, or the same `part`."""
     if part is None or _is_mark(got) or _is_mark(rival):
         return _equal(rival, got)
     try:
@@ -282,4 +357,4 @@ def _equal(expected: Any, got: Any) -> bool:
 
 
 def _is_mark(result: Any) -> bool:
-    return isinstance(result, (Raised, Unfit, _Unusable))
+    return isinstance(result, (Raised, Unfit, Unusable))

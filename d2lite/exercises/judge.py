@@ -4,7 +4,7 @@ import html
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from d2lite.exercises.exercise import CaseResult, Exercise, Mistake
+from d2lite.exercises.exercise import CaseResult, Question
 from d2lite.figures.card import card
 
 __all__ = ["NO_PROCESS", "Score", "judge"]
@@ -65,7 +65,7 @@ class Score:
         """Show nothing: `check` has shown it."""
 
 
-def judge(exercise: Exercise, seen: Iterable[tuple[int, CaseResult]], hung: str = "", thinks: bool = True) -> Score:
+def judge(exercise: Question, seen: Iterable[tuple[int, CaseResult]], hung: str = "", thinks: bool = True) -> Score:
     """Return the score of the results of all cases on all ranks, as (rank, result).
 
     Args:
@@ -91,7 +91,7 @@ def judge(exercise: Exercise, seen: Iterable[tuple[int, CaseResult]], hung: str 
     return Score(exercise.name, right, len(labels), wrong, think if thinks else "")
 
 
-def _explain(exercise: Exercise, seen: list[tuple[int, CaseResult]], hung: str) -> tuple[str, str]:
+def _explain(exercise: Question, seen: list[tuple[int, CaseResult]], hung: str) -> tuple[str, str]:
     """Return (what is wrong, how to think)."""
     fits = set.intersection(*(set(o.alike) for _, o in seen)) if seen else set()
     if fits and not hung:
@@ -106,7 +106,7 @@ def _explain(exercise: Exercise, seen: list[tuple[int, CaseResult]], hung: str) 
                 return f"it needs too much memory ({place}).", exercise.think
             return f"it raised {o.got} ({place}).", exercise.think
     if hung:
-        waits: Mistake | None = next((m for m in exercise.mistakes if m.answer is None), None)
+        waits = next((mistake for mistake in exercise.mistakes if mistake.never_ends), None)
         if waits:
             return f"{hung} {waits.wrong}", waits.think
         return hung, ENDLESS if "longer" in hung else exercise.think
@@ -129,5 +129,5 @@ def _in_all_cases(seen: list[CaseResult]) -> str:
     return ""
 
 
-def _place(exercise: Exercise, rank: int, result: CaseResult) -> str:
+def _place(exercise: Question, rank: int, result: CaseResult) -> str:
     return f"case: {result.case}" + (f", rank {rank}" if exercise.world_size > 1 else "")
