@@ -7,7 +7,7 @@ from d2lite._format import format_bytes
 from d2lite._quick import quick
 from d2lite.book import book_module, book_root, show_script
 from d2lite.collectives import all_gather, all_reduce, all_reduce_on_ranks, broadcast, reduce, reduce_scatter
-from d2lite.data import load_data_fashion_mnist
+from d2lite.data import load_data_book_text, load_data_fashion_mnist
 from d2lite.devices import MAX_REPLICAS, describe, num_cores, num_gpus, synchronize, try_all_gpus, try_gpu, try_gpus
 from d2lite.learner_ledger import read_ledger
 from d2lite.meters import Accumulator, Timer
@@ -30,6 +30,7 @@ from d2lite.training import (
     train_concise,
     wrap,
 )
+from d2lite.transformer import Transformer
 from d2lite.workers import Workers, WorkersError
 
 __version__ = "0.1.0"
@@ -76,6 +77,7 @@ __all__ = [
     "Stopped",
     "Timer",
     "Trace",
+    "Transformer",
     "Whodunit",
     "Workers",
     "WorkersError",
@@ -101,6 +103,7 @@ __all__ = [
     "lenet",
     "lenet_params",
     "listening",
+    "load_data_book_text",
     "load_data_fashion_mnist",
     "num_cores",
     "num_gpus",
