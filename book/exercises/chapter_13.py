@@ -39,25 +39,6 @@ def _owner_step(
     return step
 
 
-def _updates_all(params: Tensors, momenta: Tensors, lr: float) -> None:
-    """Each rank updates what it owns, with its own gradient; the sum comes too late."""
-    for i, param in enumerate(params):
-        if momenta[i] is not None:
-            momenta[i].mul_(0.9).add_(param.grad)
-            param.data.sub_(lr * momenta[i])
-    for i, param in enumerate(params):
-        dist.all_reduce(param.grad)
-        dist.broadcast(param.data, src=i % dist.get_world_size())
-
-
-def _without_broadcast(params: Tensors, momenta: Tensors, lr: float) -> None:
-    for i, param in enumerate(params):
-        dist.all_reduce(param.grad)
-        if momenta[i] is not None:
-            momenta[i].mul_(0.9).add_(param.grad)
-            param.data.sub_(lr * momenta[i])
-
-
 def _observe_step(answer: Callable[..., Any], sizes: Sequence[int], lr: float) -> dict[str, Any]:
     """Return this rank's parameters and momenta after two steps."""
     rank, ranks = dist.get_rank(), Lockstep()
@@ -94,17 +75,11 @@ OWNERS = Exercise(
     mistakes=(
         Mistake(
             _owner_step(reduces=False),
-            "an owner updates with the gradient of its own shard alone.",
+            "an owner updates with the gradient of its own shard alone, or before the gradients are added up.",
             "Each rank has the gradient of its examples. Which collective adds them up where they are needed?",
         ),
-        Mistake(_updates_all, "the gradients are added up after the update.", _TRACE),
         Mistake(
             _owner_step(sends=False),
-            "the other ranks keep the old values of a parameter.",
-            "What do the ranks that do not own a parameter compute with in the next forward pass?",
-        ),
-        Mistake(
-            _without_broadcast,
             "the other ranks keep the old values of a parameter.",
             "What do the ranks that do not own a parameter compute with in the next forward pass?",
         ),
