@@ -3,8 +3,10 @@
 from d2lite.costs.alpha_beta import COST_FORMULAS, Cluster, Device, Link, all_reduce_seconds, messages_seconds
 from d2lite.costs.hardware import DEVICES, LINKS, find_device, find_link
 from d2lite.costs.memory import (
+    MEMORY_MODELS,
     OPTIMIZER_NUMBERS,
     PRECISIONS,
+    MemoryModel,
     MemoryPrediction,
     predict_memory,
     transformer_activations,
@@ -30,6 +32,8 @@ __all__ = [
     "Device",
     "LINKS",
     "Link",
+    "MEMORY_MODELS",
+    "MemoryModel",
     "MemoryPrediction",
     "NETWORKS",
     "OPTIMIZER_NUMBERS",

@@ -4,12 +4,51 @@ from dataclasses import dataclass
 
 from d2lite._checks import non_negative_number, one_of, positive_int, true_or_false, whole_number
 
-__all__ = ["OPTIMIZER_NUMBERS", "PRECISIONS", "MemoryPrediction", "predict_memory", "transformer_activations"]
+__all__ = [
+    "MEMORY_MODELS",
+    "OPTIMIZER_NUMBERS",
+    "PRECISIONS",
+    "MemoryModel",
+    "MemoryPrediction",
+    "predict_memory",
+    "transformer_activations",
+]
 
 # numbers that an optimizer keeps per parameter
 OPTIMIZER_NUMBERS = {"SGD": 0, "SGD with momentum": 1, "Adam": 2}
 # bytes of a parameter and of its gradient, of a number of the optimizer, and of the copy of the parameter that it keeps
 PRECISIONS = {"float64": (8, 8, 0), "float32": (4, 4, 0), "mixed": (2, 4, 4)}
+
+
+@dataclass(frozen=True)
+class MemoryModel:
+    """A transformer by its sizes: parameters, width, blocks, heads, context, different tokens; `source` has them."""
+
+    name: str
+    num_params: float
+    width: int
+    num_blocks: int
+    num_heads: int
+    context: int
+    num_characters: int
+    source: str
+
+
+MEMORY_MODELS = (
+    MemoryModel("Transformer of chapter 13", 826_208, 128, 4, 4, 64, 96, "d2lite.Transformer()"),
+    MemoryModel(
+        "GPT-2, 1.5 B", 1.558e9, 1600, 48, 25, 1024, 50_257, "Radford et al. 2019, Table 2; github.com/openai/gpt-2"
+    ),
+    MemoryModel(
+        "Llama 2, 7 B", 6.74e9, 4096, 32, 32, 4096, 32_000, "Touvron et al. 2023, arXiv:2307.09288; its config.json"
+    ),
+    MemoryModel(
+        "GPT-3, 175 B", 1.746e11, 12_288, 96, 96, 2048, 50_257, "Brown et al. 2020, arXiv:2005.14165, Table 2.1"
+    ),
+    MemoryModel(
+        "GPT, 1 T", 1.008e12, 25_600, 128, 160, 2048, 51_200, "Narayanan et al. 2021, arXiv:2104.04473, Table 1"
+    ),
+)
 
 
 @dataclass(frozen=True)
