@@ -7,7 +7,7 @@ from d2lite._format import format_bytes
 from d2lite._quick import quick
 from d2lite.book import book_module, book_root, show_script
 from d2lite.collectives import all_gather, all_reduce, all_reduce_on_ranks, broadcast, reduce, reduce_scatter
-from d2lite.data import load_data_fashion_mnist
+from d2lite.data import load_data_book_text, load_data_fashion_mnist
 from d2lite.devices import (
     MAX_REPLICAS,
     check_devices,
@@ -40,6 +40,7 @@ from d2lite.training import (
     train_concise,
     wrap,
 )
+from d2lite.transformer import Transformer
 from d2lite.workers import Workers, WorkersError
 
 __version__ = "0.1.0"
@@ -87,6 +88,7 @@ __all__ = [
     "Stopped",
     "Timer",
     "Trace",
+    "Transformer",
     "Whodunit",
     "Workers",
     "WorkersError",
@@ -112,6 +114,7 @@ __all__ = [
     "lenet",
     "lenet_params",
     "listening",
+    "load_data_book_text",
     "load_data_fashion_mnist",
     "num_cores",
     "num_gpus",

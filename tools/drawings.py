@@ -450,6 +450,31 @@ def lanes() -> str:
     return _svg("What the ranks of a job have called", words, 520, 256, parts)
 
 
+def who_holds_what() -> str:
+    """What each of four ranks holds, in the four stages of ZeRO: chapter 13."""
+    kinds = ("parameters", "gradients", "optimizer's state")
+    stages = (("0: plain", 0), ("1: state", 1), ("2: gradients", 2), ("3: parameters", 3))
+    parts = [_text(20, 34, "stage", "start", "bold")]
+    parts += [_text(205 + 135 * rank, 34, f"rank {rank}", kind="bold") for rank in range(4)]
+    for row, (name, sharded) in enumerate(stages):
+        y = 54 + 66 * row
+        parts.append(_text(20, y + 27, name, "start"))
+        for rank in range(4):
+            for i, colour in enumerate(PALETTE[:3]):
+                x, at = 150 + 135 * rank, y + 16 * i
+                parts.append(_box(x, at, 112, 12))
+                is_part = i >= 3 - sharded  # the state is the first kind that is sharded, the parameters the last
+                parts.append(_box(x + 28 * rank * is_part, at, 28 if is_part else 112, 12, "", colour))
+    for i, (kind, colour) in enumerate(zip(kinds, PALETTE[:3], strict=True)):
+        parts += [_box(150 + 180 * i, 326, 28, 12, "", colour), _text(186 + 180 * i, 337, kind, "start", "small")]
+    words = (
+        "Four ranks in four columns, a row per stage. In stage 0 each rank holds all parameters, all gradients and the "
+        "whole state of the optimizer. In stage 1 each rank holds a quarter of the state, another one on each rank. In "
+        "stage 2 it holds a quarter of the gradients as well, and in stage 3 a quarter of the parameters as well."
+    )
+    return _svg("Who holds what: plain data parallelism and the three stages of ZeRO", words, 720, 356, parts)
+
+
 DRAWINGS = {
     "columns-then-rows": columns_then_rows,
     "five-phases": five_phases,
@@ -464,6 +489,7 @@ DRAWINGS = {
     "normalisation": normalisation,
     "backward-sums": backward_sums,
     "lanes": lanes,
+    "who-holds-what": who_holds_what,
 }
 
 

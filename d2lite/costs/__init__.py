@@ -2,6 +2,15 @@
 
 from d2lite.costs.alpha_beta import COST_FORMULAS, Cluster, Device, Link, all_reduce_seconds, messages_seconds
 from d2lite.costs.hardware import DEVICES, LINKS, find_device, find_link
+from d2lite.costs.memory import (
+    MEMORY_MODELS,
+    OPTIMIZER_NUMBERS,
+    PRECISIONS,
+    MemoryModel,
+    MemoryPrediction,
+    predict_memory,
+    transformer_activations,
+)
 from d2lite.costs.partitioning import all_ways, bytes_sent, layers_of, messages, stages
 from d2lite.costs.scaling import ScalingPrediction, Setup, crossover, predict_scaling
 from d2lite.costs.step import (
@@ -23,7 +32,12 @@ __all__ = [
     "Device",
     "LINKS",
     "Link",
+    "MEMORY_MODELS",
+    "MemoryModel",
+    "MemoryPrediction",
     "NETWORKS",
+    "OPTIMIZER_NUMBERS",
+    "PRECISIONS",
     "ScalingPrediction",
     "Setup",
     "StepPrediction",
@@ -41,10 +55,12 @@ __all__ = [
     "messages_seconds",
     "named_workload",
     "normal_wait",
+    "predict_memory",
     "predict_scaling",
     "predict_step",
     "stages",
     "strong_scaling",
+    "transformer_activations",
     "weak_scaling",
     "workload",
 ]

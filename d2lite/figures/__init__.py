@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         predictions_of,
         predictions_summary,
     )
+    from d2lite.figures.memory import memory_bars
     from d2lite.figures.palette import COLOURS, GREY, PALETTE, ink_on, style
     from d2lite.figures.partitioning import partition_figure, traffic_bars
     from d2lite.figures.replica_drift import drift_figure
@@ -57,6 +58,7 @@ __all__ = [
     "least_n_bytes",
     "ledger_html",
     "losses",
+    "memory_bars",
     "partition_figure",
     "predicted_and_measured",
     "predictions_html",
@@ -90,6 +92,7 @@ _ROOM = {
         "predictions_of",
         "predictions_summary",
     ),
+    "memory": ("memory_bars",),
     "palette": ("COLOURS", "GREY", "PALETTE", "style", "ink_on"),
     "partitioning": ("partition_figure", "traffic_bars"),
     "scaling": ("efficiency_figure", "predicted_and_measured", "step_figure"),

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from d2lite.widgets.fair_comparison import FairComparison
     from d2lite.widgets.fault_lab import FaultLab
     from d2lite.widgets.figure_explorer import FigureExplorer
+    from d2lite.widgets.memory_explorer import MemoryExplorer
     from d2lite.widgets.museum import Museum
     from d2lite.widgets.panel import Panel
     from d2lite.widgets.partition_explorer import NETS, PartitionExplorer, sizes_of
@@ -28,6 +29,7 @@ __all__ = [
     "FairComparison",
     "DivergenceFinder",
     "FaultLab",
+    "MemoryExplorer",
     "Museum",
     "FigureExplorer",
     "NETS",
@@ -47,6 +49,7 @@ _WHERE = {
     "DivergenceFinder": "divergence_finder",
     "FaultLab": "fault_lab",
     "FigureExplorer": "figure_explorer",
+    "MemoryExplorer": "memory_explorer",
     "Museum": "museum",
     "NETS": "partition_explorer",
     "Panel": "panel",

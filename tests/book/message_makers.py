@@ -14,6 +14,8 @@ import psutil
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
@@ -225,6 +227,15 @@ for _text in (
     "appears not to match sizes of the same param in process 0",
 ):
     MAKERS[_text] = lambda two_ranks: two_ranks
+
+
+# -- sharded networks
+
+
+@makes("got mixed torch.Tensor and DTensor")
+def mixed_with_a_sharded_parameter(alone):
+    layer = fully_shard(nn.Linear(2, 2), mesh=init_device_mesh("cpu", (1,)))
+    return message_of(torch.matmul, layer.weight, torch.ones(2))
 
 
 # -- DistributedDataParallel and DataParallel

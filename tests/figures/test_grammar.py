@@ -12,7 +12,7 @@ pytest.importorskip("plotly")
 
 from d2lite import figures  # noqa: E402
 from d2lite.bugs import History, find_divergence  # noqa: E402
-from d2lite.costs import Setup, all_reduce_seconds, all_ways, find_link, predict_scaling  # noqa: E402
+from d2lite.costs import Setup, all_reduce_seconds, all_ways, find_link, predict_memory, predict_scaling  # noqa: E402
 from d2lite.figures import alternative_text, palette  # noqa: E402
 from d2lite.figures.figure_layout import MOST_LABELS  # noqa: E402
 from d2lite.trace import Event  # noqa: E402
@@ -83,6 +83,11 @@ FIGURES = {
         "against 64, lr 0.1",
     ),
     "losses": lambda: figures.losses(RUNS[:2]),
+    "memory_bars": lambda: figures.memory_bars(
+        {f"stage {stage}": predict_memory(7.5e9, stage=stage, k=64, activations_n_bytes=4e9) for stage in range(4)},
+        24e9,
+        "What a rank holds",
+    ),
     "partition_figure": lambda: figures.partition_figure("pipeline", LAYERS, 2),
     "predicted_and_measured": lambda: figures.predicted_and_measured(
         {(48, 1): 0.02, (96, 1): 0.04, (48, 2): 0.03}, {(48, 1): 0.021, (96, 1): 0.04, (48, 2): 0.03}, "LeNet: a step"

@@ -1,0 +1,83 @@
+"""A text to learn from, character by character: the prose of this kit's own chapters, which comes with the package."""
+
+import functools
+from pathlib import Path
+
+import torch
+
+from d2lite._checks import positive_int
+from d2lite.data.batch_iterator import BatchIterator
+
+__all__ = ["CHARACTERS", "decode", "encode", "load_data_book_text"]
+
+CHARACTERS = "\n" + "".join(map(chr, range(32, 127)))  # 96: the new line and what can be printed in ASCII
+_FILE = Path(__file__).with_name("book.txt")
+_FOR_TRAINING = 0.9  # of the text, from its beginning; the rest is for tests
+
+
+class _TextIterator(BatchIterator):
+    """Minibatches of pieces of a text: the numbers are not scaled, as those of images are."""
+
+    def _to_float(self, images: torch.Tensor) -> torch.Tensor:
+        return images.long()
+
+
+def encode(text: str) -> torch.Tensor:
+    """Return the numbers of the characters of a text, an int64 tensor [len(text)]; each is from 0 to 95.
+
+    Raises ValueError for a character that is not in CHARACTERS.
+    """
+    for character in set(text):
+        if character not in CHARACTERS:
+            raise ValueError(f"text: expected the {len(CHARACTERS)} characters of ASCII, got {character!r}. Remove it.")
+    return torch.tensor([CHARACTERS.index(character) for character in text], dtype=torch.int64)
+
+
+def decode(tokens: torch.Tensor) -> str:
+    """Return the text of numbers that `encode` gives, [n]."""
+    return "".join(CHARACTERS[i] for i in tokens.tolist())
+
+
+@functools.cache
+def _tokens() -> torch.Tensor:
+    return encode(_FILE.read_text(encoding="ascii")).to(torch.uint8)
+
+
+def load_data_book_text(
+    batch_size: int, context: int = 64, num_examples: int | None = None, seed: int = 0
+) -> tuple[BatchIterator, BatchIterator]:
+    """Return minibatches of pieces of the text, for training (shuffled in every epoch by `seed`) and for tests.
+
+    Args:
+        batch_size: pieces per minibatch, of all devices together; the last minibatch of an epoch may be smaller.
+        context: the characters of a piece. The pieces do not overlap.
+        num_examples: how many pieces to train on; by default all, about 2,600 of 64 characters.
+        seed: decides the order of the pieces in each epoch.
+
+    Returns:
+        train_iter, test_iter: iterables of X and y, both int64 [b, context]. y[i, t] is the character that follows
+        X[i, t] in the text.
+
+    Raises:
+        ValueError: if a number is out of range.
+        TypeError: if it is no whole number.
+
+    Example:
+        >>> train_iter, test_iter = load_data_book_text(batch_size=2, context=16)
+        >>> X, y = next(iter(test_iter))
+        >>> X.shape, torch.equal(X[0, 1:], y[0, :-1])
+        (torch.Size([2, 16]), True)
+    """
+    cut = int(len(_tokens()) * _FOR_TRAINING)
+    context = positive_int("context", context, len(_tokens()) - cut - 1)
+    train, test = _pieces(_tokens()[:cut], context), _pieces(_tokens()[cut:], context)
+    n = len(train[0]) if num_examples is None else positive_int("num_examples", num_examples, len(train[0]))
+    name = "the text of this book"
+    train_iter = _TextIterator(train[0][:n], train[1][:n], batch_size, name, seed=seed)
+    return train_iter, _TextIterator(*test, batch_size, name)
+
+
+def _pieces(tokens: torch.Tensor, context: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return pieces of `context` tokens, [n, context], and for each token the one that follows."""
+    n = (len(tokens) - 1) // context
+    return tokens[: n * context].view(n, context), tokens[1 : n * context + 1].view(n, context).long()
