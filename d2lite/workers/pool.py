@@ -185,8 +185,8 @@ class Workers:
         with self._state:
             if self._call is not None:
                 self._call.stopped = True
-        for agent in {rank.agent for rank in list(self._ranks)}:
-            agent.kill()
+        for starter in {rank.starter for rank in list(self._ranks)}:
+            starter.kill()
 
     def close(self) -> None:
         """End the ranks and all that they have started, and remove what they left behind; may be called twice.
@@ -201,7 +201,7 @@ class Workers:
                 for rank in self._ranks:
                     rank.pipe.send(leave)
                 for rank in self._ranks:
-                    rank.agent.exitcode(rank.rank, max(0.0, deadline - time.monotonic()))
+                    rank.starter.exitcode(rank.rank, max(0.0, deadline - time.monotonic()))
                 self._finalize()
                 self._finalize = weakref.finalize(self, end_all, self._ranks)
             self._call = None

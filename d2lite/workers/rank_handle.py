@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from d2lite.workers.agent_handle import AgentHandle, import_path
 from d2lite.workers.errors import Report
 from d2lite.workers.flight_recorder import FlightRecord, flight_record
 from d2lite.workers.pipe import pack
+from d2lite.workers.rank_starter_handle import StarterHandle, import_path
 
 __all__ = ["RankHandle", "ask_records", "end_all", "last_reports", "start_ranks", "wait"]
 
@@ -29,8 +29,8 @@ RECORDS = pack(("records", 0, None))
 class RankHandle:
     """One rank, as the notebook sees it: its pipe, and a report of its state in the current call."""
 
-    def __init__(self, rank: int, agent: AgentHandle) -> None:
-        self.rank, self.agent, self.pipe = rank, agent, agent.pipes[rank]
+    def __init__(self, rank: int, starter: StarterHandle) -> None:
+        self.rank, self.starter, self.pipe = rank, starter, starter.pipes[rank]
         self.pid: int | None = None
         self.begin(0)
 
@@ -45,7 +45,7 @@ class RankHandle:
 
     def alive(self) -> bool:
         """Return whether the process has not ended, and nobody is ending it."""
-        return not self.agent.killed and self.agent.exitcode(self.rank) is None
+        return not self.starter.killed and self.starter.exitcode(self.rank) is None
 
     def request_frames(self) -> None:
         """Ask for the frames of the main thread; the rank's receiving thread answers even during a collective."""
@@ -68,7 +68,7 @@ class RankHandle:
 
         The last is ("died", None) if the process has ended: its exit code says so, or the end of its pipe.
         """
-        ended = self.rank in self.agent.exitcodes  # before its last messages are read
+        ended = self.rank in self.starter.exitcodes  # before its last messages are read
         received: list[tuple[str, Any]] = []
         while True:
             before = self.pipe.n_received
@@ -79,7 +79,7 @@ class RankHandle:
             if not ended or self.pipe.n_received == before:
                 break
         if (ended or self.pipe.closed) and self.report["state"] == "running":
-            exitcode = self.agent.exitcode(self.rank, EXITCODE_S)
+            exitcode = self.starter.exitcode(self.rank, EXITCODE_S)
             self.report = {"state": "died", "exitcode": exitcode, "output": self.output()}
             received.append(("died", None))
         return received
@@ -100,7 +100,7 @@ class RankHandle:
 
     def owes_records(self) -> bool:
         """Return whether the rank was asked for its flight recorder and can still answer."""
-        ended = self.pipe.closed or self.rank in self.agent.exitcodes
+        ended = self.pipe.closed or self.rank in self.starter.exitcodes
         return self.records_due and not ended
 
     def answered(self) -> bool:
@@ -146,9 +146,9 @@ class RankHandle:
 
     def output(self) -> str:
         """Return the end of what the process wrote past Python's streams: C++ aborts, the interpreter's last lines."""
-        for name in (f"rank-{self.rank}.txt", "agent.txt"):  # the agent's, if there never was a rank
+        for name in (f"rank-{self.rank}.txt", "starter.txt"):  # the starter's, if there never was a rank
             with contextlib.suppress(OSError):
-                with open(self.agent.folder / name, "rb") as file:
+                with open(self.starter.folder / name, "rb") as file:
                     file.seek(max(0, os.fstat(file.fileno()).st_size - 16_000))  # 4000 characters have at most 16 kB
                     if text := file.read().decode(errors="replace"):
                         return text[-4000:]
@@ -159,17 +159,17 @@ def wait(ranks: Sequence[RankHandle], limit_s: float) -> list[RankHandle]:
     """Send what is unsent, and return those of `ranks` that have sent something or ended; wait up to `limit_s`."""
     if not ranks:
         return []
-    agent, poll = ranks[0].agent, select.poll()
-    poll.register(agent.control, select.POLLIN)
+    starter, poll = ranks[0].starter, select.poll()
+    poll.register(starter.control, select.POLLIN)
     for rank in ranks:
         poll.register(rank.pipe, select.POLLIN | (select.POLLOUT if rank.pipe.unsent else 0))
     events = dict(poll.poll(1000 * limit_s))
-    if agent.control.fileno() in events:
-        agent.read_exitcodes()
+    if starter.control.fileno() in events:
+        starter.read_exitcodes()
     for rank in ranks:
         if rank.pipe.unsent:
             rank.flush()
-    return [r for r in ranks if events.get(r.pipe.fileno(), 0) & ~select.POLLOUT or r.rank in agent.exitcodes]
+    return [r for r in ranks if events.get(r.pipe.fileno(), 0) & ~select.POLLOUT or r.rank in starter.exitcodes]
 
 
 def last_reports(ranks: Sequence[RankHandle]) -> tuple[dict[int, Report], dict[int, FlightRecord]]:
@@ -223,10 +223,10 @@ def _records(ranks: Sequence[RankHandle]) -> dict[int, FlightRecord]:
 
 
 def start_ranks(world_size: int, backend: str, timeout_s: float) -> list[RankHandle]:
-    """Start an agent and its ranks, and send each its settings; raise OSError if there is no room for them."""
-    agent = AgentHandle(world_size)
-    ranks = [RankHandle(rank, agent) for rank in range(world_size)]
-    settings = {"world_size": world_size, "backend": backend, "timeout_s": timeout_s, "folder": str(agent.folder)}
+    """Start a starter and its ranks, and send each its settings; raise OSError if there is no room for them."""
+    starter = StarterHandle(world_size)
+    ranks = [RankHandle(rank, starter) for rank in range(world_size)]
+    settings = {"world_size": world_size, "backend": backend, "timeout_s": timeout_s, "folder": str(starter.folder)}
     for rank in ranks:
         rank.pipe.send(pack({"rank": rank.rank, "path": import_path(), **settings}))
     return ranks
@@ -234,7 +234,7 @@ def start_ranks(world_size: int, backend: str, timeout_s: float) -> list[RankHan
 
 def end_all(ranks: list[RankHandle]) -> None:
     """End `ranks`, remove what they left behind, and empty the list."""
-    agents = {rank.agent for rank in ranks}
+    starters = {rank.starter for rank in ranks}
     ranks.clear()
-    for agent in agents:
-        agent.end()
+    for starter in starters:
+        starter.end()

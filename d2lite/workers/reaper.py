@@ -1,7 +1,7 @@
 """The reaper of a pool's ranks: it reports how they ended, and ends them when the notebook is gone.
 
-`d2lite.workers.agent` replaces itself by this program (exec) once the ranks run. The ranks stay its children. The
-memory that the agent had imported then belongs to the ranks alone: no page of it is copied for the parent's sake.
+`d2lite.workers.rank_starter` replaces itself by this program (exec) once the ranks run. The ranks stay its children.
+The memory that the starter had imported then belongs to the ranks alone: no page of it is copied for the parent's sake.
 
 What the ranks have started (forks, programs, the workers of a DataLoader) ends with them. On Linux such a process
 becomes the reaper's child when its own parent ends. Elsewhere it is found as a member of its rank's process group.
@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection
 
 __all__ = ["main"]
 
-SIGNALS = {signal.SIGTERM, signal.SIGCHLD}  # the agent blocked them before its first rank ran
+SIGNALS = {signal.SIGTERM, signal.SIGCHLD}  # the starter blocked them before its first rank ran
 TERM_S = 0.2  # what a rank has started may end by itself for so long: it may have shared memory to remove
 KILL_S = 2.0  # bounds the wait for what was killed
 

@@ -48,7 +48,7 @@ def test_the_panel_trains_on_real_ranks_and_stop_ends_them(lab, page):
     until(lambda: len(rows(page)) == 2 and "finished" in rows(page)[1], 240)
     (curve,) = until(lambda: [c for c in points(page) if c["x"] == [1, 2, 3]])
     assert curve["y"][-1] > 0.3  # ten classes: 0.1 is chance
-    until(lambda: len(ranks(lab)) == 3, 10)  # the agent and its two ranks
+    until(lambda: len(ranks(lab)) == 3, 10)  # the starter and its two ranks
     set_number(page, "num_epochs", 500)  # longer than any page needs to show it
     press(page, "Train")
     until(lambda: "running" in rows(page)[-1])

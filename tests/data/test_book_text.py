@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from d2lite.data import CHARACTERS, decode, encode, load_data_book_text
-from tools.book_text import TEXT, prose
+from tools.write_book_text import TEXT, prose
 
 
 def test_the_file_is_a_text_of_ascii_of_100_to_200_kb():

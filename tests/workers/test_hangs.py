@@ -249,13 +249,13 @@ def test_half_a_message_does_not_block_the_notebook(pool, end, message):
 @pytest.mark.slow
 def test_an_agent_that_is_stopped_hides_no_death(pool):
     pids = pool.run(os.getpid)
-    agent = pool._ranks[0].agent.process.pid
-    os.kill(agent, signal.SIGSTOP)
+    starter = pool._ranks[0].starter.process.pid
+    os.kill(starter, signal.SIGSTOP)
     began = time.monotonic()
     threading.Timer(0.3, os.kill, (pids[1], signal.SIGKILL)).start()
     with pytest.raises(WorkersError, match=r"rank 1 died \(exit code unknown\)"):
         pool.run(sleep_on_rank_1)
-    assert time.monotonic() - began < HANG_S and all_have_ended([agent, *pids])
+    assert time.monotonic() - began < HANG_S and all_have_ended([starter, *pids])
     assert pool.run(rank_and, 1) == [(0, 1), (1, 1)]
 
 
@@ -312,7 +312,7 @@ def test_a_group_that_is_disturbed_while_it_forms_is_formed_again(monkeypatch):
     def start(*args):
         ranks = launch_ranks(*args)
         if len(starts) < disturbed:
-            (ranks[0].agent.folder / "store-0").mkdir()  # in the way of the ranks' store
+            (ranks[0].starter.folder / "store-0").mkdir()  # in the way of the ranks' store
         starts.append(ranks)
         return ranks
 
@@ -359,7 +359,7 @@ def test_a_fork_of_the_notebook_does_not_end_the_ranks():
                 sys.exit(0)
             assert os.wait()[1] == 0
             assert pool.run(os.getpid) == pids, end
-        print("all the same", pool._ranks[0].agent.folder.exists())
+        print("all the same", pool._ranks[0].starter.folder.exists())
         pool.close()
     """)
     assert out == "all the same True\n"
@@ -375,7 +375,7 @@ def test_odd_entries_of_sys_path_and_an_odd_temporary_folder(tmp_path):
         from d2lite.workers.pool import Workers
         sys.path += [pathlib.Path("/a/path"), b"/bytes", 3, None, "a\\0b", "/not/there"]
         with Workers(2) as pool:
-            print(pool.run(len, "ab"), pool._ranks[0].agent.folder.parent == pathlib.Path(tempfile.gettempdir()))
+            print(pool.run(len, "ab"), pool._ranks[0].starter.folder.parent == pathlib.Path(tempfile.gettempdir()))
         """,
         TMPDIR=str(folder),
     )

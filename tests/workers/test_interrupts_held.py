@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.leaks import count
-from d2lite.workers import agent_handle
+from d2lite.workers import rank_starter_handle
 from d2lite.workers.interrupts_held import interrupts_held
 from d2lite.workers.pool import Workers
 
@@ -79,10 +79,10 @@ def test_an_interrupt_at_each_step_of_a_start_leaves_nothing(monkeypatch, step):
         signal.raise_signal(signal.SIGINT)
         return original(*args)
 
-    original = getattr(agent_handle, step)
+    original = getattr(rank_starter_handle, step)
     workers = Workers(1)
     with monkeypatch.context() as patch:
-        patch.setattr(agent_handle, step, interrupted)
+        patch.setattr(rank_starter_handle, step, interrupted)
         with pytest.raises(KeyboardInterrupt):
             workers.run(time.sleep, 60)
     assert left_over(before) == {}
@@ -93,13 +93,13 @@ def test_a_second_interrupt_while_the_first_ends_the_ranks_leaves_nothing(monkey
     workers = Workers(1)
     before = count()
     workers.run(len, "warm up")
-    kill = agent_handle.AgentHandle.kill
+    kill = rank_starter_handle.StarterHandle.kill
 
-    def interrupted(agent):
+    def interrupted(starter):
         signal.raise_signal(signal.SIGINT)
-        kill(agent)
+        kill(starter)
 
-    monkeypatch.setattr(agent_handle.AgentHandle, "kill", interrupted)
+    monkeypatch.setattr(rank_starter_handle.StarterHandle, "kill", interrupted)
     threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt):
         workers.run(time.sleep, 60)

@@ -20,9 +20,9 @@ from benchmarks.leaks import of_a_pool
 from d2lite.devices import num_gpus
 from d2lite.run_events import Stopped, emit
 from d2lite.widgets.panel import Panel
-from d2lite.workers import agent_handle, rank_handle
 from d2lite.workers import pool as module
 from d2lite.workers import rank as in_a_rank
+from d2lite.workers import rank_handle, rank_starter_handle
 from d2lite.workers.errors import describe_failure
 from d2lite.workers.pool import Workers, WorkersError
 from tests.by_value import by_value
@@ -312,7 +312,7 @@ def test_after_the_parent_has_computed_with_many_threads(pool):
 def test_nothing_is_left_behind_after_close():
     with Workers(1) as fresh:
         pids = fresh.run(os.getpid)
-        assert set(pids) < set(ours()[0])  # the count sees a rank and its agent
+        assert set(pids) < set(ours()[0])  # the count sees a rank and its starter
     before = ours()
     for end in ("close", "context", "stop", "drop"):
         fresh = Workers(1)
@@ -336,13 +336,13 @@ def test_nothing_is_left_behind_after_close():
 def test_nothing_is_left_behind_when_the_parent_is_killed(state, start):
     code = f"""
         import os, signal, sys, time
-        from d2lite.workers import agent_handle
+        from d2lite.workers import rank_starter_handle
         from d2lite.workers.pool import Workers
-        agent_handle.START = {start!r}
+        rank_starter_handle.START = {start!r}
         pool = Workers(2)
-        agent = pool.run(os.getpid) and pool._ranks[0].agent
-        pids = [agent.process.pid, *pool.run(os.getpid)]
-        print(*pids, agent.folder, flush=True)
+        starter = pool.run(os.getpid) and pool._ranks[0].starter
+        pids = [starter.process.pid, *pool.run(os.getpid)]
+        print(*pids, starter.folder, flush=True)
         if {state!r} == "stopped":
             os.kill(pids[1], signal.SIGSTOP)
         if {state!r} == "computing":
@@ -404,7 +404,7 @@ def test_fsdp_of_the_first_version_works_in_a_rank(pool):
 
 def test_the_agent_keeps_nothing_of_what_it_imported(pool):
     pool.run(os.getpid)
-    assert psutil.Process(pool._ranks[0].agent.process.pid).memory_info().rss < 60e6  # with PyTorch: 500 MB
+    assert psutil.Process(pool._ranks[0].starter.process.pid).memory_info().rss < 60e6  # with PyTorch: 500 MB
 
 
 def test_forked_ranks_draw_numbers_of_their_own(pool):
@@ -421,7 +421,7 @@ def test_forked_ranks_draw_numbers_of_their_own(pool):
 
 @pytest.mark.slow
 def test_ranks_that_are_not_forked_do_the_same(monkeypatch):
-    monkeypatch.setattr(agent_handle, "START", "spawn")
+    monkeypatch.setattr(rank_starter_handle, "START", "spawn")
     before = ours()
     with Workers(2, timeout_s=5) as fresh:
         assert fresh.run(add_ranks, 10) == [(0, 13.0), (1, 13.0)]
@@ -436,8 +436,8 @@ def test_ranks_that_are_not_forked_do_the_same(monkeypatch):
 def test_the_ranks_end_with_an_agent_that_is_killed(sent):
     with Workers(2, timeout_s=5) as fresh:
         pids = fresh.run(os.getpid)
-        agent = fresh._ranks[0].agent
-        threading.Timer(0.5, os.kill, (agent.process.pid, sent)).start()
+        starter = fresh._ranks[0].starter
+        threading.Timer(0.5, os.kill, (starter.process.pid, sent)).start()
         with pytest.raises(WorkersError, match=r"rank \d died \(SIGKILL\)"):
             fresh.run(by_value(sleep))
         until = time.monotonic() + 5
@@ -449,11 +449,11 @@ def test_the_ranks_end_with_an_agent_that_is_killed(sent):
 
 @pytest.mark.slow
 def test_an_agent_that_is_stopped_is_not_waited_for(monkeypatch):
-    monkeypatch.setattr(agent_handle, "END_S", 0.5)
+    monkeypatch.setattr(rank_starter_handle, "END_S", 0.5)
     before = ours()
     fresh = Workers(1)
     fresh.run(add_ranks, 0)
-    os.kill(fresh._ranks[0].agent.process.pid, signal.SIGSTOP)
+    os.kill(fresh._ranks[0].starter.process.pid, signal.SIGSTOP)
     fresh.close()
     until = time.monotonic() + 5
     while ours() != before and time.monotonic() < until:
@@ -470,7 +470,7 @@ def test_a_machine_without_room_for_another_process_raises_and_leaves_nothing(mo
 
     fresh = Workers(1)
     with monkeypatch.context() as patch:
-        patch.setattr(agent_handle.subprocess, "Popen", full)
+        patch.setattr(rank_starter_handle.subprocess, "Popen", full)
         with pytest.raises(BlockingIOError):
             fresh.run(add_ranks, 0)
     assert ours() == before

@@ -1,4 +1,4 @@
-"""A fork of the notebook gives up the agents, and closes nothing else."""
+"""A fork of the notebook gives up the starters, and closes nothing else."""
 
 import os
 import subprocess
@@ -10,10 +10,10 @@ import pytest
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="Workers needs Linux or macOS")
 BEGIN = """
     import os, warnings
-    from d2lite.workers.agent_handle import AgentHandle
+    from d2lite.workers.rank_starter_handle import StarterHandle
     warnings.simplefilter("ignore")  # a fork in a process with threads
-    agent = AgentHandle(1)
-    number = agent.tempdir[1]
+    starter = StarterHandle(1)
+    number = starter.tempdir[1]
 
     def open_file_with_the_number():
         os.dup2(os.open(os.devnull, os.O_RDONLY), number)
@@ -25,14 +25,14 @@ BEGIN = """
         os._exit(7)
 """
 AFTER_THE_END = """
-    agent.end()  # and kept: as the traceback of a failed call keeps it
+    starter.end()  # and kept: as the traceback of a failed call keeps it
     open_file_with_the_number()
     print(status_of_a_fork())
 """
 IN_A_FORK_OF_A_FORK = """
     if pid := os.fork():
         print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
-        agent.end()
+        starter.end()
     else:
         open_file_with_the_number()
         os._exit(status_of_a_fork())

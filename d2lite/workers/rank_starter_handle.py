@@ -1,4 +1,4 @@
-"""The notebook's side of `d2lite.workers.agent`: start the agent, receive the ranks' exit codes, and end the ranks."""
+"""The notebook's side of `d2lite.workers.rank_starter`: start it, receive the ranks' exit codes, and end the ranks."""
 
 import contextlib
 import os
@@ -16,16 +16,16 @@ from d2lite.devices import num_gpus
 from d2lite.workers.pipe import NotebookEnd
 from d2lite.workers.tempdir import make_tempdir, remove_tempdir
 
-__all__ = ["AgentHandle", "import_path"]
+__all__ = ["StarterHandle", "import_path"]
 
-AGENT = Path(__file__).with_name("agent.py")
+STARTER = Path(__file__).with_name("rank_starter.py")
 BUFFER_SIZE = "256"  # collectives that a rank's flight recorder keeps, unless the environment sets a different number
 START = "fork" if sys.platform == "linux" else "spawn"
 END_S = 5.0  # bounds the wait for the end of a killed process, which takes milliseconds
-EXITCODE_S = 2.0  # bounds the wait for the exit code of an agent whose pipe is closed
+EXITCODE_S = 2.0  # bounds the wait for the exit code of a starter whose pipe is closed
 
 
-class AgentHandle:
+class StarterHandle:
     """The process that starts `world_size` ranks, reports how they ended, and ends them; with the pool's folder.
 
     `pipes` are the notebook's ends of the pipes to the ranks. A process that the notebook forks does not have them, and
@@ -43,9 +43,17 @@ class AgentHandle:
             for _ in range(world_size + 1):
                 pairs.append(socketpair())
             theirs = [their.fileno() for _, their in pairs]
-            with open(self.folder / "agent.txt", "wb") as output:
+            with open(self.folder / "starter.txt", "wb") as output:
                 self.process = subprocess.Popen(
-                    [sys.executable, AGENT, START, str(num_gpus()), str(theirs[0]), self.folder, *map(str, theirs[1:])],
+                    [
+                        sys.executable,
+                        STARTER,
+                        START,
+                        str(num_gpus()),
+                        str(theirs[0]),
+                        self.folder,
+                        *map(str, theirs[1:]),
+                    ],
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=output,
@@ -63,12 +71,12 @@ class AgentHandle:
                 their.close()
         self.control = Connection(pairs[0][0].detach())
         self.pipes = [NotebookEnd(mine) for mine, _ in pairs[1:]]
-        _agents.add(self)
+        _starters.add(self)
 
     def read_exitcodes(self, limit_s: float = 0.0) -> None:
         """Receive the exit codes that have come; wait up to `limit_s` for the first.
 
-        All ranks end when the agent ends.
+        All ranks end when the starter ends.
         """
         try:
             while self.control.poll(limit_s):
@@ -107,7 +115,7 @@ class AgentHandle:
             self.process.kill()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(END_S)
-        _agents.discard(self)  # its descriptors are free for other files, which a fork must not close
+        _starters.discard(self)  # its descriptors are free for other files, which a fork must not close
         self.close()
         remove_tempdir(*self.tempdir)
 
@@ -118,15 +126,15 @@ class AgentHandle:
             pipe.close()
 
 
-_agents: weakref.WeakSet[AgentHandle] = weakref.WeakSet()
+_starters: weakref.WeakSet[StarterHandle] = weakref.WeakSet()
 
 
 def _leave_to_the_parent() -> None:
-    """Give up all agents, in a fork of the notebook: they end with the notebook, and not with its fork."""
-    for agent in list(_agents):
-        agent.close()
-        os.close(agent.tempdir[1])
-    _agents.clear()  # a fork of this fork has nothing more to close
+    """Give up all starters, in a fork of the notebook: they end with the notebook, and not with its fork."""
+    for starter in list(_starters):
+        starter.close()
+        os.close(starter.tempdir[1])
+    _starters.clear()  # a fork of this fork has nothing more to close
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows

@@ -2,8 +2,8 @@
 
 On Linux it imports PyTorch once and forks itself, so that the ranks share the memory of all that was imported. That is
 safe only because it computes nothing and therefore has one thread: a fork would leave the locks of other threads locked
-for ever. Elsewhere (some libraries of macOS do not survive a fork) each rank is a new interpreter. The agent is started
-by its path: as a module it would import PyTorch first.
+for ever. Elsewhere (some libraries of macOS do not survive a fork) each rank is a new interpreter. This program
+is started by its path: as a module it would import PyTorch first.
 """
 
 import gc
@@ -67,14 +67,14 @@ def _fork(rank: int, control: int, folder: str, pipes: list[int]) -> int:
     except BaseException:
         traceback.print_exc()
     finally:
-        os._exit(1)  # never back into the agent's own code
+        os._exit(1)  # never back into the starter's own code
 
 
 def _become_rank(rank: int, control: int, folder: str, pipes: list[int]) -> None:
-    """Run rank `rank` in a fork of the agent."""
+    """Run rank `rank` in a fork of the starter."""
     from d2lite.workers.rank import main as rank_main
 
-    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # the rank ends when the agent ends
+    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # the rank ends when the starter ends
     gc.enable()
     os.close(control)
     for other in pipes:
