@@ -392,7 +392,7 @@ QUOTES = (
         "book/06-horovod.ipynb",
         "with {:.0f} seeds. The loss of the last epoch was {:.2f} to {:.2f} with the small minibatch, {:.2f} to {:.2f} "
         "with the large one, and {:.2f} to {:.2f} with the large one and twice the rate. With every seed, doubling "
-        "the rate removed {:.0f} to {:.0f}% of what was lost. The test accuracies ({:.2f} to {:.2f}, {:.2f} to {:.2f}, "
+        "the rate removed {:.0f} to {:.0f}% of the rise. The test accuracies ({:.2f} to {:.2f}, {:.2f} to {:.2f}, "
         "{:.2f} to {:.2f}) show the same less clearly",
         (
             num_seeds,

@@ -24,7 +24,7 @@ from d2lite.exercises.as_data import from_data
 from d2lite.exercises.exercise import Exercise, Raised, case_result
 from d2lite.exercises.handed_out import HandedOut
 from d2lite.exercises.judge import Score, judge
-from d2lite.exercises.recording import recorded
+from d2lite.exercises.recording import handed_out_exercises
 
 __all__ = ["grade"]
 
@@ -154,7 +154,7 @@ def _exercises(course: CourseFolder) -> tuple[list[_Graded], dict[str, str]]:
             if isinstance(exercise, Exercise) and place.name not in refused:
                 drawn = replace(exercise, draw=fresh.get(place.name, exercise.draw))
                 ours[place.name] = drawn.with_drawn_cases(_number(seed, place.name))
-        keys = {key.name: key for key in recorded(list(ours.values()))}
+        keys = {key.name: key for key in handed_out_exercises(list(ours.values()))}
     found = [
         _Graded(
             place,

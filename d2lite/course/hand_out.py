@@ -14,7 +14,7 @@ from d2lite.course.observers import observers_of
 from d2lite.exercises import specifications
 from d2lite.exercises.exercise import Exercise
 from d2lite.exercises.handed_out import as_json
-from d2lite.exercises.recording import recorded
+from d2lite.exercises.recording import handed_out_exercises
 
 __all__ = ["hand_out"]
 
@@ -128,7 +128,7 @@ def _write_students(
             place = book / "exercises"
             (place / f"observe_{chapter}.py").write_text(text, encoding="utf-8")
             (place / f"chapter_{chapter}.json").write_text(
-                as_json(chapter, recorded(ours, NUM_DRAWS)), encoding="utf-8"
+                as_json(chapter, handed_out_exercises(ours, NUM_DRAWS)), encoding="utf-8"
             )
     for chapter, path in notebooks.items():
         for page in (path, *sorted((course.book / "appendix").glob(f"{chapter:02}-*.ipynb"))):

@@ -14,10 +14,10 @@ from d2lite.exercises.handed_out import HandedOut, Hint, Recorded
 from d2lite.workers import Workers
 from d2lite.workers.learner_pool import quiet_pool
 
-__all__ = ["recorded"]
+__all__ = ["handed_out_exercises"]
 
 
-def recorded(exercises: Sequence[Exercise], num_draws: int = 0) -> list[HandedOut]:
+def handed_out_exercises(exercises: Sequence[Exercise], num_draws: int = 0) -> list[HandedOut]:
     """Return exercises without their code: the solutions and the mistakes are run in all cases, on ranks if need be.
 
     Args:

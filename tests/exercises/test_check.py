@@ -286,7 +286,7 @@ def test_what_is_no_function_or_no_exercise_is_refused():
         check("1.2", 162)
     with pytest.raises(ValueError, match=r"exercise: expected one of 1.1, 1.2, 1.3, 2.1, .*, got '1.9'"):
         check("1.9", right)
-    for name in ("", "x", "9.9", "13.1", "1", "¹.1"):
+    for name in ("", "x", "9.9", "99.1", "1", "¹.1"):
         with pytest.raises(ValueError, match="exercise: expected one of"):
             find_exercise(name)
     with pytest.raises(TypeError, match=r"exercise: expected str, got 1.2 \(float\). Write the name as a text"):

@@ -11,7 +11,7 @@ from d2lite.exercises.bounded import run_bounded
 from d2lite.exercises.exercise import run_cases
 from d2lite.exercises.handed_out import as_json, from_json
 from d2lite.exercises.judge import judge
-from d2lite.exercises.recording import recorded
+from d2lite.exercises.recording import handed_out_exercises
 
 BOOK = Path(__file__).parents[2] / "book" / "exercises"
 CHAPTERS = sorted({int(name.partition(".")[0]) for name in all_exercises()})
@@ -24,7 +24,7 @@ def read_back(chapter, exercises):
     observers = types.ModuleType(f"observe_{chapter}")
     exec(text, vars(observers))
     assert refused.keys() <= CANNOT
-    return {e.name: e for e in from_json(as_json(chapter, recorded(exercises)), observers)}
+    return {e.name: e for e in from_json(as_json(chapter, handed_out_exercises(exercises)), observers)}
 
 
 def exercises_of(chapter, on_ranks):
@@ -69,7 +69,7 @@ def test_each_answer_on_ranks_draws_the_same_words(chapter):
 
 def test_drawn_cases_are_among_those_that_were_drawn_before():
     exercise = all_exercises()["9.1"]
-    (copy,) = recorded([exercise], num_draws=3)
+    (copy,) = handed_out_exercises([exercise], num_draws=3)
     seen = {tuple(copy.with_drawn_cases(seed).cases()) for seed in range(40)}
     assert len(seen) == 3
     assert all(labels[:-1] == tuple(exercise.cases()) for labels in seen)
@@ -81,7 +81,7 @@ def test_drawn_cases_are_among_those_that_were_drawn_before():
 def test_arguments_that_are_no_data_are_refused():
     exercise = Exercise("1.1", "", lambda f: 1, lambda: {"a function": (len,)}, (Mistake(max, "", ""),), "")
     with pytest.raises(TypeError, match="arguments of a case"):
-        recorded([exercise])
+        handed_out_exercises([exercise])
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": "other"}', '{"format": "d2lite exercises 1"}'])
