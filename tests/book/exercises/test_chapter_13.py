@@ -5,6 +5,7 @@ import os
 import pytest
 import torch
 import torch.distributed as dist
+
 from tests.book.exercises.scoring import Answers, RightAnswers, WrongAnswers
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="Workers needs Linux or macOS")
