@@ -53,6 +53,6 @@ def test_the_explorer_shows_what_the_model_predicts(lab, page):
     until(lambda: shows(page, setup, 16))
     move(page, "minibatch", "ArrowRight", 3)  # 256 -> 2,048
     until(lambda: shows(page, Setup("LeNet", 2048, is_global=True), 16))
-    page.locator(".d2lite .widget-dropdown:has-text('it is that') select").select_option(label="of each GPU")
+    page.locator(".d2lite .widget-dropdown:has-text('is for') select").select_option(label="each GPU")
     until(lambda: shows(page, Setup("LeNet", 2048), 16))
     assert errors(page) == [] and page.errors == []

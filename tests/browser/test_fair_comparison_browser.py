@@ -21,7 +21,7 @@ def test_a_click_trains_and_the_page_shows_the_result(lab, page):
     page.wait_for_selector(".d2lite .js-plotly-plot >> .main-svg >> nth=0")
     words = page.locator(".d2lite .widget-html-content")
     page.locator('.d2lite button.jupyter-button:has-text("Run")').click()
-    until(lambda: any("Finished · 4 of 4" in text for text in words.all_inner_texts()))
+    until(lambda: any("finished" in text and "4 of 4 trainings" in text for text in words.all_inner_texts()))
     for part in ("The arms differ in: batch size, lr.", "points against A"):
         until(lambda part=part: part in " ".join(words.all_inner_texts()))
     until(lambda: page.evaluate(POINTS) == "[[4,4,4,4,4,4]]")

@@ -18,7 +18,7 @@ FIGURE = """() => {
     if (!bars) return '{"title": "not drawn yet"}';
     const arrows = (t) => Array.from(t.x).map((x, i) => [x, t.y[i], t.y[i + 1]]).filter((a, i) => i % 3 == 0);
     return JSON.stringify({
-        title: texts('.gtitle').join(''),
+        title: texts('.gtitle tspan.line').join(', '),
         held: texts('.heatmap-label').filter(t => t !== ''),
         z: Array.from(cells.z).map(row => Array.from(row).filter(n => n != null)),
         added: arrows(added), kept: arrows(kept),
