@@ -78,7 +78,7 @@ class Head(nn.Module):
 
 
 class Transformer(nn.Module):
-    """The network of chapters 13 and 14: tokens [b, t] -> logits [b, t, characters]; 826,208 parameters by default.
+    """The network of chapter 13: tokens [b, t] -> logits [b, t, characters]; 826,208 parameters by default.
 
     It is a small GPT-2 (Radford et al. 2019): normalisation comes before attention and MLP. There is no dropout, so the
     same minibatch gives the same gradient on any number of devices.

@@ -1,4 +1,4 @@
-"""Write the text that chapters 13 and 14 train on: `python -m tools.write_book_text` makes d2lite/data/book.txt.
+"""Write the text that chapter 13 trains on: `python -m tools.write_book_text` makes d2lite/data/book.txt.
 
 It is the prose of chapters 1 to 12, taken from their Markdown: no code, links, tables or drawings, ASCII only. The
 file is committed and does not follow the chapters, so that a later edit of a page changes no loss of chapter 13.
