@@ -18,6 +18,8 @@ JOBS ?= 3
 # a test of processes or of the browser that fails on a busy machine runs once more, and is listed as RERUN
 RERUN := --reruns 1 -rR
 PARALLEL := -n $(JOBS) --dist loadfile --no-loadscope-reorder
+# a test that hangs fails, and the stacks of its threads are printed
+BOUND := --timeout=600 --timeout-method=thread
 
 .PHONY: setup lab test test-slow pretend test-full bench horovod cluster rings wheels badges navigation lint clean
 
@@ -30,21 +32,21 @@ lab: setup ## JupyterLab on the book; make lab ARGS=--no-browser passes argument
 test: export D2LITE_QUICK = 1
 test: export D2LITE_LEDGER = off
 test: setup ## the quick tests; every chapter on two GPUs, with few examples and epochs
-	$(BIN)/python -m pytest tests -m "not slow" $(PARALLEL) $(RERUN) $(ARGS)
-	$(ON_GPUS) $(NBVAL) $(CHAPTERS) $(PARALLEL) --nbval-cell-timeout=120
+	$(BIN)/python -m pytest tests -m "not slow" $(PARALLEL) $(BOUND) $(RERUN) $(ARGS)
+	$(ON_GPUS) $(NBVAL) $(CHAPTERS) $(PARALLEL) $(BOUND) --nbval-cell-timeout=120
 
 test-slow: export D2LITE_QUICK = 1
 test-slow: export D2LITE_LEDGER = off
 test-slow: setup ## tests of more than four seconds each; chapters and appendices on the CPU; solutions on two GPUs
-	$(BIN)/python -m pytest tests -m slow $(PARALLEL) $(RERUN) $(ARGS)
-	$(NBVAL) $(CHAPTERS) book/appendix $(PARALLEL) --nbval-cell-timeout=120
-	$(ON_GPUS) $(NBVAL) book/solutions $(PARALLEL) --nbval-cell-timeout=120
+	$(BIN)/python -m pytest tests -m slow $(PARALLEL) $(BOUND) $(RERUN) $(ARGS)
+	$(NBVAL) $(CHAPTERS) book/appendix $(PARALLEL) $(BOUND) --nbval-cell-timeout=120
+	$(ON_GPUS) $(NBVAL) book/solutions $(PARALLEL) $(BOUND) --nbval-cell-timeout=120
 
 pretend: export D2LITE_QUICK = 1
 pretend: export D2LITE_LEDGER = off
 pretend: NOTEBOOKS ?= $(CHAPTERS) book/appendix
 pretend: setup ## chapters and appendices on GPUS=2 GPUs, with few examples and epochs; NOTEBOOKS=... chooses others
-	$(ON_GPUS) $(NBVAL) $(NOTEBOOKS) $(PARALLEL) --nbval-cell-timeout=240
+	$(ON_GPUS) $(NBVAL) $(NOTEBOOKS) $(PARALLEL) $(BOUND) --nbval-cell-timeout=240
 
 test-full: export D2LITE_LEDGER = off
 test-full: setup ## everything as a learner runs it, and every notebook on 1 and on 4 GPUs

@@ -21,10 +21,12 @@ from d2lite.course.submission import Submission, read_submission, submissions_in
 from d2lite.devices import num_cores
 from d2lite.exercises import specifications
 from d2lite.exercises.as_data import from_data
-from d2lite.exercises.exercise import Exercise, Raised, case_result
+from d2lite.exercises.exercise import Exercise
 from d2lite.exercises.handed_out import HandedOut
 from d2lite.exercises.judge import Score, judge
+from d2lite.exercises.observed import Raised
 from d2lite.exercises.recording import handed_out_exercises
+from d2lite.exercises.run_cases import case_result
 
 __all__ = ["grade"]
 

@@ -29,7 +29,7 @@ from d2lite.costs import Link
 from d2lite.course.notebook_code import ExerciseCode, cells_of, code_of
 from d2lite.exercises.as_data import as_data, from_data
 from d2lite.exercises.check import is_stub, wrong_parameters
-from d2lite.exercises.exercise import observed
+from d2lite.exercises.observed import observed
 from d2lite.workers.batch_mode import use_batch_mode
 
 __all__ = ["main"]

@@ -6,10 +6,11 @@ The exercises themselves, their cases, solutions and hints, are the files `chapt
 from typing import Any
 
 from d2lite.exercises.check import check
-from d2lite.exercises.exercise import Exercise, Mistake, Unfit, errors_named
+from d2lite.exercises.exercise import Exercise, Mistake
 from d2lite.exercises.handed_out import HandedOut
 from d2lite.exercises.judge import Score
 from d2lite.exercises.lockstep import NEVER_ENDS, WORLD_SIZE, Lockstep
+from d2lite.exercises.observed import Unfit, errors_named
 from d2lite.exercises.pretend_devices import COPIES, PretendDevices, PretendTensor, without_device
 from d2lite.exercises.specifications import all_exercises, load
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from d2lite.exercises.compare import SHOWN_CHARS, shown
-from d2lite.exercises.exercise import Raised, Unfit, Unusable
+from d2lite.exercises.observed import Raised, Unfit, Unusable
 from d2lite.exercises.pretend_devices import without_device
 
 __all__ = ["Other", "Sealed", "arguments_as_data", "as_data", "from_data"]

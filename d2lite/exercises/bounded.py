@@ -12,8 +12,9 @@ import torch.distributed as dist
 
 from d2lite.devices import num_gpus
 from d2lite.exercises import specifications
-from d2lite.exercises.exercise import CaseResult, Question, WrongSpecification, run_cases
+from d2lite.exercises.exercise import Question, WrongSpecification
 from d2lite.exercises.judge import NO_PROCESS
+from d2lite.exercises.run_cases import CaseResult, run_cases
 from d2lite.workers import WorkersError
 from d2lite.workers.learner_pool import REASON_CHARS, quiet_pool, why_it_ended
 from d2lite.workers.time_limit import TookTooLong, at_most

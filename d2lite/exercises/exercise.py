@@ -1,32 +1,16 @@
 """An exercise: its cases, its solution, and the mistakes that answers show; teachers write their own the same way."""
 
-import contextlib
 import functools
 import inspect
 import random
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from d2lite._checks import instance_of
-from d2lite.exercises.compare import is_near, ratio_of, same, shown, shown_apart
-from d2lite.run_events import Stopped
+from d2lite.exercises.observed import Raised, Unfit, Unusable, alike, observed
 
-__all__ = [
-    "CaseResult",
-    "Exercise",
-    "Mistake",
-    "Question",
-    "Raised",
-    "Unfit",
-    "Unusable",
-    "WrongSpecification",
-    "alike",
-    "case_result",
-    "errors_named",
-    "observed",
-    "run_cases",
-]
+__all__ = ["Exercise", "Mistake", "Near", "Question", "WrongSpecification"]
 
 Near = Callable[[Any, Any], bool]
 
@@ -186,26 +170,6 @@ def _all_cases(
     return {**cases(), **draw(random.Random(seed))}
 
 
-class Unfit(Exception):
-    """Raised by `observe` for a result that is wrong in a way that it can name: `wrong` is shown, `think` later."""
-
-    def __init__(self, wrong: str, think: str = "") -> None:
-        super().__init__(wrong)
-        self.wrong, self.think = wrong, think
-
-
-@contextlib.contextmanager
-def errors_named(place: str) -> Generator[None, None, None]:
-    """Turn an error of a function that the answer has made into Unfit, which says where it was raised."""
-    try:
-        yield
-    except Unfit:
-        raise
-    except Exception as error:
-        text = str(error).rstrip(".")
-        raise Unfit(f"{place} raised {type(error).__name__}: {text}.") from error
-
-
 class WrongSpecification(ValueError):
     """Raised for an exercise that no answer can solve: the specification is wrong, and not the answer."""
 
@@ -216,145 +180,3 @@ class WrongSpecification(ValueError):
             f"exercise {exercise.name}, case {case}: expected {expected}, got {got}. The specification is wrong, not "
             "the answer."
         )
-
-
-@dataclass(frozen=True)
-class Raised:
-    """What stands for the result of an answer that has raised an error."""
-
-    kind: str
-    message: str
-    in_observe: bool = False  # `observe` raised it, before it called the answer
-
-    def __str__(self) -> str:
-        return f"{self.kind}: {self.message}" if self.message else self.kind
-
-
-@dataclass(frozen=True)
-class CaseResult:
-    """The result of one case: whether it was right, what was expected and given, and which mistakes give the same.
-
-    `unfit` and `think` are those of an Unfit result. `nothing` is whether the answer returned None where something was
-    expected, and `ratio` what it gave over what was expected, if both are numbers.
-    """
-
-    case: str
-    right: bool
-    expected: str
-    got: str
-    raised: bool
-    alike: tuple[int, ...]
-    unfit: str = ""
-    think: str = ""
-    nothing: bool = False
-    ratio: float | None = None
-
-
-@dataclass(frozen=True)
-class Unusable:
-    """What stands for a result that `observe` cannot read; `value` is the result, `why` the error of `observe`."""
-
-    value: Any
-    why: str = ""
-
-
-def _call(answer: Callable[..., Any], *args: Any) -> Any:
-    return answer(*args)
-
-
-def run_cases(exercise: Question, answer: Callable[..., Any], rank: int = 0) -> Generator[CaseResult, None, None]:
-    """Yield the result of each case, in order. On several ranks every rank calls this, with its number.
-
-    On a single rank the mistakes are run afterwards, and only if a case is wrong: then all results come once more,
-    with the mistakes that fit. On several ranks all must do the same, so that their collectives match.
-    """
-    late = exercise.world_size == 1
-    results: dict[str, Any] = {}
-    is_right = True
-    for label in exercise.cases():
-        got = exercise.in_form(observed(exercise.observe, answer, exercise.cases()[label]))
-        expected = exercise.expected(label, rank)
-        found = () if late else exercise.mistakes_in(label, rank, got)
-        result = case_result(label, expected, got, found, exercise.near)
-        is_right = is_right and result.right
-        yield result
-        if late:
-            results[label] = (result, got)
-    if late and not is_right:
-        for label, (result, got) in results.items():
-            yield replace(result, alike=exercise.mistakes_in(label, rank, got))
-
-
-def case_result(label: str, expected: Any, got: Any, alike: tuple[int, ...], near: Near | None = None) -> CaseResult:
-    """Return the result of a case from what was expected and given."""
-    if isinstance(got, Unfit):
-        return CaseResult(label, False, shown(expected), "", False, alike, got.wrong, got.think)
-    if isinstance(got, Raised):
-        return CaseResult(label, False, shown(expected), shown(got), True, alike)
-    right, given = _equal(expected, got), got.value if isinstance(got, Unusable) else got
-    if right or (near is not None and given is got and is_near(expected, got, near)):
-        return CaseResult(label, True, shown(expected), shown(given), False, alike)
-    nothing = given is None and expected is not None
-    texts = shown_apart(expected, given)
-    return CaseResult(label, False, *texts, False, alike, nothing=nothing, ratio=ratio_of(expected, given))
-
-
-def observed(observe: Callable[..., Any] | None, answer: Callable[..., Any], args: Sequence[Any]) -> Any:
-    """Return what `observe` returns, or what stands for it: a Raised, an Unfit, or an Unusable result."""
-    failed: list[BaseException] = []
-    results: list[Any] = []
-
-    @functools.wraps(answer, updated=())
-    def watched(*given: Any, **named: Any) -> Any:
-        try:
-            results.append(answer(*given, **named))
-        except BaseException as error:
-            failed.append(error)
-            raise
-        return results[-1]
-
-    try:
-        return (observe or _call)(watched, *args)
-    except (KeyboardInterrupt, Stopped):
-        raise
-    except BaseException as error:  # sys.exit() included
-        if unfit := _unfit_in(error):
-            return unfit
-        if failed or not results:
-            cause = failed[0] if failed else error
-            return Raised(type(cause).__name__, str(cause), in_observe=not failed)
-        return Unusable(results[-1], str(Raised(type(error).__name__, str(error))))
-
-
-def _unfit_in(error: BaseException | None) -> Unfit | None:
-    """Return the Unfit that an error is, or that caused it in a replica of parallel_apply."""
-    for _ in range(10):
-        if error is None or isinstance(error, Unfit):
-            return error
-        error = error.__cause__
-    return None
-
-
-def alike(rival: Any, got: Any, part: Callable[[Any], Any] | None) -> bool:
-    """Return whether a mistake and an answer gave the same, or the same `part`."""
-    if part is None or _is_mark(got) or _is_mark(rival):
-        return _equal(rival, got)
-    try:
-        return same(part(rival), part(got))
-    except Exception:  # it has no such part
-        return False
-
-
-def _equal(expected: Any, got: Any) -> bool:
-    """Return whether two observed results are equal; errors are if they are of one kind."""
-    if not (_is_mark(expected) or _is_mark(got)):
-        return same(expected, got)
-    if type(expected) is not type(got):
-        return False
-    if isinstance(expected, Raised):
-        return bool(expected.kind == got.kind)
-    return bool(expected.wrong == got.wrong) if isinstance(expected, Unfit) else same(expected.value, got.value)
-
-
-def _is_mark(result: Any) -> bool:
-    return isinstance(result, (Raised, Unfit, Unusable))

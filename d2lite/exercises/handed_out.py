@@ -14,7 +14,8 @@ from typing import Any
 
 from d2lite.costs import Link
 from d2lite.exercises.as_data import as_data, from_data
-from d2lite.exercises.exercise import Near, Question, alike
+from d2lite.exercises.exercise import Near, Question
+from d2lite.exercises.observed import alike
 
 __all__ = ["HandedOut", "Hint", "as_json", "from_json"]
 

@@ -4,7 +4,8 @@ import html
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from d2lite.exercises.exercise import CaseResult, Question
+from d2lite.exercises.exercise import Question
+from d2lite.exercises.run_cases import CaseResult
 from d2lite.figures.card import card
 
 __all__ = ["NO_PROCESS", "Score", "judge"]

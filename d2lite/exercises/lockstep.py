@@ -13,7 +13,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from d2lite.exercises.exercise import Mistake, Unfit
+from d2lite.exercises.exercise import Mistake
+from d2lite.exercises.observed import Unfit
 
 __all__ = ["NEVER_ENDS", "WORLD_SIZE", "Lockstep"]
 

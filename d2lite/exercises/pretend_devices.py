@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from d2lite.exercises.exercise import Unfit
+from d2lite.exercises.observed import Unfit
 
 __all__ = ["COPIES", "PretendDevices", "PretendTensor", "without_device"]
 

@@ -9,8 +9,9 @@ import torch.distributed as dist
 
 from d2lite.exercises import specifications
 from d2lite.exercises.as_data import arguments_as_data, as_data
-from d2lite.exercises.exercise import Exercise, observed
+from d2lite.exercises.exercise import Exercise
 from d2lite.exercises.handed_out import HandedOut, Hint, Recorded
+from d2lite.exercises.observed import observed
 from d2lite.workers import Workers
 from d2lite.workers.learner_pool import quiet_pool
 

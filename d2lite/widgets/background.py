@@ -23,7 +23,7 @@ from d2lite.run_events import Diverged, Stopped, listening
 from d2lite.training.run_record import Run
 from d2lite.widgets.animator import Animator
 from d2lite.widgets.async_exception import Interruptible
-from d2lite.widgets.explain import exception_name, truncate
+from d2lite.widgets.explain_error import exception_name, truncate
 from d2lite.widgets.printing import Lines, printing_to
 
 __all__ = ["Training"]

@@ -14,7 +14,7 @@ from d2lite.figures.figure import Figure
 from d2lite.training.comparison import Trial
 from d2lite.widgets.animator import PUSH_EVERY_S
 from d2lite.widgets.background import Training
-from d2lite.widgets.explain import explain
+from d2lite.widgets.explain_error import explain_error
 from d2lite.widgets.explorer import Explorer
 from d2lite.widgets.live_figure import close_all
 from d2lite.widgets.plotly_widget import PlotlyWidget
@@ -152,7 +152,7 @@ class Experiment(Explorer):
         if training.outcome is not None:
             state = training.outcome.status.split(" ")[0].rstrip(":")  # "diverged at step 3"
             words = "" if training.outcome.words == state else f"{training.outcome.words} · "
-        problem = f" · {explain(training.error).splitlines()[0]}" if training.error else ""
+        problem = f" · {explain_error(training.error).splitlines()[0]}" if training.error else ""
         self.status.value = card(state, html.escape(f"{words}{counted}{problem}"))
         self.progress.value = done / max(1, self._num_trials)
 

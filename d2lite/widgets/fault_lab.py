@@ -10,7 +10,7 @@ import ipywidgets as widgets
 
 from d2lite._format import text_of
 from d2lite.run_events import Stopped
-from d2lite.widgets.explain import exception_name, truncate
+from d2lite.widgets.explain_error import exception_name, truncate
 from d2lite.widgets.live_figure import close_all
 from d2lite.widgets.static_picture import StaticPicture
 from d2lite.widgets.style import CLASS, at_most, card, sheet

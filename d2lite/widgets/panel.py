@@ -32,7 +32,7 @@ from d2lite.widgets import controls
 from d2lite.widgets.animator import PUSH_EVERY_S
 from d2lite.widgets.background import Training
 from d2lite.widgets.device_lanes import DeviceLanes
-from d2lite.widgets.explain import explain
+from d2lite.widgets.explain_error import explain_error
 from d2lite.widgets.live_figure import close_all
 from d2lite.widgets.plotly_widget import PlotlyWidget
 from d2lite.widgets.static_picture import StaticPicture
@@ -183,7 +183,7 @@ class Panel:
                 if self._training is not None:
                     self._training.stop()
                 self._error, self._watcher = error, None
-                self.layout.show_messages(problem=explain(error))
+                self.layout.show_messages(problem=explain_error(error))
                 self.layout.show_status("Not started.", 0.0)
                 self.layout.show_running(False)
                 self._idle.set()
@@ -216,7 +216,7 @@ class Panel:
             why = str(error.strerror or "") if isinstance(error, OSError) else ""
             self.layout.show_status("Not saved; the runs are kept.")
             self.layout.show_messages(
-                problem=f"Not saved: {why or explain(error)}. The runs are kept. "
+                problem=f"Not saved: {why or explain_error(error)}. The runs are kept. "
                 "Free some space or choose another place: panel.save_to('/another/folder/runs.json')"
             )
 
@@ -247,14 +247,14 @@ class Panel:
             if not self._closed:
                 self._show(training)
         except Exception as error:
-            self.layout.show_messages(str(training.lines), f"This cannot be drawn: {explain(error)}")
+            self.layout.show_messages(str(training.lines), f"This cannot be drawn: {explain_error(error)}")
             self.layout.show_status("Ended." if training.ended.is_set() else "Running.")
 
     def _show(self, training: Training) -> None:
         self._show_devices()
         self.layout.draw(self.runs)
         self.layout.show_work(*training.work())
-        problem = explain(training.error) if training.error else training.why_running
+        problem = explain_error(training.error) if training.error else training.why_running
         self.layout.show_messages(str(training.lines), problem)
         self.layout.show_interrupt(bool(training.why_running))
         self.layout.show_status(*_status_line(training))

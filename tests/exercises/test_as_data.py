@@ -11,7 +11,7 @@ import torch
 from d2lite.costs import Link
 from d2lite.exercises.as_data import MOST_ITEMS, Other, Sealed, arguments_as_data, as_data, from_data
 from d2lite.exercises.compare import same
-from d2lite.exercises.exercise import Raised, Unfit, Unusable
+from d2lite.exercises.observed import Raised, Unfit, Unusable
 
 
 def through(value):

@@ -16,7 +16,7 @@ import d2lite
 from d2lite.exercises import Exercise, check
 from d2lite.exercises import check as same_check
 from d2lite.exercises.check import _tries
-from d2lite.exercises.exercise import run_cases
+from d2lite.exercises.run_cases import run_cases
 from d2lite.exercises.specifications import find_exercise
 from d2lite.replica_threads import _cores
 from d2lite.workers.pickling import pickled_job

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from d2lite.exercises import Exercise, Mistake, Unfit
-from d2lite.exercises.exercise import run_cases
 from d2lite.exercises.judge import judge
+from d2lite.exercises.run_cases import run_cases
 from d2lite.replica_threads import parallel_apply
 
 DOUBLE = Exercise(

@@ -1,8 +1,8 @@
 """The score, and in words what is wrong."""
 
 from d2lite.exercises import Exercise, Mistake, Score
-from d2lite.exercises.exercise import CaseResult, run_cases
 from d2lite.exercises.judge import ENDLESS, NO_PROCESS, judge
+from d2lite.exercises.run_cases import CaseResult, run_cases
 
 
 def exercise(*mistakes, world_size=1):

@@ -5,8 +5,8 @@ import torch
 import torch.distributed as dist
 from torch.distributed import broadcast as sent
 
-from d2lite.exercises.exercise import Unfit
 from d2lite.exercises.lockstep import Lockstep
+from d2lite.exercises.observed import Unfit
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -13,7 +13,7 @@ from d2lite.data.batch_iterator import BatchIterator
 from d2lite.run_events import Diverged, Stopped, emit
 from d2lite.training.run_record import Run
 from d2lite.widgets.background import Training
-from d2lite.widgets.explain import explain
+from d2lite.widgets.explain_error import explain_error
 from d2lite.widgets.printing import Lines, printing_to
 
 
@@ -162,15 +162,15 @@ def test_an_exception_is_kept_and_explained():
     training = run_to_end(broken, animated=False, lr=1)
     assert isinstance(training.error, ValueError) and training.run.status == "failed: ValueError"
     assert training.outcome.words == "failed" and training.seconds == training.outcome.seconds
-    assert "ValueError: the shape is wrong" in explain(training.error)
-    assert 'raise ValueError("the shape is wrong")' in explain(training.error)
+    assert "ValueError: the shape is wrong" in explain_error(training.error)
+    assert 'raise ValueError("the shape is wrong")' in explain_error(training.error)
 
 
 def test_a_cell_is_named_rather_than_the_library_below():
     code = "import torch\ndef f(lr):\n    return torch.zeros(2, 3) @ torch.zeros(2, 3)\n"
     space = {}
     exec(compile(code, "<ipython-input-1>", "exec"), space)
-    assert "in f, line 3" in explain(run_to_end(space["f"], animated=False, lr=1).error)
+    assert "in f, line 3" in explain_error(run_to_end(space["f"], animated=False, lr=1).error)
 
 
 def test_only_this_thread_s_prints_are_taken(capsys):

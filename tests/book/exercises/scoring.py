@@ -5,8 +5,8 @@ import contextlib
 import pytest
 
 from d2lite.exercises import WORLD_SIZE
-from d2lite.exercises.exercise import run_cases
 from d2lite.exercises.judge import judge
+from d2lite.exercises.run_cases import run_cases
 from d2lite.exercises.specifications import find_exercise
 from d2lite.workers.learner_pool import quiet_pool
 from tests.by_value import by_value

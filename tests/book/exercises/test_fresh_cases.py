@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from d2lite.exercises import all_exercises
-from d2lite.exercises.exercise import run_cases
 from d2lite.exercises.recording import handed_out_exercises
+from d2lite.exercises.run_cases import run_cases
 from d2lite.exercises.specifications import load
 
 FRESH = load("fresh_cases").FRESH

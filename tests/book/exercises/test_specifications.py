@@ -10,8 +10,8 @@ import pytest
 
 from d2lite.exercises import Exercise, Mistake, all_exercises, check
 from d2lite.exercises.check import is_stub
-from d2lite.exercises.exercise import run_cases
 from d2lite.exercises.judge import judge
+from d2lite.exercises.run_cases import run_cases
 
 BOOK = Path(__file__).parents[3] / "book"
 CHAPTERS = sorted(BOOK.glob("[0-9]*.ipynb"))

@@ -6,13 +6,13 @@ from pathlib import Path
 
 from d2lite._format import text_of
 
-__all__ = ["truncate", "explain", "exception_name"]
+__all__ = ["truncate", "explain_error", "exception_name"]
 
 _LIBRARIES = (Path(os.__file__).parent, Path(__file__).parents[1])  # Python's own, and the kit
 _MOST_CAUSES = 5  # of an exception that are shown
 
 
-def explain(error: BaseException) -> str:
+def explain_error(error: BaseException) -> str:
     """Return an exception in plain words: its kind, its message, its causes, and the learner's line that raised it.
 
     The learner's line is the innermost one in a cell or in a file that is no library's; without one, the innermost of

@@ -1,4 +1,4 @@
-"""What is measured before the cost model is fitted: the times of all-reduces, and of complete steps of DDP."""
+"""The times that a calibration begins with: of all-reduces, and of complete steps of DDP."""
 
 import statistics
 import time

@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from d2lite.widgets import explain as explaining
-from d2lite.widgets.explain import explain, truncate
+from d2lite.widgets import explain_error as explaining
+from d2lite.widgets.explain_error import explain_error, truncate
 
 
 class Mute(Exception):
@@ -23,7 +23,7 @@ def caught(error, cause=None):
 
 
 def test_a_message_that_cannot_be_made_is_told_as_that():
-    words = explain(caught(Mute()))
+    words = explain_error(caught(Mute()))
     assert words.startswith("Mute: (its __str__ raises RuntimeError)\nin caught, line ")
 
 
@@ -36,7 +36,7 @@ def line_of(call):
     try:
         call()
     except Exception as error:
-        return explain(error).splitlines()[-1]
+        return explain_error(error).splitlines()[-1]
 
 
 @dataclasses.dataclass
@@ -68,15 +68,15 @@ class Named(type):
 
 
 def test_a_class_that_hides_its_name():
-    assert explain(Named("Hidden", (Exception,), {})("why")) == "Hidden: why"
+    assert explain_error(Named("Hidden", (Exception,), {})("why")) == "Hidden: why"
 
 
 @pytest.mark.parametrize("message", ["x" * 10_000_000, "line\n" * 1_000_000, "\n" * 100_000, "é" * 5000])
 def test_a_message_of_any_length_fits_the_page(message):
-    words = explain(caught(ValueError(message)))
+    words = explain_error(caught(ValueError(message)))
     assert len(words) <= 4096 and len(truncate(words)) == len(words) and words.count("\n") < 40
     assert "characters more\n" in words and "raise error from cause" in words.splitlines()[-1]
-    assert len(explain(type("T" * 100_000, (Exception,), {})())) < 200
+    assert len(explain_error(type("T" * 100_000, (Exception,), {})())) < 200
 
 
 def test_what_fits_is_not_cut():
@@ -86,8 +86,8 @@ def test_what_fits_is_not_cut():
 
 
 def test_causes_are_told_and_a_ring_of_them_ends():
-    words = explain(caught(ValueError("top"), caught(KeyError("middle"), OSError("bottom"))))
+    words = explain_error(caught(ValueError("top"), caught(KeyError("middle"), OSError("bottom"))))
     assert words.startswith("ValueError: top\ncaused by KeyError: 'middle'\ncaused by OSError: bottom\nin caught")
     one, two = ValueError("one"), ValueError("two")
     one.__cause__, two.__cause__ = two, one
-    assert explain(one) == "ValueError: one\ncaused by ValueError: two"
+    assert explain_error(one) == "ValueError: one\ncaused by ValueError: two"
