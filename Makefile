@@ -74,8 +74,9 @@ wheels: setup ## sdist and wheel, installed into a fresh environment, with chapt
 badges: setup ## REPO=owner/name REF=v1: badges, and the line that installs from there, in the chapters
 	$(BIN)/python tools/badges.py --repo $(REPO) --ref $(REF)
 
-navigation: setup ## the links at the beginning and the end of each notebook
+navigation: setup ## the links at both ends of each notebook, the goals of each chapter, the tables of chapters
 	$(BIN)/python tools/navigation.py
+	$(BIN)/python tools/chapter_goals.py
 
 lint: setup
 	$(BIN)/ruff format --check .

@@ -6,6 +6,7 @@ from d2lite.workers.faults import CAUSES, FAULTS, Job, first_not_finite, simulat
 from d2lite.workers.flight_recorder import Collective, FlightRecord, read_recorder
 from d2lite.workers.hang_diagnosis import Diagnosis, diagnose_hang, first_mismatch
 from d2lite.workers.pool import Workers
+from d2lite.workers.rank_support import warn_without_ranks
 from d2lite.workers.tempdir import make_tempdir, remove_tempdir
 
 __all__ = [
@@ -26,4 +27,5 @@ __all__ = [
     "simulated_records",
     "train_job",
     "use_batch_mode",
+    "warn_without_ranks",
 ]

@@ -7,7 +7,6 @@ cell.
 
 import contextlib
 import math
-import os
 import threading
 import time
 import warnings
@@ -25,6 +24,7 @@ from d2lite.workers.output import Cell
 from d2lite.workers.pickling import load_answer, pickled_job, require_generator_function
 from d2lite.workers.pipe import pack
 from d2lite.workers.rank_handle import PING_S, RankHandle, ask_records, end_all, last_reports, start_ranks, wait
+from d2lite.workers.rank_support import why_no_ranks
 
 __all__ = ["Workers", "WorkersError"]
 
@@ -63,6 +63,7 @@ class Workers:
         OSError: On Windows, where there are no such pools.
 
     Example:
+        >>> import os
         >>> with Workers(2) as workers:
         ...     first = workers.run(os.getpid)
         ...     print(len(set(first)), workers.run(os.getpid) == first)  # two processes, which stay
@@ -73,8 +74,8 @@ class Workers:
         self.world_size = positive_int("world_size", world_size, MAX_REPLICAS, "Each rank is a process.")
         self.timeout_s = positive_number("timeout_s", timeout_s)
         self.backend = "nccl" if num_gpus() >= world_size else "gloo"
-        if os.name == "nt":
-            raise OSError("Workers needs Linux or macOS: on Windows use WSL 2, or open the chapter on Colab or Binder.")
+        if why := why_no_ranks():
+            raise OSError(why)
         if self.backend == "gloo" and world_size > num_cores():
             warnings.warn(
                 f"{world_size} ranks share {num_cores()} CPU cores: it works, and is no faster than fewer ranks.",
