@@ -136,8 +136,8 @@ def five_phases() -> str:
     parts.append(_text(260, 222, "time →    2 and 5 run on both devices at the same time", kind="small"))
     words = (
         "The minibatch is cut into two shards. Each device computes forward and backward on its shard. The "
-        "gradients are added on device 0, the sum is sent back to device 1, and both devices make the same "
-        "update."
+        "gradients are added on device 0, the sum is sent back to device 1, and each device updates its "
+        "replica."
     )
     return _svg("The five phases of one step on two devices", words, 520, 240, parts)
 
