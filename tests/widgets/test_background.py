@@ -223,7 +223,9 @@ def test_a_training_stops_the_one_that_runs_already_and_begins_when_that_has_end
             running.remove(name)
 
     first = Training(train, {"name": "first"}, animated=False).start()
+    end = time.monotonic() + 20
     while not running:
+        assert time.monotonic() < end
         time.sleep(0.01)
     second = Training(train, {"name": "second"}, animated=False).start()
     assert first.join(20) and second.join(20)

@@ -1,6 +1,7 @@
 import html
 import math
 import threading
+import time
 
 import psutil
 import pytest
@@ -59,7 +60,9 @@ def test_each_fault_is_named(lab, fault):
 def test_stop_ends_a_run(lab):
     lab.fault.value = next(f for f in FAULTS if f.startswith("stop"))
     lab.run.click()
-    while "Running" not in lab._message.value:
-        threading.Event().wait(0.05)
+    end = time.monotonic() + 60
+    while "A rank has the fault" not in lab._message.value:
+        assert time.monotonic() < end, lab._message.value
+        time.sleep(0.05)
     lab.stop.click()
     assert lab.wait(5)[3] == "stopped"
