@@ -34,7 +34,7 @@ def split_batch(X, y, devices):
 
 
 def train_batch(net, X, y, trainer, divide_by):
-    """Make one step. The gradients of the shards are sums over examples; `step` adds and divides them."""
+    """Make one step: a backward pass for each shard, then the update on all devices."""
     X_shards, y_shards = split_batch(X, y, devices)
     with autograd.record():
         losses = [loss_fn(net(X_shard), y_shard) for X_shard, y_shard in zip(X_shards, y_shards, strict=True)]
