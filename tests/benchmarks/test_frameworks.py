@@ -126,7 +126,6 @@ def test_a_program_is_explained_by_a_rule_that_gives_its_weights_and_its_accurac
     assert not trial(ours["by_shard"], ours, 0.5)["variants"]["x"]["explained"], "the accuracy of another rule"
 
 
-@pytest.mark.slow
 def test_ours_starts_from_the_given_weights_and_has_an_uneven_last_minibatch():
     names = chapter_code(frameworks.APPENDIX, {})
     inputs = names["make_inputs"]("float64")
