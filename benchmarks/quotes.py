@@ -26,6 +26,8 @@ LENET = "lenet-2-cores"
 RATES = "learning-rates-2-cores"
 PUBLISHED = "published-accuracy-small"
 ARMS = "horovod-arms-2-cores"
+FOUR_FRAMEWORKS = "frameworks"
+APPENDIX_3 = "book/appendix/03-the-same-step-in-gluon-tensorflow-and-jax.ipynb"
 SCALED = "small, 0.02", "large, 0.02", "large, 0.04"  # arms: the minibatch, then the rate as well
 FORGOTTEN = "no broadcast, 0.02", "small, 0.02"
 TWO, ONE = "LeNet, s/epoch, 2 replicas", "LeNet, s/epoch, 1 replica"
@@ -119,6 +121,18 @@ def prediction_misses():
     rows = [row for row in _kept("prediction-2-cores")["rows"] if row["peer_name"] == "predicted"]
     misses = [100 * abs(statistics.median(row["peer"]) / statistics.median(row["ours"]) - 1) for row in rows]
     return [math.ceil(miss) for miss in misses]
+
+
+def framework_difference(of, frameworks=("Gluon", "TensorFlow", "JAX"), variant=None):
+    """Return the largest difference of a weight in frameworks.json; `of` is a column, `variant` None means all."""
+    found = [_kept(FOUR_FRAMEWORKS)["frameworks"][name]["variants"] for name in frameworks]
+    rows = [row for variants in found for name, row in variants.items() if variant in (None, name)]
+    return max(max(row[of]) for row in rows)
+
+
+def power_of_ten_above(of, *frameworks):
+    """Return n, where 10^-n is the smallest power of ten above such a difference."""
+    return math.floor(-math.log10(framework_difference(of, frameworks)))
 
 
 def linear_against_root(base):
@@ -369,6 +383,36 @@ QUOTES = (
         (accuracy(256, 0.001, 0, 2, "SimpleCNN"),),
     ),
     Quote(
+        APPENDIX_3,
+        "In ten steps the largest change of a weight is {:.2f}. Where the programs ran, `fit` was up to {:.3f} away "
+        "from `by_example`, and `trainer.step(batch_size)` up to {:.3f}.",
+        (
+            lambda: _kept(FOUR_FRAMEWORKS)["largest_change"],
+            partial(framework_difference, "from_by_example", variant="fit"),
+            partial(framework_difference, "from_by_example", variant="trainer.step(batch_size)"),
+        ),
+    ),
+    Quote(
+        APPENDIX_3,
+        "In 64-bit numbers TensorFlow and JAX are less than $10^{-{:.0f}}$ away from ours.",
+        (partial(power_of_ten_above, "float64", "TensorFlow", "JAX"),),
+    ),
+    Quote(
+        APPENDIX_3,
+        "Gluon is farther away, but less than $10^{-{:.0f}}$.",
+        (partial(power_of_ten_above, "from_plain_rule", "Gluon"),),
+    ),
+    Quote(
+        APPENDIX_3,
+        "With the same two roundings ours is less than $10^{-{:.0f}}$ away from it.",
+        (partial(power_of_ten_above, "float64", "Gluon"),),
+    ),
+    Quote(
+        APPENDIX_3,
+        "In 32-bit numbers the largest difference is {:.6f}.",
+        (partial(framework_difference, "float32"),),
+    ),
+    Quote(
         "book/04-all-reduce.ipynb",
         "On four hosts the ring is {:.2f} times as fast as the naive way (predicted: {:.2f}).",
         (partial(ring_figure, 4, 1, "ring", MEASURED), partial(ring_figure, 4, 1, "ring", PREDICTED)),
@@ -545,7 +589,7 @@ def main(argv=None):
     argparse.ArgumentParser(prog="python -m benchmarks.quotes", description=main.__doc__).parse_args(argv)
     for quote in QUOTES:
         write(quote)
-    others = {"rings", "cluster", "prediction-2-cores", RATES, PUBLISHED, ARMS}  # read by functions
+    others = {"rings", "cluster", "prediction-2-cores", RATES, PUBLISHED, ARMS, FOUR_FRAMEWORKS}  # read by functions
     for name in sorted({f[0] for quote in QUOTES for f in quote.figures if not callable(f)} | others):
         facts = _kept(name)["machine"]
         cores = facts.get("devices", f"{facts['cores']} cores")
