@@ -172,7 +172,7 @@ def test_another_order_gives_wrong_sums(cells, pool):
 
 def test_all_reduces_start_from_the_last_layer_on_and_while_the_backward_pass_runs(cells, pool):
     there = run_cells("names", "broadcast", "optimizer", "order")
-    there = defined_in("order-run", there, "recorded =")
+    there = defined_in("order-run", there, "found =")
     for steps, ended in pool.run(there.four_steps):
         assert len(steps) == 4 and set(ended) <= {f"params.{i}" for i in range(8)}
         for events in steps:
@@ -184,7 +184,7 @@ def test_all_reduces_start_from_the_last_layer_on_and_while_the_backward_pass_ru
 
 
 def test_the_gap_of_the_chapter_is_checked(cells, pool, capsys):
-    there = defined_in("wrong-mean", defined_in("forget", cells, "# where the two"), "weights =", workers=pool)
+    there = defined_in("wrong-mean", defined_in("forget", cells, "apart = workers"), "weights =", workers=pool)
     (answer,) = [c.source for c in nbformat.read(SOLUTIONS, as_version=4).cells if c.id == "gap"]
     for gap, shown in ((answer, "False on both ranks"), (CELLS["gap"], "not yet")):
         exec(compile(f"{gap}\n\n\n{CELLS['gap-check']}", "cell gap", "exec"), dict(vars(there)))
