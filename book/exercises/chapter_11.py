@@ -1,5 +1,6 @@
 """The exercises of chapter 11: the weight of a shard, a distance between replicas, three bugs without a name."""
 
+import hashlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -189,6 +190,13 @@ SYMPTOMS = {
     "C": "Look at .gradients of step 1, replica by replica: which of them gets which gradient?",
 }
 
+_DIGESTS = {"A": "830b131de5c87838", "B": "4f20689cb08673b4", "C": "318a8618807a5678"}
+
+
+def _digest(letter: str, name: str) -> str:
+    """Return a short hash of an answer: `_observe_culprit` is handed out to students, the names are not."""
+    return hashlib.sha256(f"{letter}: {name}".encode()).hexdigest()[:16]
+
 
 def _observe_culprit(answer: Callable[..., Any], letter: str) -> str:
     """Return the name that an answer gives to an exhibit; say where to look if it is another one."""
@@ -196,7 +204,7 @@ def _observe_culprit(answer: Callable[..., Any], letter: str) -> str:
     if not isinstance(name, str) or name not in EXHIBITS:
         listed = ", ".join(EXHIBITS)
         raise Unfit(f"exhibit {letter}: {str(name)[:60]!r} is not the name of an exhibit.", f"The names: {listed}.")
-    if name != _culprit(letter):
+    if _digest(letter, name) != _DIGESTS[letter]:
         raise Unfit(f"exhibit {letter} is not {name!r}.", SYMPTOMS[letter])
     return name
 
