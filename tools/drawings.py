@@ -6,11 +6,14 @@ page; it is dark where the reader's system asks for a dark one.
 """
 
 import html
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
 from d2lite.costs import Device, Link, Workload, predict_step
+from d2lite.exercises import EXHIBITS
 from d2lite.figures import COLOURS, GREY, PALETTE, collective_shape, ink_on
+from d2lite.profiling import compare_arms
 from d2lite.widgets import trace_collective
 from d2lite.workers import Job, simulated_records
 
@@ -349,6 +352,43 @@ def step_timeline() -> str:
     return _svg("One step of DistributedDataParallel in time", words, 520, 218, parts)
 
 
+def verdicts() -> str:
+    """A difference that is shown and one that is not, with the seeds behind them: chapter 9."""
+    zero, scale = 500, 2100  # pixels: where the difference is 0, and per 1.0 of accuracy
+    parts, told = [_text(zero, 30, "no difference", kind="bold")], []
+    parts.append(f'<path class="line" stroke-dasharray="4 4" d="M{zero} 40V196"/>')
+    for i, gains in enumerate(((-0.07, -0.04, -0.08, -0.05, -0.055), (-0.09, -0.01, -0.08, 0.02, -0.06))):
+        found, y = compare_arms([0.0] * len(gains), gains, paired=True), 72 + 72 * i
+        low, mean, high = (zero + scale * x for x in (found.low, found.difference, found.high))
+        colour, verdict = (PALETTE[0], "shown") if found.is_shown else (GREY, "not shown")
+        parts += [
+            _text(14, y + 5, verdict, "start", "bold"),
+            f'<path d="M{low:g} {y}H{high:g}" stroke="{colour}" stroke-width="3"/>',
+            *(f'<circle cx="{zero + scale * x:g}" cy="{y}" r="5" fill="{colour}"/>' for x in gains),
+            f'<path d="M{mean:g} {y - 11}l9 11l-9 11l-9 -11z" fill="{colour}"/>',
+            _text(
+                (low + mean) / 2,
+                y + 32,
+                f"99% interval {100 * found.low:+.1f} to {100 * found.high:+.1f}",
+                kind="small",
+            ),
+        ]
+        told.append(f"{len(gains)} seeds, interval {100 * found.low:+.1f} to {100 * found.high:+.1f}: {verdict}")
+    parts.append(
+        _text(
+            360,
+            226,
+            "dot: the difference of one seed; diamond: their mean; shown: the interval leaves out 0",
+            kind="small",
+        )
+    )
+    words = (
+        "Two comparisons in points, each with a dot for the difference of each seed, a diamond for their mean, and a "
+        f"line for the 99% interval. {told[0]}, since zero lies outside. {told[1]}, since zero lies inside."
+    )
+    return _svg("A difference that is shown, and one that is not", words, 720, 242, parts)
+
+
 def normalisation() -> str:
     """Eight values, normalised together and in two shards: chapter 10."""
     values = (20, 45, 65, 110, 75, 140, 165, 180)
@@ -408,6 +448,41 @@ def backward_sums() -> str:
         "times the normalised value, over both ranks, enter the gradient of every x."
     )
     return _svg("The sums of batch normalisation over ranks, forward and backward", words, 720, 250, parts)
+
+
+def places_of_bugs() -> str:
+    """Where in a training step the lines of each exhibit differ from right code: chapter 11."""
+    places = {
+        "replicate": ("different initial weights", "aliased replicas", "the published loop, on CPUs"),
+        "shards": (
+            "examples left over are dropped",
+            "chunk loses a device",
+            "same random numbers on each replica",
+        ),
+        "backward": ("forgotten zero_grad", "pieces divided by their number"),
+        "all_reduce": ("mean for sum", "rebinding all-reduce", "no all-reduce", "update before all-reduce"),
+        "update": ("sum for mean", "lr times k twice", "loss divided by the local batch"),
+    }
+    assert {name for names in places.values() for name in names} == set(EXHIBITS)
+    parts = []
+    for i, (place, names) in enumerate(places.items()):
+        x, y = 10 + 142 * i, 92
+        parts.append(_box(x, 18, 116, 40, place.replace("_", "-"), COLOURS.get(place, "")))
+        if i:
+            parts.append(_arrow((x - 26, 38), (x - 2, 38)))
+        for name in names:
+            for line in textwrap.wrap(name, 18, break_on_hyphens=False):
+                parts.append(_text(x, y, line, "start", "small"))
+                y += 17
+            y += 9
+    parts.append(
+        _text(
+            360, 262, "the three below update also take the mean loss of a shard, where right code sums", kind="small"
+        )
+    )
+    listed = "; ".join(f"{place.replace('_', '-')}: {', '.join(names)}" for place, names in places.items())
+    words = f"The parts of a training step from left to right, each with the bugs whose lines are there. {listed}."
+    return _svg("Where in a training step the bugs of the museum are", words, 720, 278, parts)
 
 
 def lanes() -> str:
@@ -486,8 +561,10 @@ DRAWINGS = {
     "ring": ring,
     "tree": tree,
     "step-timeline": step_timeline,
+    "verdicts": verdicts,
     "normalisation": normalisation,
     "backward-sums": backward_sums,
+    "places-of-bugs": places_of_bugs,
     "lanes": lanes,
     "who-holds-what": who_holds_what,
 }

@@ -150,7 +150,7 @@ def summary(rows):
             common = sorted(of_seed.keys() & base.keys())
             if name != ONE and len(common) > 1:
                 pair = ([some[seed] for seed in common] for some in (base, of_seed))
-                lines.append(f"   {compare_arms(*pair, paired=True).in_words(AGAINST[name], 'it has')}")
+                lines.append(f"   {compare_arms(*pair, paired=True).in_words(AGAINST[name], name)}")
     return lines
 
 

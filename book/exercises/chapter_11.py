@@ -1,11 +1,12 @@
 """The exercises of chapter 11: the weight of a shard, a distance between replicas, three bugs without a name."""
 
+import hashlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
-from d2lite.exercises import EXHIBITS, Exercise, Mistake, Unfit
+from d2lite.exercises import Exercise, Mistake, Unfit
 
 Params = Sequence[Sequence[torch.Tensor]]
 
@@ -189,14 +190,39 @@ SYMPTOMS = {
     "C": "Look at .gradients of step 1, replica by replica: which of them gets which gradient?",
 }
 
+# What observes an answer also runs in students' copies and in the sandbox, where the museum and the answers are not.
+_NAMES = (
+    "sum for mean",
+    "lr times k twice",
+    "mean for sum",
+    "loss divided by the local batch",
+    "pieces divided by their number",
+    "examples left over are dropped",
+    "chunk loses a device",
+    "rebinding all-reduce",
+    "no all-reduce",
+    "update before all-reduce",
+    "forgotten zero_grad",
+    "same random numbers on each replica",
+    "different initial weights",
+    "aliased replicas",
+    "the published loop, on CPUs",
+)
+_DIGESTS = {"A": "830b131de5c87838", "B": "4f20689cb08673b4", "C": "318a8618807a5678"}
+
+
+def _digest(letter: str, name: str) -> str:
+    """Return a short hash of an answer."""
+    return hashlib.sha256(f"{letter}: {name}".encode()).hexdigest()[:16]
+
 
 def _observe_culprit(answer: Callable[..., Any], letter: str) -> str:
     """Return the name that an answer gives to an exhibit; say where to look if it is another one."""
     name = answer(letter)
-    if not isinstance(name, str) or name not in EXHIBITS:
-        listed = ", ".join(EXHIBITS)
+    if not isinstance(name, str) or name not in _NAMES:
+        listed = ", ".join(_NAMES)
         raise Unfit(f"exhibit {letter}: {str(name)[:60]!r} is not the name of an exhibit.", f"The names: {listed}.")
-    if name != _culprit(letter):
+    if _digest(letter, name) != _DIGESTS[letter]:
         raise Unfit(f"exhibit {letter} is not {name!r}.", SYMPTOMS[letter])
     return name
 

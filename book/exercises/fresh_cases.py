@@ -8,6 +8,8 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import torch
+
 from d2lite.costs import Link
 
 Cases = Mapping[str, Sequence[Any]]
@@ -188,6 +190,15 @@ def _statistics(r: random.Random) -> Cases:
     return _named("three shards", (means, variances, [r.randint(2, 40) for _ in range(3)]))
 
 
+def _gradients(r: random.Random) -> Cases:
+    sizes = [r.randint(1, 6), r.randint(2, 6), r.randint(1, 6)]
+    generator = torch.Generator().manual_seed(r.randrange(2**32))
+    X, grad = torch.randn(2, sum(sizes), generator=generator, dtype=torch.float64) + 0.5
+    deviation = (X.var(correction=0) + 1e-5).sqrt().item()
+    shards = list(grad.split(sizes)), list(((X - X.mean()) / deviation).split(sizes))
+    return _named(f"shards of {sizes}", (*shards, deviation))
+
+
 def _running(r: random.Random) -> Cases:
     numbers = [r.uniform(-5, 5), r.uniform(0.1, 5), r.uniform(-5, 5), r.uniform(0.1, 5)]
     return _named("another step", (*numbers, r.randint(2, 90), r.choice((0.05, 0.2, 0.7))))
@@ -197,6 +208,20 @@ def _factor(r: random.Random) -> Cases:
     k, n_i = r.randint(2, 6), r.randint(2, 20)
     n = n_i * k + r.randint(1, 9)
     return {**_named("a sum", (n_i, n, k, "sum")), **_named("a mean", (n_i, n, k, "mean"))}
+
+
+def _drift(r: random.Random) -> Cases:
+    def replica() -> list[torch.Tensor]:
+        return [torch.tensor([r.randint(-40, 40) / 8 for _ in range(n)]) for n in (2, 3)]
+
+    first, *others = [replica() for _ in range(r.randint(4, 6))]
+    i, j = r.randint(1, len(others) - 2), r.randrange(3)  # neither the first nor the last of them
+    others[i][1][j] = first[1][j] - 12 - r.randint(0, 9) / 8  # the largest difference is negative
+    others[i - 1][1][j] = first[1][j] + 11  # on the other side of replica 0
+    return {
+        **_named(f"{len(others) + 1} replicas", ([first, *others],)),
+        **_named("copies", ([[p.clone() for p in first] for _ in range(2)],)),
+    }
 
 
 def _calls(r: random.Random) -> Cases:
@@ -245,8 +270,10 @@ FRESH: dict[str, Draw] = {
     "9.2": _warm_up,
     "9.3": _noise,
     "10.1": _statistics,
+    "10.2": _gradients,
     "10.3": _running,
     "11.1": _factor,
+    "11.2": _drift,
     "12.1": _calls,
     "12.2": _behind,
 }

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch._dynamo  # an optimizer imports it, and it replaces torch.manual_seed, which `_replaced` watches
 import torch.distributed as dist
 
 from d2lite.costs import Link

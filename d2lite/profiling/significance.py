@@ -65,7 +65,7 @@ class ArmComparison:
     def in_words(self, first: str = "the first arm", second: str = "the second arm") -> str:
         """Return the result for accuracies (0..1) in words, in percentage points."""
         interval = f"{self.confidence:.0%} interval {100 * self.low:+.1f} to {100 * self.high:+.1f}"
-        seen = f"{second} {100 * self.difference:+.1f} points against {first} ({interval})"
+        seen = f"{second}: {100 * self.difference:+.1f} points against {first} ({interval})"
         if self.is_shown:
             return f"Shown: {seen}."
         if max(_that_count(self.spreads, self.paired_spread)) <= _ROUNDING * max(map(abs, self.means)):
@@ -74,7 +74,7 @@ class ArmComparison:
         needed = self.seeds_needed
         if needed is None:
             return f"Not shown: {seen}. A difference this small would take more than {_MOST_SEEDS:,} seeds per arm."
-        return f"Not shown: {seen}. To see one of this size takes about {needed} seeds per arm."
+        return f"Not shown: {seen}. To show one of this size takes about {needed} seeds per arm."
 
     def __str__(self) -> str:
         return self.in_words()
@@ -110,9 +110,9 @@ def compare_arms(
         >>> comparison.is_shown, round(comparison.difference, 3)
         (True, 0.045)
         >>> print(comparison)
-        Shown: the second arm +4.5 points against the first arm (99% interval +1.3 to +7.7).
+        Shown: the second arm: +4.5 points against the first arm (99% interval +1.3 to +7.7).
         >>> print(compare_arms([0.70, 0.80, 0.60], [0.712, 0.81, 0.611], paired=True))
-        Shown: the second arm +1.1 points against the first arm (99% interval +0.5 to +1.7).
+        Shown: the second arm: +1.1 points against the first arm (99% interval +0.5 to +1.7).
     """
     results = [all_of(name, values, finite_number) for name, values in (("a", a), ("b", b))]
     for name, values in zip("ab", results, strict=True):

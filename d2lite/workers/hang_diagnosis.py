@@ -247,7 +247,7 @@ def _at(records: Records, calls: Calls, number: int) -> Diagnosis:
     if theirs is None:
         words = f"rank {guilty} called {_told(own)}, and no other rank did.{doubt}"
         return Diagnosis("extra", guilty, words, *at, is_sure, is_sure)
-    cause, more, open_cause = _compare(own, theirs, [calls[rank] for rank in others], number, before)
+    cause, more, open_cause = _compare(guilty, own, theirs, [calls[rank] for rank in others], number, before)
     them = f"rank {others[0]}" if len(others) == 1 else "the others"
     if cause == "group":
         told = f"{_told(own)} in group {own.group}; {them} called it in group {theirs.group}"
@@ -425,14 +425,14 @@ def _different_steps(here: Mapping[int, _Call | None], guilty: int, fewer: bool,
 
 
 def _compare(
-    own: _Call, theirs: _Call, others: Sequence[Mapping[int, _Call]], number: int, before: Sequence[_Call]
+    rank: int, own: _Call, theirs: _Call, others: Sequence[Mapping[int, _Call]], number: int, before: Sequence[_Call]
 ) -> tuple[str, str, str]:
-    """Return (cause, words, the doubt about the cause as a sentence) for two calls that differ."""
+    """Return (cause, words, the doubt about the cause as a sentence) for the call of a rank that differs."""
     elsewhere = [call for of in others for n, call in of.items()]
     known, places = {call.kind for call in elsewhere}, {call.place for call in elsewhere}
     nexts = [of[number + 1] for of in others if number + 1 in of]
     after = nexts[0] if nexts else _followed(theirs, before)
-    left_out = "it left out a collective"
+    left_out = f"rank {rank} left out a collective"
     if own.kind in known:
         if own.place == theirs.place:
             return "missing", left_out, " It may also have called the two in a different order: one line calls both."
@@ -445,7 +445,7 @@ def _compare(
     instead = own.file == theirs.file and instead_of(own.file, own.line, theirs.line)
     if own.place == theirs.place or instead:
         if after is not None and own.agrees(after):
-            return "order", "it calls the two in a different order", ""
+            return "order", f"rank {rank} calls the two in a different order", ""
         doubt = "" if after is not None else " It may also have called two in a different order: no step comes before."
         if own.name == theirs.name and own.dtype != theirs.dtype:
             return "dtype", f"{own.dtype} is not {theirs.dtype}", doubt
@@ -456,11 +456,11 @@ def _compare(
         return "unknown", "they are not the same collective", " The records show no cause."
     if after is not None and own.agrees(after):
         doubt = " It may also be an additional call of the same size."
-        return "order", "it calls the two in a different order", doubt
+        return "order", f"rank {rank} calls the two in a different order", doubt
     if is_other_group:
         return "group", "", ""
     if own.place not in places and _after_the_loop(theirs, own):
-        return "missing", "it left the loop in the middle of a step", ""
+        return "missing", f"rank {rank} left the loop in the middle of a step", ""
     if own.place not in places:
         extra = "no other rank calls a collective at that line"
         has_source = bool(linecache.getline(own.file, own.line))

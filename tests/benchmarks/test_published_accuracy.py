@@ -92,7 +92,7 @@ def test_arms_are_compared_seed_by_seed_whatever_the_order_of_the_trials():
     assert lines[0] == f"{ONE}, accuracies: 0.700 0.900 0.500 0.800"
     verdict = compare_arms(base.values(), [base[seed] + gains[seed] for seed in base], paired=True)
     at = lines.index(f"{ALL_FOUR}, accuracies: 0.720 0.930 0.520 0.830")
-    assert verdict.is_shown and lines[at + 1].strip() == verdict.in_words(ONE, "it has")
+    assert verdict.is_shown and lines[at + 1].strip() == verdict.in_words(ONE, ALL_FOUR)
     at = lines.index("the learning rate, accuracies: 0.600")
     assert lines[at + 1].startswith("the learning rate, renewed")
     assert column(rows, ONE, "renewed_accuracy") == {seed: 0.5 for seed in base}

@@ -4,6 +4,7 @@ All submissions are graded at once, in the sandbox that this machine has.
 """
 
 import json
+import shutil
 import socket
 import threading
 import zipfile
@@ -76,6 +77,7 @@ for path in [*{paths!r}, sys.prefix + "/planted", os.path.dirname(sys.modules["d
     except OSError:
         pass""",
     "phones": """
+import shutil
 import socket
 for address in (("127.0.0.1", {port}), ("::1", {port}), ("192.0.2.1", 80)):
     try:
@@ -346,3 +348,18 @@ def test_exercises_on_ranks_are_graded_in_the_sandbox(tmp_path):
     said = {name: " ".join(e["said"] for e in entry["exercises"]) for name, entry in scores.items()}
     assert "the ranks do not call the same collectives" in said["alone"]
     assert "dropout leaves out the same units on every rank." in said["same"]
+
+
+def test_the_worked_answers_of_all_chapters_have_all_points(tmp_path):
+    """The code of an observer may need what the sandbox has not, or look like a cheat there."""
+    answers = sorted((Path(__file__).parents[2] / "book" / "solutions").glob("*.ipynb"))
+    course, refused = hand_out(tmp_path / "course", [int(path.name[:2]) for path in answers])
+    assert not refused
+    folder = tmp_path / "handed in" / "ann"
+    folder.mkdir(parents=True)
+    for path in answers:
+        shutil.copy(path, folder)
+    out = grade(folder.parent, course.path, tmp_path / "scores", say=lambda words: None)
+    (scores,) = json.loads((out / "scores.json").read_text())
+    assert {e["name"]: e["said"] for e in scores["exercises"] if e["points"] < e["of"]} == {}
+    assert len(scores["exercises"]) == len(course.settings()["exercises"]) > 40

@@ -184,11 +184,23 @@ def test_wrong_input_is_refused(tmp_path):
     assert isinstance(CourseFolder(str(tmp_path)).path, Path)
 
 
-def test_an_exercise_that_cannot_be_checked_has_no_check_and_no_points(tmp_path):
+def test_the_diagnosis_of_unnamed_exhibits_is_checked_without_their_names(tmp_path):
     course, refused = hand_out(tmp_path / "out", [11])
+    assert not refused and set(course.settings()["exercises"]) == {"11.1", "11.2", "11.3"}
+    assert 'check("11.3"' in pages(course)[course.students / "book" / course.notebook_of(11).name]
+    observers = (course.students / "book" / "exercises" / "observe_11.py").read_text()
+    assert "_DIGESTS" in observers and "def _culprit" not in observers and "EXHIBITS" not in observers
+    assert (course.seed_file.stat().st_mode & 0o077) == 0 or os.name == "nt"
+
+
+def test_an_exercise_whose_observer_calls_its_solution_has_no_check_and_no_points(tmp_path):
+    course, _ = hand_out(tmp_path / "out", [11])
+    file = course.exercises / "chapter_11.py"
+    text = file.read_text()
+    file.write_text(text.replace("_digest(letter, name) != _DIGESTS[letter]", "name != _culprit(letter)"))
+    course, refused = hand_out(course.path)
     assert refused.keys() == {"11.3"} and "_culprit" in refused["11.3"]
     assert set(course.settings()["exercises"]) == {"11.1", "11.2"}
     text = pages(course)[course.students / "book" / course.notebook_of(11).name]
     assert 'check("11.2"' in text and 'check("11.3"' not in text and "**Exercise 3.**" in text
-    assert (course.seed_file.stat().st_mode & 0o077) == 0 or os.name == "nt"
     assert "_culprit" not in "\n".join(path.read_text() for path in (course.students / "book" / "exercises").iterdir())

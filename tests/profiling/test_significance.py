@@ -101,10 +101,10 @@ def test_welch_interval_of_a_worked_example():
 
 def test_in_words():
     assert compare_arms([0.7, 0.71, 0.72], [0.9, 0.91, 0.92]).in_words("A", "B") == (
-        "Shown: B +20.0 points against A (99% interval +16.2 to +23.8)."
+        "Shown: B: +20.0 points against A (99% interval +16.2 to +23.8)."
     )
     words = str(compare_arms([0.7, 0.71, 0.72], [0.70, 0.72, 0.72]))
-    assert words.startswith("Not shown: the second arm +0.3 points against") and "seeds per arm" in words
+    assert words.startswith("Not shown: the second arm: +0.3 points against") and "seeds per arm" in words
     assert "more than 1,000 seeds" in str(compare_arms([0.7, 0.8], [0.8, 0.7]))
 
 

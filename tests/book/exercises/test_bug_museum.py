@@ -123,6 +123,10 @@ def test_an_exhibit_without_a_name_is_what_the_exercise_takes_it_for(letter):
     assert judge_step(UNNAMED[letter]).name == find_exercise("11.3").solution(letter)
 
 
+def test_the_exercise_has_the_names_of_all_exhibits():
+    assert load("chapter_11")._NAMES == tuple(EXHIBITS)
+
+
 def test_the_one_that_the_chapter_asks_about_has_the_symptoms_that_it_reads():
     """Both replicas are wrong after one step, and the gradients that they are left with are equal."""
     assert judge_step(UNNAMED["D"]).name == "update before all-reduce"
