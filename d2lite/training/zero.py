@@ -188,7 +188,7 @@ def bytes_on_rank(net: nn.Module, momenta: Iterable[torch.Tensor]) -> dict[str, 
     """Return {"parameters", "gradients", "optimizer": bytes} that this rank holds now: call it after a backward pass.
 
     What is counted are the tensors: those of autograd, and the parts that the stages keep beside them. Activations are
-    not: they are freed by then. `d2lite.profiling.bytes_held` counts them, in a step of one device that it takes itself.
+    freed by then, and not counted; `d2lite.profiling.bytes_held` takes a step on one device and counts them.
     """
     params: Params = list(net.parameters())
     parts = [[getattr(p, name) for p in params if hasattr(p, name)] for name in ("part", "gradient_part")]
