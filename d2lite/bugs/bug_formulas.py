@@ -22,7 +22,6 @@ __all__ = [
     "OWNERS",
     "RIGHT",
     "Bug",
-    "Owners",
     "Weight",
     "shards",
     "simulate",
