@@ -237,6 +237,17 @@ def _behind(r: random.Random) -> Cases:
     return _named("five ranks", ([r.randint(3, 9) for _ in range(5)],))
 
 
+def _sharded_step(r: random.Random) -> Cases:
+    return _named("other parameters", ([r.randint(1, 6) for _ in range(r.randint(2, 8))], r.randint(1, 30) / 100))
+
+
+def _sharded_norm(r: random.Random) -> Cases:
+    sizes = [r.randint(1, 3) for _ in range(r.randint(1, 3))]
+    parts = [[[r.randint(-9, 9) / 2 for _ in range(size)] for size in sizes] for _ in range(3)]
+    parts[0][0][0], parts[2][0][0] = 6.0, -3.5  # so that the norm is above 6.9
+    return {**_named("a norm above the limit", (parts, r.randint(1, 6))), **_named("below", (parts, 99.0))}
+
+
 FRESH: dict[str, Draw] = {
     "1.1": _epoch,
     "1.2": _fewer_bytes,
@@ -276,4 +287,6 @@ FRESH: dict[str, Draw] = {
     "11.2": _drift,
     "12.1": _calls,
     "12.2": _behind,
+    "13.1": _sharded_step,
+    "13.2": _sharded_norm,
 }

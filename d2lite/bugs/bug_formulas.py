@@ -13,13 +13,51 @@ from typing import Literal
 
 import torch
 
-from d2lite.bugs.step_case import StepCase, flat, start_params
+from d2lite.bugs.step_case import NUM_WITHOUT_LABEL, StepCase, flat, start_params
 
-__all__ = ["CLIP_EPSILON", "KNOWN_BUGS", "RIGHT", "Bug", "Weight", "shards", "simulate"]
+__all__ = [
+    "CLIP_EPSILON",
+    "KNOWN_BUGS",
+    "MASKED_BUGS",
+    "OWNERS",
+    "RIGHT",
+    "Bug",
+    "Weight",
+    "shards",
+    "simulate",
+]
 
 CLIP_EPSILON = 1e-6  # torch.nn.utils.clip_grad_norm_ adds it to the norm
 
-Weight = Callable[[int, int, int], float]  # weight(n_i, n, k) of a shard of n_i of n examples on k devices
+Weight = Callable[
+    [int, int, int], float
+]  # weight(n_i, n, k) of a shard of n_i of n examples (with a label) on k devices
+Owners = Callable[[int], torch.Tensor]  # owners(k): for each number of the parameters, the device that owns it
+
+
+def _in_parts(n: int, k: int) -> torch.Tensor:
+    """Return n owners: equal parts, and what is left over is missing in the last one."""
+    return torch.arange(n) // -(-n // k)
+
+
+def _in_even_parts(n: int, k: int) -> torch.Tensor:
+    """Return n owners: parts of sizes that differ by one at most."""
+    return torch.cat([torch.full((len(part),), i) for i, part in enumerate(torch.arange(n).tensor_split(k))])
+
+
+def _of_each_tensor(owners: Callable[[int, torch.Tensor, int], torch.Tensor]) -> Owners:
+    return lambda k: torch.cat([owners(i, param, k) for i, param in enumerate(start_params())])
+
+
+# the ways in which ZeRO and FSDP share out parameters
+OWNERS: tuple[Owners, ...] = (
+    _of_each_tensor(lambda i, param, k: _in_parts(param.numel(), k)),
+    _of_each_tensor(lambda i, param, k: _in_even_parts(param.numel(), k)),
+    _of_each_tensor(lambda i, param, k: _in_parts(len(param), k).repeat_interleave(param[0].numel())),
+    _of_each_tensor(lambda i, param, k: torch.full((param.numel(),), i % k)),
+    lambda k: _in_parts(flat(start_params()).numel(), k),
+    lambda k: _in_even_parts(flat(start_params()).numel(), k),
+)
 
 
 def _sum_over_all(n_i: int, n: int, k: int) -> float:
@@ -47,19 +85,20 @@ class Bug:
     """A step that `simulate` takes, with its name and its explanation in words.
 
     `weight` multiplies the gradient of a shard's summed loss. `reach` says which gradients update a replica: "all",
-    its "own", "first" (replica 0 gets the sum, the others their own), "used" (replicas with a shard get the sum), or
-    "none". `cut` is the cut into shards: "even", "chunk" (torch's, which may give fewer than k) or "drop" (examples
-    that are left over are in no shard). `keep` is what is left in a gradient for the next step: nothing, the "total",
-    or its "own". `pieces(n_i)` gives the sizes of the pieces of a shard, each with its own backward pass; their mean
-    losses are divided by the number of pieces. `max_norm` clips the gradient of each replica, which is then multiplied
-    by `after`(n_i, n, k). `decay`(lr, n, k) is the share of the weights that a step takes away, from matrices alone if
-    `decays_biases` is False. `momentum` is the part of an update that is added to the next one.
+    its "own", "first" (replica 0 gets the sum, the others their own), "used" (replicas with a shard get the sum),
+    "owned" (each gets the sum of the parameters that it owns), or "none". `cut` is the cut into shards: "even", "chunk"
+    (torch's, which may give fewer than k) or "drop" (examples that are left over are in no shard). `keep` is what is
+    left in a gradient for the next step: nothing, the "total", or its "own". `pieces(n_i)` gives the sizes of the
+    pieces of a shard, each with its own backward pass; their mean losses are divided by the number of pieces.
+    `max_norm` clips the gradient of each replica, which is then multiplied by `after`(n_i, n, k); with `owners` it
+    clips the sum, each owner its own part. `decay`(lr, n, k) is the share of the weights that a step takes away, from
+    matrices alone if `decays_biases` is False. `momentum` is the part of an update that is added to the next one.
     """
 
     name: str
     words: str
     weight: Weight = _sum_over_all
-    reach: Literal["all", "own", "first", "used", "none"] = "all"
+    reach: Literal["all", "own", "first", "used", "owned", "none"] = "all"
     cut: Literal["even", "chunk", "drop"] = "even"
     keep: Literal["", "total", "own"] = ""
     pieces: Callable[[int], list[int]] | None = None
@@ -68,6 +107,7 @@ class Bug:
     decay: Callable[[float, int, int], float] | None = None
     decays_biases: bool = True
     momentum: float = 0.0
+    owners: Owners | None = None
 
 
 RIGHT = Bug("equal", "")
@@ -85,8 +125,10 @@ def simulate(bug: Bug, case: StepCase) -> list[torch.Tensor]:
             grad, old = _gradient(bug, case, replicas[rank], step, first, last), left[rank]
             own.append(grad if old is None else grad + old)
         total = torch.stack(own).sum(0)
+        if bug.owners is not None and bug.max_norm < math.inf:
+            total = _clipped_by_owners(bug, total, bug.owners(k))
         for rank in range(k):
-            update = _update(bug.reach, rank, own, total)
+            update = _update(bug, rank, own, total, k)
             if update is not None:
                 velocity[rank] = update + bug.momentum * velocity[rank]
                 replicas[rank] = replicas[rank] * _kept(bug, case) - case.lr * velocity[rank]
@@ -106,8 +148,8 @@ def shards(cut: str, n: int, k: int) -> list[tuple[int, int]]:
 
 def _gradient(bug: Bug, case: StepCase, params: torch.Tensor, step: int, first: int, last: int) -> torch.Tensor:
     """Return the gradient of the shard from first to last, with its weight."""
-    n_i = last - first
-    weight = bug.weight(n_i, case.n, case.k)
+    n_i = case.num_labels(first, last)
+    weight = bug.weight(n_i, case.num_labels(), case.k)
     if bug.pieces is None:
         return _clipped(bug, weight * case.gradient(params, step, first, last), n_i, case)
     sizes = bug.pieces(n_i)
@@ -133,7 +175,18 @@ def _kept(bug: Bug, case: StepCase) -> torch.Tensor | float:
     return 1 - flat([torch.full_like(p, share * (bug.decays_biases or p.dim() > 1)) for p in start_params()])
 
 
-def _update(reach: str, rank: int, own: list[torch.Tensor], total: torch.Tensor) -> torch.Tensor | None:
+def _clipped_by_owners(bug: Bug, total: torch.Tensor, owners: torch.Tensor) -> torch.Tensor:
+    clipped = total.clone()
+    for owner in owners.unique():
+        part = total[owners == owner]
+        clipped[owners == owner] = part * min(1.0, bug.max_norm / (float(part.norm()) + CLIP_EPSILON))
+    return clipped
+
+
+def _update(bug: Bug, rank: int, own: list[torch.Tensor], total: torch.Tensor, k: int) -> torch.Tensor | None:
+    reach = bug.reach
+    if reach == "owned" and bug.owners is not None:
+        return total * (bug.owners(k) == rank)
     if reach == "none" or (reach == "used" and rank >= len(own)):
         return None
     return total if reach in ("all", "used") or (reach == "first" and rank == 0) else own[rank]
@@ -158,6 +211,10 @@ _PIECES = (
     "as the others. Sum the losses, and divide by all examples."
 )
 _LEFT = "gradients of earlier steps are still there and are added again. Discard them before the backward pass."
+_NOT_GATHERED = (
+    "each replica holds new values of the parameters that it owns, and old values of all others. An all-gather must "
+    "follow the update."
+)
 _DROPPED = "what is left over when examples are divided by k is in no shard."
 
 KNOWN_BUGS = (
@@ -184,6 +241,18 @@ KNOWN_BUGS = (
     *(Bug("pieces divided by their number", _PIECES, weight, pieces=pieces)
       for pieces in [*map(_of_size, (1, 2, 4, 5, 8, 10, 16, 32)), *map(_so_many, (2, 3, 4))]
       for weight in (_sum_over_all, _mean_of_means)),
-    Bug("no update", "the parameters in device_params are what they were before. Update them in place.",
-        reach="none"),
+    *(Bug("no all-gather", _NOT_GATHERED, reach="owned", owners=owners) for owners in OWNERS),
+    Bug("no update", "the parameters in device_params are what they were before. Update them in place. (An optimizer "
+        "that was made before the network was sharded holds parameters that nobody uses.)", reach="none"),
 )  # fmt: skip
+
+# of a step on minibatches in which some examples have no label
+MASKED_BUGS = (
+    *(bug for bug in KNOWN_BUGS if bug.pieces is None),
+    Bug(
+        "labels that are left out are counted",
+        "the summed loss is divided by the number of all examples. Those with the label -100 have no loss: divide by "
+        "the number of the others.",
+        lambda n_i, n, k: 1 / (n + NUM_WITHOUT_LABEL),
+    ),
+)

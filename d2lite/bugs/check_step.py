@@ -4,6 +4,7 @@ import contextlib
 import functools
 import os
 import random
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,22 @@ import torch
 import torch.distributed as dist
 
 from d2lite import _malloc
-from d2lite._checks import positive_number
+from d2lite._checks import positive_number, true_or_false
 from d2lite._format import text_of
-from d2lite.bugs.bug_formulas import KNOWN_BUGS, RIGHT, Bug, simulate
+from d2lite.bugs.bug_formulas import KNOWN_BUGS, MASKED_BUGS, RIGHT, Bug, simulate
 from d2lite.bugs.check_replicas import judge_replicas
 from d2lite.bugs.fitted_bugs import fitted_bugs
-from d2lite.bugs.step_case import CASES, SEED, Replicate, StepCase, TrainBatch, examples, flat, start_params
+from d2lite.bugs.step_case import (
+    CASES,
+    MASKED_CASES,
+    SEED,
+    Replicate,
+    StepCase,
+    TrainBatch,
+    examples,
+    flat,
+    start_params,
+)
 from d2lite.bugs.tolerances import FLOAT32_STEP_RTOL, FLOAT64_STEP_RTOL, SAME_BUG_RTOL, SIXTEEN_BIT_STEP_RTOL
 from d2lite.bugs.verdict import Verdict
 from d2lite.replica_threads import one_intra_op_thread
@@ -43,7 +54,12 @@ ALIKE = (
 
 
 def check_step(
-    train_batch: TrainBatch, replicate: Replicate = copies, *, workers: Workers | None = None, limit_s: float = LIMIT_S
+    train_batch: TrainBatch,
+    replicate: Replicate = copies,
+    *,
+    workers: Workers | None = None,
+    limit_s: float = LIMIT_S,
+    masked: bool = False,
 ) -> Verdict:
     """Run a training step on 1 to 4 devices, compare it with one device, and print and return which bug it looks like.
 
@@ -66,9 +82,11 @@ def check_step(
             check it together with the step.
         workers: a pool whose rank 0 runs the check. It stays open, so that several checks in a row start no process.
         limit_s: the limit of time in seconds, for all cases together; the start of the process does not count.
+        masked: two examples of the first shard have the label -100, which cross_entropy leaves out, as it does with
+            places without a character. Right is the mean over the labels of all shards.
 
     Raises:
-        TypeError: if train_batch or replicate is not a function, or cannot be sent to a process.
+        TypeError: if train_batch or replicate is not a function, or cannot be sent to a process; if masked is no bool.
         ValueError: if limit_s is not above 0.
 
     Example:
@@ -81,22 +99,25 @@ def check_step(
         if not callable(function):
             raise TypeError(f"{name}: expected a function, got {type(function).__name__}. Pass its name, uncalled.")
     positive_number("limit_s", limit_s)
-    verdict = _bounded(train_batch, replicate, workers, limit_s)
+    true_or_false("masked", masked)
+    verdict = _bounded(train_batch, replicate, workers, limit_s, masked)
     print(verdict)
     return verdict
 
 
-def _bounded(train_batch: TrainBatch, replicate: Replicate, workers: Workers | None, limit_s: float) -> Verdict:
+def _bounded(
+    train_batch: TrainBatch, replicate: Replicate, workers: Workers | None, limit_s: float, masked: bool
+) -> Verdict:
     """Return the verdict of a process with a limit of time."""
     if os.name == "nt":  # Windows has no pools: the step runs in this process, without a limit
-        return judge_step(train_batch, replicate)
+        return judge_step(train_batch, replicate, masked)
     with contextlib.ExitStack() as stack:
         if workers is None:
             workers = stack.enter_context(quiet_pool(1))
         workers.run(judge_replicas, [[torch.zeros(1)]])  # start the process, which is not part of the limit
         try:
             with at_most(limit_s, workers):
-                found: Verdict = workers.run(_on_rank_0, train_batch, replicate)[0]
+                found: Verdict = workers.run(_on_rank_0, train_batch, replicate, masked)[0]
             return found
         except TookTooLong as error:
             return Verdict(False, "did not end", f"{error}. Is there a loop without an end?")
@@ -104,24 +125,24 @@ def _bounded(train_batch: TrainBatch, replicate: Replicate, workers: Workers | N
             return Verdict(False, "error", why_it_ended(error))
 
 
-def _on_rank_0(train_batch: TrainBatch, replicate: Replicate) -> Verdict | None:
+def _on_rank_0(train_batch: TrainBatch, replicate: Replicate, masked: bool) -> Verdict | None:
     if dist.get_rank() != 0:
         return None
-    found = judge_step(train_batch, replicate)
+    found = judge_step(train_batch, replicate, masked)
     _malloc.give_back()  # otherwise a pool that stays open keeps the memory that was freed
     return found
 
 
-def judge_step(train_batch: TrainBatch, replicate: Replicate = copies) -> Verdict:
+def judge_step(train_batch: TrainBatch, replicate: Replicate = copies, masked: bool = False) -> Verdict:
     """Return the verdict of `check_step`, from this process and without a limit of time."""
     with one_intra_op_thread([CPU]):
-        return _judged(train_batch, replicate)
+        return _judged(train_batch, replicate, MASKED_CASES if masked else CASES)
 
 
-def _judged(train_batch: TrainBatch, replicate: Replicate) -> Verdict:
+def _judged(train_batch: TrainBatch, replicate: Replicate, cases: Sequence[StepCase]) -> Verdict:
     results: list[tuple[StepCase, list[torch.Tensor]]] = []
     most, wrong, notes = 0.0, None, []
-    for case in CASES:
+    for case in cases:
         try:
             made = replicate([p.clone() for p in start_params()], [CPU] * case.k)
             if not (start := judge_replicas(made)).passed:
@@ -139,7 +160,7 @@ def _judged(train_batch: TrainBatch, replicate: Replicate) -> Verdict:
         if case.k > 1 and not off <= FLOAT32_STEP_RTOL:
             notes.append(_equal_gradients(made))
     if wrong is None:
-        return _passed(most)
+        return _passed(most, len(cases))
     if bug := _bug(results):
         case = results[wrong][0]
         name, words = bug.name, bug.words
@@ -190,8 +211,8 @@ def _equal_gradients(device_params: list[list[torch.Tensor]]) -> bool:
     return not is_zero and all(torch.allclose(a, b) for own in grads for a, b in zip(grads[0], own, strict=True))  # type: ignore[arg-type]
 
 
-def _passed(most: float) -> Verdict:
-    words = f"{len(CASES)} of {len(CASES)} cases: k devices equal one, uneven shards included."
+def _passed(most: float, num_cases: int) -> Verdict:
+    words = f"{num_cases} of {num_cases} cases: k devices equal one, uneven shards included."
     if most > FLOAT64_STEP_RTOL:
         words += f" They differ by up to {most:.0e} of a step, as 32-bit numbers do: something is in float32."
     return Verdict(True, "equal", words)
@@ -216,10 +237,11 @@ def _wrong_start(start: Verdict, train_batch: TrainBatch, made: Any, case: StepC
 def _bug(results: list[tuple[StepCase, list[torch.Tensor]]]) -> Bug | None:
     """Return the first bug that computes the same in all cases. The cases of one step come first: they are fast."""
     order = sorted(results, key=lambda result: (result[0].steps, result[0].n))
-    for bug in KNOWN_BUGS:
+    masked = order[0][0].masked
+    for bug in MASKED_BUGS if masked else KNOWN_BUGS:
         if all(_distance(got, _simulated(bug, case), case) <= SAME_BUG_RTOL for case, got in order):
             return bug
-    for bug in fitted_bugs(results):
+    for bug in () if masked else fitted_bugs(results):
         if all(_distance(got, simulate(bug, case), case) <= SAME_BUG_RTOL for case, got in order):
             return bug
     return None
@@ -276,7 +298,7 @@ def _is_its_own_one_device(train_batch: TrainBatch, replicate: Replicate, result
     """Return whether the step does on several devices what the same step does on one device."""
     for case, got in results:
         if case.k > 1:
-            alone = StepCase(1, case.n, case.steps, case.lr)
+            alone = StepCase(1, case.n, case.steps, case.lr, case.masked)
             made = replicate([p.clone() for p in start_params()], [CPU])
             _run(train_batch, made, alone)
             if not _distance(got, [flat(made[0]).double()] * case.k, case) <= FLOAT32_STEP_RTOL:

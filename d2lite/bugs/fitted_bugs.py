@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-from d2lite.bugs.bug_formulas import CLIP_EPSILON, RIGHT, Bug, Weight, shards, simulate
+from d2lite.bugs.bug_formulas import CLIP_EPSILON, OWNERS, RIGHT, Bug, Weight, shards, simulate
 from d2lite.bugs.step_case import StepCase, flat, start_params
 from d2lite.bugs.tolerances import SAME_BUG_RTOL
 
@@ -43,6 +43,7 @@ def fitted_bugs(results: Sequence[Result]) -> Iterator[Bug]:
         yield from _momentum(case, got[0])
     for case, got in one_step:
         yield from _clipping(case, got[0])
+        yield from _clipping_of_parts(case, got[0])
 
 
 def _moved(case: StepCase, got: torch.Tensor) -> torch.Tensor:
@@ -122,4 +123,23 @@ def _clipping(case: StepCase, got: torch.Tensor) -> Iterator[Bug]:
             if 0 < rest < whole * (1 - SAME_BUG_RTOL):
                 norm = rest / whole * (whole * float(grad.norm()) + CLIP_EPSILON)
                 yield Bug("clipping on each replica", words.format(norm), before, max_norm=norm, after=after)
+                break
+
+
+def _clipping_of_parts(case: StepCase, got: torch.Tensor) -> Iterator[Bug]:
+    total = torch.stack([grad for _, grad in _shard_gradients(case)]).sum(0) / case.n
+    moved = _moved(case, got)
+    words = (
+        "each device clips its part of the gradient to {:.4g}, by the norm of this part, so that parts are clipped by "
+        "different factors. Add up the squares of all parts: the root of that is the norm of the whole gradient."
+    )
+    for owners in OWNERS:
+        for owner in range(case.k):
+            part = total[owners(case.k) == owner]
+            if not part.any():
+                continue
+            factor = float(moved[owners(case.k) == owner] @ part / (part @ part))
+            if 0 < factor < 1 - SAME_BUG_RTOL:
+                norm = factor * (float(part.norm()) + CLIP_EPSILON)
+                yield Bug("clipping by the norm of a part", words.format(norm), max_norm=norm, owners=owners)
                 break

@@ -9,12 +9,26 @@ import torch.nn.functional as F
 
 from d2lite.models import lenet, lenet_params
 
-__all__ = ["CASES", "SEED", "Replicate", "StepCase", "TrainBatch", "examples", "flat", "start_params"]
+__all__ = [
+    "CASES",
+    "MASKED_CASES",
+    "NUM_WITHOUT_LABEL",
+    "SEED",
+    "Replicate",
+    "StepCase",
+    "TrainBatch",
+    "examples",
+    "flat",
+    "start_params",
+]
 
 TrainBatch = Callable[..., Any]  # train_batch(X, y, device_params, devices, lr)
 Replicate = Callable[..., Any]  # replicate(params, devices)
 
 SEED = 11
+_NO_LABEL = -100  # the default of cross_entropy's ignore_index
+_WITHOUT_LABEL = range(1, 3)  # places in the minibatch
+NUM_WITHOUT_LABEL = len(_WITHOUT_LABEL)
 
 
 class StepCase:
@@ -23,21 +37,34 @@ class StepCase:
     The functions of a case take and return all parameters as one flat vector. The gradients of whole shards in the
     first step are kept, because most bugs need them. Those of pieces of a shard are not: they would be hundreds, of
     1 MB each.
+
+    In a case that is `masked`, two examples of the first shard have no label: it is -100, which cross_entropy
+    leaves out. Right is the gradient of the mean over the labels.
     """
 
-    def __init__(self, k: int, n: int, steps: int, lr: float) -> None:
-        self.k, self.n, self.steps, self.lr = k, n, steps, lr
+    def __init__(self, k: int, n: int, steps: int, lr: float, masked: bool = False) -> None:
+        self.k, self.n, self.steps, self.lr, self.masked = k, n, steps, lr, masked
         self._kept: dict[tuple[int, int], torch.Tensor] = {}
 
     def __str__(self) -> str:
         devices, steps = f"{self.k} device{'s' * (self.k > 1)}", f"{self.steps} step{'s' * (self.steps > 1)}"
-        return f"{self.n} examples on {devices}, {steps}, lr {self.lr:g}"
+        labels = f", {self.num_labels()} of them with a label," if self.masked else ""
+        return f"{self.n} examples{labels} on {devices}, {steps}, lr {self.lr:g}"
 
     @functools.cached_property
     def batches(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
         """The minibatches, one per step: X float64 [n, 1, 28, 28], y int64 [n]."""
         generator = torch.Generator().manual_seed(SEED + self.n)
-        return [examples(self.n, generator) for _ in range(self.steps)]
+        drawn = [examples(self.n, generator) for _ in range(self.steps)]
+        for _, y in drawn:
+            if self.masked:
+                y[_WITHOUT_LABEL.start : _WITHOUT_LABEL.stop] = _NO_LABEL
+        return drawn
+
+    def num_labels(self, start: int = 0, end: int | None = None) -> int:
+        """Return how many of the examples from start to end have a label; by default, of the minibatch."""
+        places = range(start, self.n if end is None else end)
+        return len(places) - (sum(place in _WITHOUT_LABEL for place in places) if self.masked else 0)
 
     def gradient(self, params: torch.Tensor, step: int, start: int, end: int, piece: bool = False) -> torch.Tensor:
         """Return the gradient of the summed loss of the examples from start to end: a shard, or a piece of one."""
@@ -60,6 +87,7 @@ CASES = (
     StepCase(1, 10, 2, 0.05), StepCase(2, 8, 1, 0.05), StepCase(2, 7, 2, 0.1), StepCase(4, 6, 1, 0.05),
     StepCase(3, 11, 3, 0.02), StepCase(2, 77, 1, 0.1),
 )  # fmt: skip
+MASKED_CASES = tuple(StepCase(case.k, case.n, case.steps, case.lr, masked=True) for case in CASES)
 
 
 @functools.cache

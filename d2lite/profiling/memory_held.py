@@ -19,6 +19,7 @@ def bytes_held(
     The activations are what autograd keeps for the backward pass: inputs, outputs of layers, labels. A tensor that
     several operations keep is counted once. What lives only for a moment, such as the gradients of activations, is not
     counted. The optimizer takes its step with lr=0, so the parameters stay as they are; their gradients are discarded.
+    Of a sharded network, `d2lite.training.bytes_on_rank` counts what one rank holds.
 
     Args:
         params: The parameters that are trained, on one device or on several.

@@ -187,7 +187,8 @@ def whole_params(net: nn.Module) -> list[torch.Tensor]:
 def bytes_on_rank(net: nn.Module, momenta: Iterable[torch.Tensor]) -> dict[str, int]:
     """Return {"parameters", "gradients", "optimizer": bytes} that this rank holds now: call it after a backward pass.
 
-    What is counted are the tensors: those of autograd, and the parts that the stages keep beside them.
+    What is counted are the tensors: those of autograd, and the parts that the stages keep beside them. Activations are
+    freed by then, and not counted; `d2lite.profiling.bytes_held` takes a step on one device and counts them.
     """
     params: Params = list(net.parameters())
     parts = [[getattr(p, name) for p in params if hasattr(p, name)] for name in ("part", "gradient_part")]

@@ -102,6 +102,14 @@ class MemoryExplorer(Explorer):
         self.summary.value = self._words()
 
     def _words(self) -> str:
+        model = self._sizes()
+        source = "" if model is None else f" Sizes of the network: {model.source}."
+        return (
+            f"{self._does_it_fit()}<br>The formula is the one of the ZeRO paper (Rajbhandari et al. 2020, "
+            f"arXiv:1910.02054) and gives its Table 1.{source}"
+        )
+
+    def _does_it_fit(self) -> str:
         room = self.device_gb.value * 1e9
         fitting = [name for name, found in self.predictions.items() if found.total_n_bytes <= room]
         if fitting:
@@ -121,5 +129,5 @@ class MemoryExplorer(Explorer):
         if not self.checkpointing.value:
             return "checkpointing, since activations are the largest part"
         if self.microbatch.value > 1:
-            return "the microbatch, since activations are still the largest part"
+            return "a smaller microbatch, since activations are still the largest part"
         return "the way to split: one example does not fit, and tensor or sequence parallelism divides it"

@@ -238,6 +238,12 @@ def mixed_with_a_sharded_parameter(alone):
     return message_of(torch.matmul, layer.weight, torch.ones(2))
 
 
+@makes("does not have a sharding strategy registered")
+def no_rule_for_parts(alone):
+    layer = fully_shard(nn.Linear(2, 2), mesh=init_device_mesh("cpu", (1,)))
+    return message_of(layer.weight.unfold, 0, 2, 1)
+
+
 # -- DistributedDataParallel and DataParallel
 
 

@@ -39,8 +39,13 @@ def test_activations_are_changed_first_where_they_are_the_largest_part():
     shown.ranks.value, shown.microbatch.value, shown.device_gb.value = 1024, 64, 8
     assert "Change first: checkpointing" in shown.summary.value
     shown.checkpointing.value = True
-    assert "Change first: the microbatch" in shown.summary.value
+    assert "Change first: a smaller microbatch" in shown.summary.value
     assert "MemoryExplorer" in repr(shown) and "microbatch" in repr(shown)
+
+
+def test_its_words_name_the_sources():
+    assert "arXiv:1910.02054" in MemoryExplorer().summary.value and "arXiv:2307.09288" in MemoryExplorer().summary.value
+    assert "Sizes of the network" not in MemoryExplorer(nn.Linear(1, 1)).summary.value
 
 
 def test_the_sizes_of_the_models_give_their_parameters():
