@@ -25,6 +25,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from d2lite import Transformer, Workers, train  # noqa: F401  # loaded while files can be read: an answer may use them
 from d2lite.costs import Link
 from d2lite.course.notebook_code import ExerciseCode, cells_of, code_of
 from d2lite.exercises.as_data import as_data, from_data

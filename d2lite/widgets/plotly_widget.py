@@ -5,37 +5,17 @@ changes. Here the figure is one trait (JSON text), so that a page that opens lat
 """
 
 import threading
-from functools import cache
 
 import plotly
 from anywidget import AnyWidget
-from ipywidgets import Layout, Widget
+from ipywidgets import Layout
 from plotly.basedatatypes import BaseFigure
-from plotly.offline import get_plotlyjs
 from traitlets import Unicode, default
 
 from d2lite.figures.alternative_text import alternative_text
+from d2lite.widgets.plotly_code import LOAD, load_plotly
 
 __all__ = ["PlotlyWidget"]
-
-
-class _Code(Widget):
-    """Plotly's code for the page (5 MB): one widget without a view, which all figures of a kernel refer to."""
-
-    _model_name = Unicode("WidgetModel").tag(sync=True)
-    _model_module = Unicode("@jupyter-widgets/base").tag(sync=True)
-    code = Unicode().tag(sync=True)
-
-
-@cache
-def _first_code() -> _Code:
-    return _Code(code=get_plotlyjs())
-
-
-def _code() -> _Code:
-    if _first_code().comm is None:  # Widget.close_all() has closed it
-        _first_code.cache_clear()
-    return _first_code()
 
 
 class PlotlyWidget(AnyWidget):
@@ -45,24 +25,13 @@ class PlotlyWidget(AnyWidget):
     zoom and curves that a reader has hidden stay when the figure changes.
     """
 
-    _esm = """
+    _esm = (
+        LOAD
+        + """
     const found = async (manager, id) => {  // a page that is loaded again may make the figure's model first
         for (let tries = 0; tries < 600; tries++)
             try { return await manager.get_model(id); } catch { await new Promise((go) => setTimeout(go, 100)); }
         throw new Error("plotly's code is not in this page: run the cell again");
-    };
-    const load = (model) => {
-        const codes = (globalThis.d2litePlotly ??= {}), version = model.get("_code_version");
-        codes[version] ??= (async () => {
-            await new Promise((go) => setTimeout(go, 100));  // small widgets first: plotly takes the page for a while
-            const holder = await found(model.widget_manager, model.get("_code_id"));
-            const code = ["const module = { exports: {} };", holder.get("code"), "export default module.exports;"];
-            const url = URL.createObjectURL(new Blob(code.map((part) => part + "\\n"), { type: "text/javascript" }));
-            const own = globalThis.Plotly;  // another plotly of the page: the code overwrites its name
-            try { return (await import(url)).default; } finally { globalThis.Plotly = own; URL.revokeObjectURL(url); }
-        })();
-        codes[version].catch(() => { delete codes[version]; });  // the next figure tries again
-        return codes[version];
     };
     const fitting = (layout, width) => {  // the title in as many lines as a narrow box needs
         const lines = [""], most = (width - 16) / 7.5;
@@ -102,7 +71,8 @@ class PlotlyWidget(AnyWidget):
         model.on("change:_json", draw);
         // Does not wait for plotly: anywidget drops all later changes of a widget that takes more than two seconds.
         const start = (code) => { plotly = code; fit.observe(el); };
-        load(model).then(start, (error) => { plot.textContent = error.message; });
+        const find = () => found(model.widget_manager, model.get("_code_id"));
+        load(find, model.get("_code_version")).then(start, (error) => { plot.textContent = error.message; });
         return () => {
             isClosed = true;
             fit.disconnect();
@@ -111,6 +81,7 @@ class PlotlyWidget(AnyWidget):
             plotly?.purge(plot);
         };
     } };"""
+    )
     alternative_text = Unicode().tag(sync=True)
     _json = Unicode().tag(sync=True)
     _code_id = Unicode().tag(sync=True)
@@ -124,7 +95,7 @@ class PlotlyWidget(AnyWidget):
 
     @default("_code_id")
     def _id_of_the_code(self) -> str:
-        return str(_code().model_id)
+        return str(load_plotly().model_id)
 
     def show(self, figure: BaseFigure) -> None:
         """Show `figure` on all pages, in place of the present one; nothing is sent if the two look the same."""
