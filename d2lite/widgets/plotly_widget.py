@@ -40,7 +40,8 @@ class PlotlyWidget(AnyWidget):
             else lines.push([lines.pop(), word].filter(Boolean).join(" "));
         if (lines.length < 2 || width > 400) return layout;
         const margin = { ...layout.margin, t: layout.margin.t + 19 * (lines.length - 1) };
-        return { ...layout, title: { ...layout.title, text: lines.join("<br>") }, margin };
+        const text = lines.join("<br>"), pad = { ...layout.title.pad, t: 10 + 9 * (text.split("<br>").length - 1) };
+        return { ...layout, title: { ...layout.title, text, pad }, margin };
     };
     export default { render({ model, el }) {
         const plot = el.appendChild(document.createElement("div"));
