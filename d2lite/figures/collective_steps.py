@@ -92,11 +92,11 @@ def _key(trace: Trace) -> Iterator[tuple[str, str, str]]:
             yield "➞", colour, name
     least = least_n_bytes(trace)
     if least is not None:
-        yield "╎", PALETTE[2], f"busiest: at least {format_bytes(least)}"
+        yield "╎", PALETTE[2], _bound(least)
 
 
 def _bound(least: float) -> str:
-    return f"the busiest sends at least {format_bytes(least)}"
+    return f"busiest: at least {format_bytes(least)}"
 
 
 def _cells(trace: Trace, step: int) -> go.Heatmap:

@@ -33,15 +33,32 @@ class PlotlyWidget(AnyWidget):
             try { return await manager.get_model(id); } catch { await new Promise((go) => setTimeout(go, 100)); }
         throw new Error("plotly's code is not in this page: run the cell again");
     };
-    const fitting = (layout, width) => {  // the title in as many lines as a narrow box needs
-        const lines = [""], most = (width - 16) / 7.5;
-        for (const word of (layout.title?.text ?? "").split(" "))
-            if (lines.at(-1) && (lines.at(-1) + " " + word).split("<br>").at(-1).length > most) lines.push(word);
-            else lines.push([lines.pop(), word].filter(Boolean).join(" "));
-        if (lines.length < 2 || width > 400) return layout;
-        const margin = { ...layout.margin, t: layout.margin.t + 19 * (lines.length - 1) };
-        const text = lines.join("<br>"), pad = { ...layout.title.pad, t: 10 + 9 * (text.split("<br>").length - 1) };
-        return { ...layout, title: { ...layout.title, text, pad }, margin };
+    const visible = (text) => text.replace(/<[^>]*>/g, "").length;
+    const wrapped = (parts, between, most) => {  // in as few lines of at most so many characters as there can be
+        const lines = [];
+        for (const part of parts) {
+            const longer = lines.at(-1) + between + part;
+            if (lines.length && visible(longer) <= most) lines[lines.length - 1] = longer; else lines.push(part);
+        }
+        return lines;
+    };
+    const fitting = (layout, width) => {  // the title and the key in as many lines as a narrow box needs
+        if (width > 400) return layout;
+        const most = (width - 16) / 7.5, own = (layout.title?.text ?? "").split("<br>");
+        const lines = own.every((line) => visible(line) <= most) ? own : wrapped(own.join(" ").split(" "), " ", most);
+        const inside = (width - Math.max(layout.margin?.l ?? 60, 44) - 8) / 8.2;
+        let more = lines.length - own.length;
+        const annotations = layout.annotations?.map((note) => {
+            if (note.yref !== "paper" || !note.text.includes("\u2003")) return note;  // not a key
+            const before = note.text.split("<br>");
+            const after = before.flatMap((line) => wrapped(line.split("\u2003"), "\u2003", inside));
+            more += after.length - before.length;
+            return { ...note, text: after.join("<br>") };
+        });
+        if (!more && lines === own) return layout;
+        const pad = { ...layout.title.pad, t: 10 + 9 * (lines.length - 1) };
+        const title = { ...layout.title, text: lines.join("<br>"), pad };
+        return { ...layout, annotations, title, margin: { ...layout.margin, t: layout.margin.t + 19 * more } };
     };
     export default { render({ model, el }) {
         const plot = el.appendChild(document.createElement("div"));
