@@ -1,72 +1,55 @@
-"""d2lite: multi-GPU training in PyTorch that anyone can see, run and break, with or without GPUs."""
+"""d2lite: multi-GPU training in PyTorch that anyone can see, run and break, with or without GPUs.
 
+Each name is loaded when it is first used: `import d2lite` alone loads neither PyTorch nor a plotting package.
+"""
+
+import gc
 import importlib
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
-from d2lite._format import format_bytes
-from d2lite._quick import quick
-from d2lite.book import book_module, book_root, show_script
-from d2lite.collectives import all_gather, all_reduce, all_reduce_on_ranks, broadcast, reduce, reduce_scatter
-from d2lite.data import load_data_book_text, load_data_fashion_mnist
-from d2lite.devices import (
-    MAX_REPLICAS,
-    check_devices,
-    describe,
-    num_cores,
-    num_gpus,
-    synchronize,
-    try_all_gpus,
-    try_gpu,
-    try_gpus,
-)
-from d2lite.learner_ledger import read_ledger
-from d2lite.meters import Accumulator, Timer
-from d2lite.models import LeNet, SimpleCNN, init_all, lenet, lenet_params, resnet18
-from d2lite.replica_threads import one_intra_op_thread, parallel_apply
-from d2lite.run_events import Diverged, Stopped, emit, listening
-from d2lite.trace import Event, Send, Trace
-from d2lite.training import (
-    DataParallel,
-    Run,
-    evaluate_accuracy,
-    evaluate_accuracy_gpus,
-    forward_backward,
-    replicate,
-    scatter,
-    sgd_step,
-    split_batch,
-    train,
-    train_batch,
-    train_concise,
-    wrap,
-)
-from d2lite.transformer import Transformer
-from d2lite.workers import Workers, WorkersError
+if TYPE_CHECKING:
+    from d2lite._format import format_bytes
+    from d2lite._quick import quick
+    from d2lite.book import book_module, book_root, show_script
+    from d2lite.collectives import all_gather, all_reduce, all_reduce_on_ranks, broadcast, reduce, reduce_scatter
+    from d2lite.data import load_data_book_text, load_data_fashion_mnist
+    from d2lite.devices import (
+        MAX_REPLICAS,
+        check_devices,
+        describe,
+        num_cores,
+        num_gpus,
+        synchronize,
+        try_all_gpus,
+        try_gpu,
+        try_gpus,
+    )
+    from d2lite.learner_ledger import read_ledger
+    from d2lite.meters import Accumulator, Timer
+    from d2lite.models import LeNet, SimpleCNN, init_all, lenet, lenet_params, resnet18
+    from d2lite.replica_threads import one_intra_op_thread, parallel_apply
+    from d2lite.run_events import Diverged, Stopped, emit, listening
+    from d2lite.trace import Event, Send, Trace
+    from d2lite.training import (
+        DataParallel,
+        Run,
+        evaluate_accuracy,
+        evaluate_accuracy_gpus,
+        forward_backward,
+        sgd_step,
+        split_batch,
+        train,
+        train_batch,
+        train_concise,
+        wrap,
+    )
+    from d2lite.training.replicate import replicate
+    from d2lite.training.scatter import scatter
+    from d2lite.transformer import Transformer
+    from d2lite.workers import Workers, WorkersError
 
 __version__ = "0.1.0"
-
-# what shows things needs plotly and ipywidgets: loaded at first use
-_SHOWN = {
-    "Animator",
-    "CollectiveStepper",
-    "FaultLab",
-    "Panel",
-    "PartitionExplorer",
-    "Predict",
-    "ScalingExplorer",
-    "Whodunit",
-}
-_CHECKS = {"check": "exercises", "check_replicas": "bugs", "check_step": "bugs"}
-_LOADED_LATER = {
-    "bugs",
-    "course",
-    "costs",
-    "d2l",
-    "exercises",
-    "figures",
-    "profiling",
-    "widgets",
-}  # the other modules are loaded above
 
 __all__ = [
     "MAX_REPLICAS",
@@ -140,16 +123,55 @@ __all__ = [
     "wrap",
 ]
 
+# what each module or room gives; all of it is loaded later
+_ROOM = {
+    "_format": "format_bytes",
+    "_quick": "quick",
+    "book": "book_module book_root show_script",
+    "bugs": "check_replicas check_step",
+    "collectives": "all_gather all_reduce all_reduce_on_ranks broadcast reduce reduce_scatter",
+    "data": "load_data_book_text load_data_fashion_mnist",
+    "devices": "MAX_REPLICAS check_devices describe num_cores num_gpus synchronize try_all_gpus try_gpu try_gpus",
+    "exercises": "check",
+    "learner_ledger": "read_ledger",
+    "meters": "Accumulator Timer",
+    "models": "LeNet SimpleCNN init_all lenet lenet_params resnet18",
+    "replica_threads": "one_intra_op_thread parallel_apply",
+    "run_events": "Diverged Stopped emit listening",
+    "trace": "Event Send Trace",
+    "training": (
+        "DataParallel Run evaluate_accuracy evaluate_accuracy_gpus forward_backward replicate scatter sgd_step "
+        "split_batch train train_batch train_concise wrap"
+    ),
+    "transformer": "Transformer",
+    "widgets": "Animator CollectiveStepper FaultLab Panel PartitionExplorer Predict ScalingExplorer Whodunit",
+    "workers": "Workers WorkersError",
+}
+_WHERE = {name: module for module, names in _ROOM.items() for name in names.split()}
+_MODULES = (
+    "book bugs collectives costs course d2l data devices exercises figures learner_ledger meters models "
+    "profiling replica_threads run_events trace training transformer widgets workers"
+).split()
+
+
+def _load(module: str) -> ModuleType:
+    """Import a module, without Python's garbage collector, which takes a sixth of the time of `import torch`."""
+    is_on = gc.isenabled()
+    gc.disable()
+    try:
+        return importlib.import_module(f"d2lite.{module}")
+    finally:
+        if is_on:
+            gc.enable()
+
 
 def __getattr__(name: str) -> Any:
-    if name in _LOADED_LATER:
-        return importlib.import_module(f"d2lite.{name}")
-    if name in _CHECKS:
-        return getattr(importlib.import_module(f"d2lite.{_CHECKS[name]}"), name)
-    if name in _SHOWN:
-        return getattr(importlib.import_module("d2lite.widgets"), name)
+    if name in _WHERE:
+        return getattr(_load(_WHERE[name]), name)
+    if name in _MODULES:
+        return _load(name)
     raise AttributeError(f"module 'd2lite' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_SHOWN, *_LOADED_LATER, *_CHECKS})
+    return sorted({*globals(), *_WHERE, *_MODULES})

@@ -101,13 +101,23 @@ def test_all_lists_what_others_import():
     assert unused == []
 
 
+def loaded_by(statement, *modules):
+    """Those of `modules` that a fresh interpreter has loaded after a statement."""
+    code = f"{statement}; import sys; print([m for m in {modules} if m in sys.modules])"
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+
+
 def test_import_loads_nothing_that_shows():
-    code = (
-        "import sys, d2lite; "
-        "print([m for m in ('torchvision', 'plotly', 'ipywidgets', 'IPython', 'matplotlib') if m in sys.modules])"
-    )
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert out.stdout.strip() == "[]"
+    shows = ("torchvision", "plotly", "ipywidgets", "IPython", "matplotlib")
+    assert loaded_by("from d2lite import Workers, train", *shows) == "[]"
+
+
+def test_the_page_can_load_plotly_before_pytorch_is_there():
+    assert loaded_by("from d2lite.widgets import load_plotly; load_plotly()", "torch", "plotly") == "['plotly']"
+
+
+def test_the_collector_is_on_after_an_import():
+    assert loaded_by("import gc; from d2lite import num_cores; assert gc.isenabled()", "torch") == "['torch']"
 
 
 def test_every_public_name_is_there():

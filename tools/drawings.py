@@ -22,7 +22,7 @@ __all__ = ["DRAWINGS", "FOLDER", "main"]
 FOLDER = Path(__file__).resolve().parents[1] / "book" / "images"
 # In a drawing `.ink` is text and outline, `.soft` the ground of a box, `.page` the ground of all.
 _STYLE = """<style>
-text { font: 14px sans-serif; fill: #333; } .bold { font-weight: 600; } .small { font-size: 13px; }
+text { font: 14px sans-serif; fill: #333; } .bold { font-weight: 600; }
 .page { fill: #fff; } .soft { fill: #f1f1f1; } .line { stroke: #333; stroke-width: 1.5; fill: none; }
 .head { fill: #333; } .on { fill: #fff; } .under { fill: #000; }
 @media (prefers-color-scheme: dark) {
@@ -87,28 +87,29 @@ def _cross(x: float, y: float, width: float, height: float) -> str:
 
 def columns_then_rows() -> str:
     """The standard pair of chapter 1: linear1 cut by its outputs, linear2 by its inputs."""
-    columns = ((210, "linear1, cut by outputs"), (450, "linear2, cut by inputs"), (640, "all-reduce"))
-    parts = [_text(x, 30, words, kind="bold") for x, words in columns]
-    for i, y in enumerate((50, 130)):
+    columns = ((129, "linear1,", "cut by outputs"), (345, "linear2,", "cut by inputs"), (466, "", "all-reduce"))
+    parts = [_text(x, 26 + 18 * i, line, kind="bold") for x, *lines in columns for i, line in enumerate(lines) if line]
+    for i, y in enumerate((78, 164)):
         parts += [
-            _text(14, y + 27, f"device {i}", "start", "bold"),
-            _box(84, y, 40, 44, "h"),
-            _box(150, y, 120, 44, f"half {i} of its\noutputs", PALETTE[i]),
-            _box(300, y, 60, 44, "ReLU"),
-            _box(390, y, 120, 44, f"part {i} of all\noutputs", PALETTE[i]),
+            _text(14, y - 8, f"device {i}", "start", "bold"),
+            _box(14, y, 30, 44, "h"),
+            _box(76, y, 106, 44, f"half {i} of its\noutputs", PALETTE[i]),
+            _box(212, y, 50, 44, "ReLU"),
+            _box(292, y, 106, 44, f"part {i} of all\noutputs", PALETTE[i]),
         ]
-        parts += [_arrow((x, y + 22), (x + 28 - 2 * (x < 200), y + 22)) for x in (124, 270, 360)]
-        parts.append(_arrow((510, y + 22), (596, 98 + 28 * i)))
-    parts += [_box(598, 82, 84, 60, "Σ, then\nthe bias", COLOURS["all_reduce"])]
-    parts.append(
-        _text(330, 204, "h is complete on both devices; nothing is sent until the parts are added", kind="small")
-    )
+        parts += [_arrow((x, y + 22), (x + 28, y + 22)) for x in (46, 182, 262)]
+        parts.append(_arrow((398, y + 22), (424, 131 + 24 * i)))
+    parts += [
+        _box(426, 113, 80, 60, "Σ, then\nthe bias", COLOURS["all_reduce"]),
+        _text(260, 234, "h is complete on both devices;"),
+        _text(260, 252, "nothing is sent until the parts are added"),
+    ]
     words = (
         "Each of two devices has the complete input h. It computes its half of the outputs of linear1, then ReLU, and "
         "from this half its part of all outputs of linear2. Until then nothing is sent. One all-reduce adds the two "
         "parts, and then the bias is added."
     )
-    return _svg("Two layers on two devices: columns, then rows", words, 720, 220, parts)
+    return _svg("Two layers on two devices: columns, then rows", words, 520, 268, parts)
 
 
 def five_phases() -> str:
@@ -136,7 +137,7 @@ def five_phases() -> str:
     parts += [_box(352, y, 52, 44, "sum", COLOURS["all_reduce"]) for y in (62, 136)]
     parts += [_arrow((318, 79), (350, 79)), _arrow((318, 92), (333, 92), (333, 158), (350, 158))]
     parts += [_arrow((406, y), (432, y)) for y in (84, 158)]
-    parts.append(_text(260, 222, "time →    2 and 5 run on both devices at the same time", kind="small"))
+    parts.append(_text(260, 222, "time →    2 and 5 run on both devices at the same time"))
     words = (
         "The minibatch is cut into two shards. Each device computes forward and backward on its shard. The "
         "gradients are added on device 0, the sum is sent back to device 1, and each device updates its "
@@ -166,8 +167,8 @@ def four_operations() -> str:
     ]
     parts += [_arrow((462, 152), (462, 226), (9, 226), (9, 82), (20, 82))]
     parts += [
-        _text(260, 248, "backward: the other way round; the gradients of the", kind="small"),
-        _text(260, 266, "replicas are added in the network (reduce)", kind="small"),
+        _text(260, 248, "backward: the other way round; the gradients of the"),
+        _text(260, 266, "replicas are added in the network (reduce)"),
     ]
     words = (
         "Forward: the network is replicated to two devices, the minibatch is scattered, both replicas are applied "
@@ -185,14 +186,14 @@ def processes() -> str:
             _box(156, y, 128, 50, f"process, rank {rank}"),
             _box(366, y, 126, 50, f"device {rank}\nits own replica", PALETTE[rank]),
             _arrow((286, y + 25), (364, y + 25)),
-            _text(324, y + 18, "uses", kind="small"),
+            _text(324, y + 18, "uses"),
         ]
     parts += [
         _arrow((94, 120), (116, 120), (116, 100), (154, 100)),
         _arrow((94, 136), (116, 136), (116, 185), (154, 185)),
-        _text(106, 84, "starts", kind="small"),
+        _text(106, 84, "starts"),
         _arrow((220, 127), (220, 158), both=True),
-        _text(230, 148, "collectives", "start", "small"),
+        _text(230, 148, "collectives", "start"),
     ]
     words = (
         "torchrun starts two processes with the ranks 0 and 1. Together they are a process group. Each process "
@@ -203,26 +204,26 @@ def processes() -> str:
 
 def late_rank() -> str:
     """An all-reduce and a broadcast to which rank 2 comes late: chapter 5."""
-    second, parts = 200, []
+    second, parts = 150, []
     calls = {"all-reduce": ((0, 1), (0, 1), (1, 1)), "broadcast from rank 0": ((0, 1), (0, 0), (1, 1))}
     for column, (title, of_ranks) in enumerate(calls.items()):
-        x = 90 + 340 * column
+        x = 78 + 260 * column
         parts.append(_text(x + second / 2, 28, title, kind="bold"))
         for rank, (begins, ends) in enumerate(of_ranks):
             y = 44 + 46 * rank
-            parts.append(_text(x - 16, y + 23, f"rank {rank}", "end", "bold"))
+            parts.append(_text(x - 12, y + 23, f"rank {rank}", "end", "bold"))
             width = max(second * (ends - begins), 12)
             words = "waits in the call" if ends > begins else ""
             parts.append(_box(x + second * begins, y, width, 36, words, COLOURS["all_reduce"]))
             if begins == ends:
-                parts.append(_text(x + 26, y + 23, "sleeps" if begins else "goes on at once", "start", "small"))
-        parts.append(f'<path class="line" stroke-dasharray="4 4" d="M{x + second} 36V184"/>')
-        parts += [_text(x, 202, "0 s", kind="small"), _text(x + second, 202, "1 s", kind="small")]
+                parts.append(_text(x + 22, y + 23, "sleeps" if begins else "goes on at once", "start"))
+        parts.append(f'<path class="line" stroke-dasharray="4 4" d="M{x + second} 42V184"/>')
+        parts += [_text(x, 202, "0 s"), _text(x + second, 202, "1 s")]
     words = (
         "Three ranks in time; rank 2 sleeps for one second before it calls. All-reduce: the ranks 0 and 1 wait in the "
         "call until rank 2 comes. Broadcast from rank 0: rank 0 waits for rank 2, and rank 1 goes on at once."
     )
-    return _svg("A rank that is late, in two collectives", words, 720, 218, parts)
+    return _svg("A rank that is late, in two collectives", words, 520, 218, parts)
 
 
 def hosts() -> str:
@@ -237,58 +238,50 @@ def hosts() -> str:
             parts.append(_arrow((x + 118, 138), (left + 54, 180)))
     parts += [_box(208, 8, 104, 38, "rendezvous")]
     parts += [_arrow((126, 92), (126, 27), (206, 27)), _arrow((394, 92), (394, 27), (314, 27))]
-    parts += [_text(120, 32, "registers", "end", "small"), _text(400, 32, "registers", "start", "small")]
+    parts += [_text(120, 32, "registers", "end"), _text(400, 32, "registers", "start")]
     parts.append(f'<path d="M244 217H276" stroke="{GREY}" stroke-width="6"/>')
-    parts.append(
-        _text(260, 288, "the cable between the hosts carries every collective of the four workers", kind="small")
-    )
+    parts += [
+        _text(260, 288, "the cable between the hosts carries"),
+        _text(260, 306, "every collective of the four workers"),
+    ]
     words = (
         "Two hosts, each with one agent and two workers. The agents register at the rendezvous, which gives them "
         "the ranks 0 to 3 of their workers. Each agent starts its workers. A cable between the hosts carries "
         "their collectives."
     )
-    return _svg("Hosts, agents, workers and the rendezvous", words, 520, 304, parts)
+    return _svg("Hosts, agents, workers and the rendezvous", words, 520, 322, parts)
 
 
 def who_notices() -> str:
     """Three faults on two hosts, and which process notices each: chapter 7."""
     panels = (
+        ("a worker is killed: 2 ranks go on", (1, ("worker",)), "error within 0.1 s: its system closes the connection"),
+        ("a host falls silent: 1 rank goes on", (1, ("agent", "worker")), "time-out, here 5 s: nothing is closed"),
         (
-            "a worker is killed",
-            (1, ("worker",)),
-            "error within 0.1 s",
-            "its system closes the connection",
-            "2 ranks go on",
-        ),
-        ("a host falls silent", (1, ("agent", "worker")), "time-out, here 5 s", "nothing is closed", "1 rank goes on"),
-        (
-            "the first host is killed",
+            "the first host is killed: the job is over",
             (0, ("agent", "worker")),
-            "error within 0.1 s",
-            "no rendezvous server is left",
-            "the job is over",
+            "error within 0.1 s; no rendezvous server is left",
         ),
     )
     parts = []
-    for i, (title, (lost_host, lost), noticed, why, end) in enumerate(panels):
-        x = 16 + 236 * i
-        parts.append(_text(x + 108, 26, title, kind="bold"))
-        for host, y in ((0, 42), (1, 178)):
+    for i, (title, (lost_host, lost), noticed) in enumerate(panels):
+        y = 36 + 162 * i
+        parts.append(_text(260, y - 10, title, kind="bold"))
+        for host, x in ((0, 12), (1, 292)):  # the workers stand side by side
             parts.append(_frame(x, y, 216, 92, f"host {host}"))
-            for name, left in (("agent", x + 12), ("worker", x + 114)):
-                is_lost = host == lost_host and name in lost
+            for name, left in (("agent", x + (114 if host else 8)), ("worker", x + (8 if host else 114))):
                 notices = host != lost_host and name == "worker"
                 words = f"{name}\nserver" if (host, name) == (0, "agent") else name
                 parts.append(_box(left, y + 34, 94, 44, words, PALETTE[1] if notices else ""))
-                if is_lost:
+                if host == lost_host and name in lost:
                     parts.append(_cross(left, y + 34, 94, 44))
-        ends = ((x + 161, 212), (x + 161, 122))
+        ends = ((300, y + 56), (222, y + 56))
         parts.append(_arrow(*(ends if lost_host else ends[::-1])))
-        parts.append(_text(x + 154, 160, noticed, "end", "small"))
-        parts += [_text(x + 108, 294, why, kind="small"), _text(x + 108, 316, end, kind="bold")]
-    parts.append(
-        _text(360, 342, "orange: the process that notices first; crossed out: what does not answer", kind="small")
-    )
+        parts.append(_text(260, y + 114, noticed))
+    parts += [
+        _text(260, 522, "orange: the process that notices first;"),
+        _text(260, 540, "crossed out: what does not answer"),
+    ]
     words = (
         "Three faults on two hosts with an agent and a worker each. A worker is killed: its system closes the "
         "connection, the worker of the other host has an error within 0.1 s, and two ranks go on. A host falls silent: "
@@ -296,7 +289,7 @@ def who_notices() -> str:
         "is killed: the worker of the other host has an error within 0.1 s, but no rendezvous server is left, and the "
         "job is over."
     )
-    return _svg("Who notices which fault", words, 720, 358, parts)
+    return _svg("Who notices which fault", words, 520, 556, parts)
 
 
 def _shape(algorithm: str, k: int, step: int, title: str, caption: str, words: str) -> str:
@@ -304,7 +297,7 @@ def _shape(algorithm: str, k: int, step: int, title: str, caption: str, words: s
     shape = collective_shape(trace_collective("all_reduce", algorithm, k), step)
     height = float(shape.split('height="')[1].split('"')[0])
     inner = shape.replace("<svg ", '<svg x="20" y="8" ', 1)
-    lines = [_text(230, height + 30 + 20 * i, line, kind="small") for i, line in enumerate(caption.split("\n"))]
+    lines = [_text(230, height + 30 + 20 * i, line) for i, line in enumerate(caption.split("\n"))]
     return _svg(title, words, 460, int(height) + 66, [inner, *lines])
 
 
@@ -341,8 +334,8 @@ def step_timeline() -> str:
     end = left + scale * (step.seconds - step.exposed_s)
     parts.append(f'<path class="line" stroke-dasharray="4 4" d="M{end:g} 20V168"/>')
     parts += [
-        _text(260, 186, "buckets 0 and 1 are sent during the backward pass;", kind="small"),
-        _text(260, 204, "the last one is not hidden", kind="small"),
+        _text(260, 186, "buckets 0 and 1 are sent during the backward pass;"),
+        _text(260, 204, "the last one is not hidden"),
     ]
     words = (
         "One rank in time. Computing: the forward pass, then the backward pass in three parts. As soon as a part "
@@ -405,10 +398,10 @@ def normalisation() -> str:
             mean = sum(values[i] for i in shard) / len(shard)
             y, first, last = top - scale * mean, left + 2 + 30 * shard[0], left + 26 + 30 * shard[-1]
             parts.append(f'<path d="M{first} {y:g}H{last}" stroke="{PALETTE[device]}" stroke-width="3"/>')
-            parts.append(_text(first + 4, y + (18 if device else -8), f"mean {mean:g}", "start", "small"))
+            parts.append(_text(first + 4, y + (18 if device else -8), f"mean {mean:g}", "start"))
     parts += [
-        _text(260, 186, "each replica subtracts the mean of its own four values,", kind="small"),
-        _text(260, 204, "and divides by their deviation", kind="small"),
+        _text(260, 186, "each replica subtracts the mean of its own four values,"),
+        _text(260, 204, "and divides by their deviation"),
     ]
     words = (
         "Eight values twice. On one device all eight have one mean. On two replicas the first four and the last "
@@ -419,35 +412,32 @@ def normalisation() -> str:
 
 def backward_sums() -> str:
     """The sums of all ranks that batch normalisation needs, forward and backward: chapter 10."""
-    parts = [_text(222, 30, "forward pass", kind="bold"), _text(562, 30, "backward pass", kind="bold")]
-    for rank, y in ((0, 48), (1, 158)):
-        own, sums = y + (12 if rank == 0 else 32), y + (32 if rank == 0 else 12)  # the heights of the arrows
-        parts += [
-            _text(14, y + 27, f"rank {rank}", "start", "bold"),
-            _box(78, y, 50, 44, "x", PALETTE[rank]),
-            _box(310, y, 50, 44, "x\u0302", PALETTE[rank]),
-            _box(416, y, 50, 44, "g", PALETTE[rank]),
-            _box(648, y, 60, 44, "∂L/∂x", PALETTE[rank]),
-            _arrow((360, y + 22), (414, y + 22)),
-            _text(387, y + 14, "loss", kind="small"),
-        ]
-        for left, right, first, last in ((128, 310, 162, 276), (466, 648, 500, 614)):
+    passes = (
+        ("forward pass", "x", "Σx, then\nΣ(x−μ)²", "x\u0302"),
+        ("then the loss, and the backward pass", "g", "Σg and\nΣg·x\u0302", "∂L/∂x"),
+    )
+    parts = []
+    for i, (title, before, sums, after) in enumerate(passes):
+        top = 216 * i
+        parts.append(_text(292, top + 30, title, kind="bold"))
+        for rank, y in ((0, top + 48), (1, top + 158)):
+            own, away = y + (12 if rank == 0 else 32), y + (32 if rank == 0 else 12)  # the heights of the arrows
             parts += [
-                _arrow((left, own), (right - 2, own)),
-                _arrow((left, sums), (first - 2, 114 + 22 * rank)),
-                _arrow((last, 114 + 22 * rank), (right - 2, sums)),
+                _text(20, y + 27, f"rank {rank}", "start", "bold"),
+                _box(96, y, 60, 44, before, PALETTE[rank]),
+                _box(428, y, 72, 44, after, PALETTE[rank]),
+                _arrow((156, own), (426, own)),
+                _arrow((156, away), (224, top + 114 + 22 * rank)),
+                _arrow((358, top + 114 + 22 * rank), (426, away)),
             ]
-    parts += [
-        _box(162, 100, 114, 50, "Σx, then\nΣ(x−μ)²", COLOURS["all_reduce"]),
-        _box(500, 100, 114, 50, "Σg and\nΣg·x\u0302", COLOURS["all_reduce"]),
-        _text(360, 232, "green: sums over the values of all ranks, by all-reduce", kind="small"),
-    ]
+        parts.append(_box(226, top + 100, 132, 50, sums, COLOURS["all_reduce"]))
+    parts.append(_text(260, 450, "green: sums over the values of all ranks, by all-reduce"))
     words = (
         "Two ranks. Forward: the sums of the values x of both ranks give mean and variance, by which each rank "
         "normalises its own x. Backward: g is the gradient with respect to a normalised value. The sums of g and of g "
         "times the normalised value, over both ranks, enter the gradient of every x."
     )
-    return _svg("The sums of batch normalisation over ranks, forward and backward", words, 720, 250, parts)
+    return _svg("The sums of batch normalisation over ranks, forward and backward", words, 520, 466, parts)
 
 
 def places_of_bugs() -> str:
@@ -515,8 +505,8 @@ def lanes() -> str:
                 )
             )
     parts += [
-        _text(260, 224, "time →    green: all ranks have made this call;", kind="small"),
-        _text(260, 242, "orange: they wait for each other", kind="small"),
+        _text(260, 224, "time →    green: all ranks have made this call;"),
+        _text(260, 242, "orange: they wait for each other"),
     ]
     words = (
         f"Three ranks, one lane each. Their first {agree} collectives are the same. Then the ranks 0 and 2 have "
@@ -529,25 +519,25 @@ def who_holds_what() -> str:
     """What each of four ranks holds, in the four stages of ZeRO: chapter 13."""
     kinds = ("parameters", "gradients", "optimizer's state")
     stages = (("0: plain", 0), ("1: state", 1), ("2: gradients", 2), ("3: parameters", 3))
-    parts = [_text(20, 34, "stage", "start", "bold")]
-    parts += [_text(205 + 135 * rank, 34, f"rank {rank}", kind="bold") for rank in range(4)]
+    parts = [_text(16, 34, "stage", "start", "bold")]
+    parts += [_text(170 + 96 * rank, 34, f"rank {rank}", kind="bold") for rank in range(4)]
     for row, (name, sharded) in enumerate(stages):
         y = 54 + 66 * row
-        parts.append(_text(20, y + 27, name, "start"))
+        parts.append(_text(16, y + 27, name, "start"))
         for rank in range(4):
             for i, colour in enumerate(PALETTE[:3]):
-                x, at = 150 + 135 * rank, y + 16 * i
-                parts.append(_box(x, at, 112, 12))
+                x, at = 128 + 96 * rank, y + 16 * i
+                parts.append(_box(x, at, 84, 12))
                 is_part = i >= 3 - sharded  # the state is the first kind that is sharded, the parameters the last
-                parts.append(_box(x + 28 * rank * is_part, at, 28 if is_part else 112, 12, "", colour))
-    for i, (kind, colour) in enumerate(zip(kinds, PALETTE[:3], strict=True)):
-        parts += [_box(150 + 180 * i, 326, 28, 12, "", colour), _text(186 + 180 * i, 337, kind, "start", "small")]
+                parts.append(_box(x + 21 * rank * is_part, at, 21 if is_part else 84, 12, "", colour))
+    for x, kind, colour in zip((60, 210, 350), kinds, PALETTE[:3], strict=True):
+        parts += [_box(x, 326, 21, 12, "", colour), _text(x + 28, 337, kind, "start")]
     words = (
         "Four ranks in four columns, a row per stage. In stage 0 each rank holds all parameters, all gradients and the "
         "whole state of the optimizer. In stage 1 each rank holds a quarter of the state, another one on each rank. In "
         "stage 2 it holds a quarter of the gradients as well, and in stage 3 a quarter of the parameters as well."
     )
-    return _svg("Who holds what: plain data parallelism and the three stages of ZeRO", words, 720, 356, parts)
+    return _svg("Who holds what: plain data parallelism and the three stages of ZeRO", words, 520, 356, parts)
 
 
 DRAWINGS = {

@@ -26,6 +26,7 @@ import torch
 import torch._dynamo  # an optimizer imports it, and it replaces torch.manual_seed, which `_replaced` watches
 import torch.distributed as dist
 
+from d2lite import Transformer, Workers, train  # noqa: F401  # loaded while files can be read: an answer may use them
 from d2lite.costs import Link
 from d2lite.course.notebook_code import ExerciseCode, cells_of, code_of
 from d2lite.exercises.as_data import as_data, from_data

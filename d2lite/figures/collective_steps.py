@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 from d2lite._format import format_bytes
 from d2lite.costs.alpha_beta import lower_bound_n_bytes
 from d2lite.figures.figure import Figure
-from d2lite.figures.figure_layout import add_key, layout
+from d2lite.figures.figure_layout import add_key, layout, title_pad
 from d2lite.figures.labels import escape_label
 from d2lite.figures.palette import GREY, PALETTE, TRANSPARENT
 from d2lite.trace import Send, Trace
@@ -62,7 +62,8 @@ def collective_figure(trace: Trace, step: int) -> Figure:
     figure = Figure([_cells(trace, step), *_arrows(trace, step), *_bars(trace, step)], layout(height=_HEIGHT))
     margin = {"l": 8, "b": 56, "t": 50}  # a title of two lines
     figure.update_layout(_axes(trace, step), title_text=_title(trace, step), bargap=0.45, margin=margin)
-    add_key(figure, _key(trace))
+    figure.update_layout(title_pad_t=title_pad(2))
+    add_key(figure, _key(trace), most=30)
     return figure
 
 
@@ -85,7 +86,7 @@ def _title(trace: Trace, step: int) -> str:
 
 def _key(trace: Trace) -> Iterator[tuple[str, str, str]]:
     """What the cells, the arrows and the line mean: the same in all steps, so that nothing jumps."""
-    yield "■", GREY, "in a cell: the contributions that it holds"
+    yield "■", GREY, "contributions that a cell holds"
     for adds, (name, colour) in _MOVES.items():
         if any(send.adds == adds for send in trace.sends):
             yield "➞", colour, name
@@ -95,7 +96,7 @@ def _key(trace: Trace) -> Iterator[tuple[str, str, str]]:
 
 
 def _bound(least: float) -> str:
-    return f"the busiest sends at least {format_bytes(least)}"
+    return f"busiest: at least {format_bytes(least)}"
 
 
 def _cells(trace: Trace, step: int) -> go.Heatmap:
@@ -230,7 +231,7 @@ def _axes(trace: Trace, step: int) -> dict[str, Any]:
     devices = plain | gap | {"range": [k - 0.5, -0.5], "tickvals": list(range(k))}
     return {
         "xaxis": plain
-        | {"domain": [0, 0.6], "range": [-0.05, num_chunks], "ticks": ""}
+        | {"domain": [0, 0.56], "range": [-0.05, num_chunks], "ticks": ""}
         | {"tickvals": [c + _CELL / 2 for c in range(0, num_chunks, every)], "tickangle": 0}
         | {"ticktext": [str(c) for c in range(0, num_chunks, every)]}
         | {"title": title | {"text": "chunk"}},

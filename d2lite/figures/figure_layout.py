@@ -29,6 +29,7 @@ __all__ = [
     "line",
     "thin",
     "ticks_at",
+    "title_pad",
 ]
 
 MOST_LABELS = 6  # curves with their names at their ends; more have a legend
@@ -61,13 +62,18 @@ def layout(
         "plot_bgcolor": TRANSPARENT,
         "font": {"color": GREY, "size": _SIZE},
         "title": {"text": "<br>".join(lines), "x": 0, "xref": "container", "y": 1, "yref": "container"}
-        | {"yanchor": "top", "pad": {"l": 8, "t": 10}, "font": {"size": _SIZE}},
+        | {"yanchor": "top", "pad": {"l": 8, "t": title_pad(len(lines))}, "font": {"size": _SIZE}},
         "margin": {"l": 60, "r": 16, "t": 36 + _LINE * (len(lines) - 1), "b": bottom},
         "legend": {"orientation": "h", "x": 0, "xanchor": "left", "yref": "container"} | _below(height, bottom),
         "xaxis": axis | {"title": {"text": escape_label(xlabel or ""), "standoff": 6, "font": {"size": _SIZE}}},
         "yaxis": axis | {"title": {"text": escape_label(ylabel or ""), "standoff": 6, "font": {"size": _SIZE}}},
         "hovermode": "closest",
     }
+
+
+def title_pad(num_lines: int) -> int:
+    """Return the pixels above a title of so many lines: plotly moves it up by half a line for each further one."""
+    return 10 + _LINE * (num_lines - 1) // 2
 
 
 def _below(height: int, bottom: int) -> dict[str, Any]:
@@ -209,13 +215,13 @@ def _spot(mark: str, colour: str) -> str:
     return f'<span style="color:{colour}">{mark}</span>'
 
 
-def add_key(figure: go.Figure, entries: Iterable[tuple[str, str, str]]) -> None:
+def add_key(figure: go.Figure, entries: Iterable[tuple[str, str, str]], most: int = _KEY) -> None:
     """Write what marks and colours mean between the title and the plot: (mark, colour, meaning), in as many lines as
-    a narrow page needs.
+    a narrow page needs, each of at most `most` characters.
     """
     lines, used = [""], 0
     for mark, colour, name in entries:
-        if used and used + len(name) + 4 > _KEY:
+        if used and used + len(name) + 4 > most:
             lines, used = [*lines, ""], 0
         lines[-1] += ("\u2003" if used else "") + f"{_spot(mark, colour)} {escape_label(name)}"
         used += len(name) + 4

@@ -18,6 +18,7 @@ __all__ = [
     "contrast",
     "ink_on",
     "pale",
+    "stroke",
     "style",
 ]
 
@@ -45,6 +46,15 @@ MARKERS = ("circle", "square", "diamond", "triangle-up", "x", "star")
 def style(i: int) -> tuple[str, str, str]:
     """Return (colour, dash, marker) of the i-th run; the first twenty differ in colour or dash, most in both."""
     return PALETTE[i % len(PALETTE)], list(DASHES)[i % len(DASHES)], MARKERS[i % len(MARKERS)]
+
+
+def stroke(i: int) -> str:
+    """Return the stroke of the i-th run's curve as a small picture (HTML)."""
+    colour, dash, _ = style(i)
+    return (
+        '<svg width="30" height="8" aria-hidden="true"><path d="M0 4h30" fill="none" '
+        f'stroke="{colour}" stroke-width="3" stroke-dasharray="{DASHES[dash]}"/></svg>'
+    )
 
 
 def pale(colour: str) -> str:

@@ -189,7 +189,7 @@ def traffic_bars(
 
 
 def _times(times: float) -> str:
-    return f"{times:.3g} times the least" if times >= 1.005 else "the least"
+    return f"{times:.3g} × the least" if times >= 1.005 else "the least"
 
 
 def _sent(traffic: Traffic | None) -> str:

@@ -51,7 +51,9 @@ def efficiency_figure(predictions: Mapping[int, ScalingPrediction | None], k: in
         showlegend=False,
         cliponaxis=False,
     )
-    figure.update_xaxes(type="log", range=[-0.05, 4.05], tickvals=[1, 10, 100, 1000, 10_000], tickformat=",d")
+    figure.update_xaxes(
+        type="log", range=[-0.05, 4.05], tickvals=[1, 10, 100, 1000, 10_000], tickformat=",d", tickangle=0
+    )
     figure.update_yaxes(range=[0, 1.12], tickvals=[0, 0.2, 0.4, 0.6, 0.8, 1], tickformat=".0%")
     return figure.update_layout(margin={"b": 50, "t": 40, "r": 30})  # else plotly leaves out the label at the end
 

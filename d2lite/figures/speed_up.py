@@ -4,7 +4,8 @@ import html
 import math
 from collections.abc import Sequence
 
-from d2lite.training.run_record import Run, format_setting
+from d2lite.figures.palette import stroke
+from d2lite.training.run_record import Run, format_setting, short_legends
 
 __all__ = ["speed_up_card", "speed_ups"]
 
@@ -34,7 +35,7 @@ def speed_ups(runs: Sequence[Run]) -> list[float]:
 def speed_up_card(runs: Sequence[Run]) -> str:
     """Return the speed-up of the newest run on several devices as HTML, or what to run to get one; "" without a time.
 
-    The number is always over one device, by the same settings.
+    The number is always over one device, by the same settings; both runs are named as at the ends of their curves.
     """
     timed = [run for run in runs if run.seconds and "num_gpus" in run.settings]
     if not timed:
@@ -42,13 +43,16 @@ def speed_up_card(runs: Sequence[Run]) -> str:
     several = [run for run in timed if run.settings["num_gpus"] != 1]
     run = (several or timed)[-1]
     base = _one_device_run(run, runs) if several else None
-    seconds = f"{run.seconds_per_epoch:.3g} s per epoch, measured"
+    names = enumerate(zip(runs, short_legends(runs), strict=True))
+    named = {id(each): f"{stroke(i)} <b>{html.escape(name)}</b>" for i, (each, name) in names}
+    devices = html.escape(run.devices)
     if base is None:
         to_do = f"Run with <b>num_gpus</b> {1 if several else 2} to compare."
-        return _card(seconds.split(" per")[0], ["per epoch, measured", html.escape(run.devices), to_do], [run])
-    one = f"{seconds}; one device: {base.seconds_per_epoch:.3g} s"
+        words = [f"per epoch, measured: {named[id(run)]}", devices, to_do]
+        return _card(f"{run.seconds_per_epoch:.3g} s", words, [run])
     number = f"{base.seconds_per_epoch / run.seconds_per_epoch:.2f}×"
-    return _card(number, ["as fast as one device", html.escape(run.devices), one], [run, base])
+    times = [f"{named[id(each)]}: {each.seconds_per_epoch:.3g} s per epoch" for each in (run, base)]
+    return _card(number, ["as fast as one device:", *times, f"measured, {devices}"], [run, base])
 
 
 def _card(number: str, words: Sequence[str], measured: Sequence[Run]) -> str:

@@ -17,6 +17,7 @@ from d2lite.figures.ticks import ticks
 __all__ = ["figure_svg"]
 
 _WIDTH = 760
+_MOST_TICKS = 20
 _ROW, _TEXT = 18, 6.6  # pixels: height of a legend's row, width of a character
 _SPAN = re.compile(r'<span style="color:(#\w{6})">(.*?)</span>')  # a mark of a key, or before a name
 _MARKUP = re.compile(r"<(?!br)[^<>]*>")
@@ -34,7 +35,8 @@ def figure_svg(figure: BaseFigure, width: int = _WIDTH) -> str:
     top, bottom = int(layout.margin.t or 36), 46 if layout.xaxis.visible is not False else 10
     height = int(layout.height or 370)
     full = height if not named else height + _ROW * len(named) - min(int(layout.margin.b or 0), 80)
-    parts = [_text(8, 20, layout.title.text, anchor="start", size=15, bold=True)]
+    title_y = 20 + 7 * (len(_lines(layout.title.text)) - 1)  # of the middle of its lines
+    parts = [_text(8, title_y, layout.title.text, anchor="start", size=15, bold=True)]
     pairs = list(dict.fromkeys((t.xaxis or "x", t.yaxis or "y") for t in traces)) or [("x", "y")]
     base = full - _ROW * len(named) - bottom
     for xname, yname in pairs:
@@ -44,6 +46,7 @@ def figure_svg(figure: BaseFigure, width: int = _WIDTH) -> str:
         left = max(left, int(layout.margin.l or 0) if yaxis.showticklabels is False else 0)
         left += 22 if yaxis.title.text else 0
         x0, x1 = (int(d * width) for d in xaxis.domain or (0, 1))
+        left = 0 if x0 else left  # beside another plot the labels stand in the gap
         right = x1 - max(18, int(layout.margin.r or 0))
         low, high = (base - part * (base - top - 8) for part in yaxis.domain or (0, 1))
         across = _scale(xaxis, mine, "x", x0 + left, right)
@@ -130,7 +133,16 @@ def _marks(axis: Any, traces: Sequence[Any], letter: str) -> list[tuple[Any, str
     low, high = sorted(axis.range or _range(axis, _values(traces, letter)))
     if axis.type == "log":
         return [(10.0**p, _number(10.0**p, "")) for p in range(math.ceil(low), math.floor(high) + 1)]
-    return [(v, _number(v, axis.tickformat)) for v in ticks(low, high) if axis.dtick != 1 or v == int(v)]
+    return [(v, _number(v, axis.tickformat)) for v in _places(axis, low, high)]
+
+
+def _places(axis: Any, low: float, high: float) -> list[float]:
+    """Return where the ticks of a linear axis are: at the steps that it says, if it says some."""
+    step, start = axis.dtick, axis.tick0 or 0
+    if not isinstance(step, (int, float)) or not 0 < (high - low) / step <= _MOST_TICKS:
+        return ticks(low, high)
+    first, last = (round((end - start) / step, 6) for end in (low, high))
+    return [round(start + i * step, 12) for i in range(math.ceil(first), math.floor(last) + 1)]
 
 
 def _labels(axis: Any, traces: Sequence[Any], letter: str) -> list[str]:
@@ -188,7 +200,8 @@ def _trace(
     elif trace.type == "heatmap":
         places = list(down(y) for y in trace.y)
         tall = abs(places[1] - places[0]) - 5 if len(places) > 1 else 60
-        for row, y in zip(trace.z, places, strict=True):
+        texts = trace.z if trace.text is None else trace.text
+        for row, words, y in zip(trace.z, texts, places, strict=True):
             for i, value in enumerate(row):
                 if value is None:
                     continue
@@ -197,7 +210,8 @@ def _trace(
                 fill = next((c for p, c in reversed(trace.colorscale) if p <= part), "#E6E6E6")
                 yield f'<rect x="{a:.1f}" y="{y - tall / 2:.1f}" width="{b - a:.1f}" height="{tall:.1f}" '
                 yield f'fill="{fill}"/>'
-                yield _text((a + b) / 2, y + 4, f"{value:g}", fill="black")
+                word = words[i] if isinstance(words[i], str) else f"{words[i]:g}"
+                yield _text((a + b) / 2, y + 4, word, fill="black")
     elif trace.x is not None and trace.y is not None:
         points = [(across(x), down(y)) for x, y in zip(trace.x, trace.y, strict=False)]
         yield from _curve(trace, points, colour)
@@ -239,9 +253,9 @@ def _boxes(layout: Any, across: _Scale, down: _Scale) -> Iterator[str]:
 def _notes(layout: Any, across: _Scale, down: _Scale, box: tuple[float, float, float, float]) -> Iterator[str]:
     x0, x1, top, base = box
     for note in layout.annotations or ():
-        is_log = layout.xaxis.type == "log" and note.xref != "paper"
-        x = x0 + note.x * (x1 - x0) if note.xref == "paper" else across(10.0**note.x if is_log else note.x)
-        y = base + note.y * (top - base) if note.yref == "paper" else down(note.y)
+        # on a logarithmic axis plotly takes the exponent for the place of a note
+        x = x0 + note.x * (x1 - x0) if note.xref == "paper" else across(_value(note.x, layout.xaxis))
+        y = base + note.y * (top - base) if note.yref == "paper" else down(_value(note.y, layout.yaxis))
         if note.showarrow and note.axref == "x":
             a, colour = across(note.ax), note.arrowcolor or GREY
             way = 1 if x > a else -1
@@ -260,6 +274,10 @@ def _notes(layout: Any, across: _Scale, down: _Scale, box: tuple[float, float, f
         yield _text(
             x, y + 4, note.text, anchor=anchor, fill=INK if note.font.color in (None, GREY) else note.font.color
         )
+
+
+def _value(place: Any, axis: Any) -> Any:
+    return 10.0**place if axis.type == "log" else place
 
 
 def _colour(trace: Any) -> str:

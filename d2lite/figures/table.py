@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from d2lite._notebook import WRAP_RULE
-from d2lite.figures.palette import DASHES, style
+from d2lite.figures.palette import stroke
 from d2lite.figures.speed_up import speed_ups
 from d2lite.training.run_record import Run, legends
 
@@ -99,7 +99,7 @@ def runs_table(runs: Sequence[Run]) -> str:
             run.dataset or "–",
         ]
         body = "".join(f"<td>{html.escape(str(cell))}</td>" for cell in cells)
-        rows.append(f'<tr><th scope="row">{_stroke(i)} {html.escape(legend)}</th>{body}</tr>')
+        rows.append(f'<tr><th scope="row">{stroke(i)} {html.escape(legend)}</th>{body}</tr>')
     rows = rows or [f'<tr><td colspan="{len(_HEADS)}">No run yet: press Train.</td></tr>']
     heads = "".join(f'<th scope="col">{head}</th>' for head in _HEADS)
     return f"<table><thead><tr>{heads}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
@@ -107,12 +107,3 @@ def runs_table(runs: Sequence[Run]) -> str:
 
 def _number(value: float, form: str, unit: str = "") -> str:
     return f"{value:{form}}{unit}" if math.isfinite(value) else "–"
-
-
-def _stroke(i: int) -> str:
-    """The stroke of the i-th run's curve, as a small picture."""
-    colour, dash, _ = style(i)
-    return (
-        '<svg width="30" height="8" aria-hidden="true"><path d="M0 4h30" fill="none" '
-        f'stroke="{colour}" stroke-width="3" stroke-dasharray="{DASHES[dash]}"/></svg>'
-    )

@@ -145,11 +145,9 @@ class Run:
 
     @property
     def legend(self) -> str:
-        """The text that stands for the run in a legend: "k=2 · lr 0.2 · batch 512"."""
-        names = {"num_gpus": "k={}", "lr": "lr {}", "batch_size": "batch {}"}
-        parts = [
-            text.format(format_setting(self.settings[name])) for name, text in names.items() if name in self.settings
-        ]
+        """The text that stands for the run in a legend: "2 devices · lr 0.2 · batch 512"."""
+        names = ("num_gpus", "lr", "batch_size")
+        parts = [_short_setting(name, self.settings[name]) for name in names if name in self.settings]
         return " · ".join(parts) or "run"
 
     def __repr__(self) -> str:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from d2lite.widgets.museum import Museum
     from d2lite.widgets.panel import Panel
     from d2lite.widgets.partition_explorer import NETS, PartitionExplorer, sizes_of
+    from d2lite.widgets.plotly_code import load_plotly
     from d2lite.widgets.predict import Predict
     from d2lite.widgets.scaling_explorer import ScalingExplorer
     from d2lite.widgets.whodunit import Whodunit
@@ -38,6 +39,7 @@ __all__ = [
     "Predict",
     "ScalingExplorer",
     "Whodunit",
+    "load_plotly",
     "sizes_of",
     "trace_collective",
 ]
@@ -57,6 +59,7 @@ _WHERE = {
     "Predict": "predict",
     "ScalingExplorer": "scaling_explorer",
     "Whodunit": "whodunit",
+    "load_plotly": "plotly_code",
     "sizes_of": "partition_explorer",
     "trace_collective": "collective_stepper",
 }

@@ -63,6 +63,10 @@ _CSS = f"""
   .d2lite-lanes .shard canvas {{ width: 23px !important; height: 23px !important; }}
   .d2lite-lanes .way {{ flex-basis: 70px; }}
 }}
+@container (max-width: 300px) {{
+  .d2lite-lanes .shard {{ flex-basis: 150px; gap: 2px; }}
+  .d2lite-lanes .shard canvas {{ width: 20px !important; height: 20px !important; }}
+}}
 """
 
 

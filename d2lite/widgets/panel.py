@@ -265,6 +265,8 @@ class Panel:
             devices = training.run.devices
         else:
             devices = _devices({**self.fixed, **controls.values(self.controls)})
+        if "num_gpus" in self.controls and "CPU core" in devices:
+            devices += " (no GPU here)"
         self.layout.show_devices(devices or "devices chosen by the function")
 
     def _ipython_display_(self) -> None:

@@ -5,37 +5,17 @@ changes. Here the figure is one trait (JSON text), so that a page that opens lat
 """
 
 import threading
-from functools import cache
 
 import plotly
 from anywidget import AnyWidget
-from ipywidgets import Layout, Widget
+from ipywidgets import Layout
 from plotly.basedatatypes import BaseFigure
-from plotly.offline import get_plotlyjs
 from traitlets import Unicode, default
 
 from d2lite.figures.alternative_text import alternative_text
+from d2lite.widgets.plotly_code import LOAD, load_plotly
 
 __all__ = ["PlotlyWidget"]
-
-
-class _Code(Widget):
-    """Plotly's code for the page (5 MB): one widget without a view, which all figures of a kernel refer to."""
-
-    _model_name = Unicode("WidgetModel").tag(sync=True)
-    _model_module = Unicode("@jupyter-widgets/base").tag(sync=True)
-    code = Unicode().tag(sync=True)
-
-
-@cache
-def _first_code() -> _Code:
-    return _Code(code=get_plotlyjs())
-
-
-def _code() -> _Code:
-    if _first_code().comm is None:  # Widget.close_all() has closed it
-        _first_code.cache_clear()
-    return _first_code()
 
 
 class PlotlyWidget(AnyWidget):
@@ -45,33 +25,40 @@ class PlotlyWidget(AnyWidget):
     zoom and curves that a reader has hidden stay when the figure changes.
     """
 
-    _esm = """
+    _esm = (
+        LOAD
+        + """
     const found = async (manager, id) => {  // a page that is loaded again may make the figure's model first
         for (let tries = 0; tries < 600; tries++)
             try { return await manager.get_model(id); } catch { await new Promise((go) => setTimeout(go, 100)); }
         throw new Error("plotly's code is not in this page: run the cell again");
     };
-    const load = (model) => {
-        const codes = (globalThis.d2litePlotly ??= {}), version = model.get("_code_version");
-        codes[version] ??= (async () => {
-            await new Promise((go) => setTimeout(go, 100));  // small widgets first: plotly takes the page for a while
-            const holder = await found(model.widget_manager, model.get("_code_id"));
-            const code = ["const module = { exports: {} };", holder.get("code"), "export default module.exports;"];
-            const url = URL.createObjectURL(new Blob(code.map((part) => part + "\\n"), { type: "text/javascript" }));
-            const own = globalThis.Plotly;  // another plotly of the page: the code overwrites its name
-            try { return (await import(url)).default; } finally { globalThis.Plotly = own; URL.revokeObjectURL(url); }
-        })();
-        codes[version].catch(() => { delete codes[version]; });  // the next figure tries again
-        return codes[version];
+    const visible = (text) => text.replace(/<[^>]*>/g, "").length;
+    const wrapped = (parts, between, most) => {  // in as few lines of at most so many characters as there can be
+        const lines = [];
+        for (const part of parts) {
+            const longer = lines.at(-1) + between + part;
+            if (lines.length && visible(longer) <= most) lines[lines.length - 1] = longer; else lines.push(part);
+        }
+        return lines;
     };
-    const fitting = (layout, width) => {  // the title in as many lines as a narrow box needs
-        const lines = [""], most = (width - 16) / 7.5;
-        for (const word of (layout.title?.text ?? "").split(" "))
-            if (lines.at(-1) && (lines.at(-1) + " " + word).split("<br>").at(-1).length > most) lines.push(word);
-            else lines.push([lines.pop(), word].filter(Boolean).join(" "));
-        if (lines.length < 2 || width > 400) return layout;
-        const margin = { ...layout.margin, t: layout.margin.t + 19 * (lines.length - 1) };
-        return { ...layout, title: { ...layout.title, text: lines.join("<br>") }, margin };
+    const fitting = (layout, width) => {  // the title and the key in as many lines as a narrow box needs
+        if (width > 400) return layout;
+        const most = (width - 16) / 7.5, own = (layout.title?.text ?? "").split("<br>");
+        const lines = own.every((line) => visible(line) <= most) ? own : wrapped(own.join(" ").split(" "), " ", most);
+        const inside = (width - Math.max(layout.margin?.l ?? 60, 44) - 8) / 8.2;
+        let more = lines.length - own.length;
+        const annotations = layout.annotations?.map((note) => {
+            if (note.yref !== "paper" || !note.text.includes("\u2003")) return note;  // not a key
+            const before = note.text.split("<br>");
+            const after = before.flatMap((line) => wrapped(line.split("\u2003"), "\u2003", inside));
+            more += after.length - before.length;
+            return { ...note, text: after.join("<br>") };
+        });
+        if (!more && lines === own) return layout;
+        const pad = { ...layout.title.pad, t: 10 + 9 * (lines.length - 1) };
+        const title = { ...layout.title, text: lines.join("<br>"), pad };
+        return { ...layout, annotations, title, margin: { ...layout.margin, t: layout.margin.t + 19 * more } };
     };
     export default { render({ model, el }) {
         const plot = el.appendChild(document.createElement("div"));
@@ -102,7 +89,8 @@ class PlotlyWidget(AnyWidget):
         model.on("change:_json", draw);
         // Does not wait for plotly: anywidget drops all later changes of a widget that takes more than two seconds.
         const start = (code) => { plotly = code; fit.observe(el); };
-        load(model).then(start, (error) => { plot.textContent = error.message; });
+        const find = () => found(model.widget_manager, model.get("_code_id"));
+        load(find, model.get("_code_version")).then(start, (error) => { plot.textContent = error.message; });
         return () => {
             isClosed = true;
             fit.disconnect();
@@ -111,6 +99,7 @@ class PlotlyWidget(AnyWidget):
             plotly?.purge(plot);
         };
     } };"""
+    )
     alternative_text = Unicode().tag(sync=True)
     _json = Unicode().tag(sync=True)
     _code_id = Unicode().tag(sync=True)
@@ -124,7 +113,7 @@ class PlotlyWidget(AnyWidget):
 
     @default("_code_id")
     def _id_of_the_code(self) -> str:
-        return str(_code().model_id)
+        return str(load_plotly().model_id)
 
     def show(self, figure: BaseFigure) -> None:
         """Show `figure` on all pages, in place of the present one; nothing is sent if the two look the same."""

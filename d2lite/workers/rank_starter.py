@@ -48,6 +48,7 @@ def _import(num_gpus: int) -> None:
     import torch
 
     import d2lite.workers.rank  # noqa: F401
+    from d2lite import Transformer, read_ledger, train  # noqa: F401  # and all that functions of the ranks use
 
     if not num_gpus:
         # The first optimizer of a process imports the compiler. The ranks share it if it is imported here. Measured on

@@ -83,7 +83,7 @@ def test_train_by_keyboard_read_stop_and_save(panel, lab):
     table = until(lambda: finished(panel, 1))
     assert table[0] == COLUMNS
     row = dict(zip(COLUMNS, table[1], strict=True))
-    assert row["run"] == "k=2 · lr 0.1 · batch 64" and row["status"] == "finished"
+    assert row["run"] == "2 devices · lr 0.1 · batch 64" and row["status"] == "finished"
     assert row["speed-up"] == "–" and "num_gpus 1 to compare" in panel.inner_text(".d2lite-speed")
     assert row["devices"].startswith("2 replicas") and float(row["s/epoch"]) > 0
     (curve,) = until(lambda: len(points(panel)) == 1 and len(points(panel)[0]["x"]) == 2 and points(panel))
@@ -285,7 +285,7 @@ def test_chapter_2(lab, page):
     until(lambda: [curve for curve in points(page)[before:] if any(y > 0.6 for y in curve["y"])], 240)
     table = until(lambda: finished(page, before + 1), 240)
     row = dict(zip(table[0], table[-1], strict=True))
-    assert row["run"].startswith("k=2 · lr 0.1") and row["devices"].startswith("2 replicas")
+    assert row["run"].startswith("2 devices · lr 0.1") and row["devices"].startswith("2 replicas")
     assert row["status"] == "finished"
     assert row["data"].startswith("Fashion-MNIST, ")
     set_number(page, "num_epochs", 20)

@@ -100,7 +100,7 @@ def test_numbers_in_the_bars_are_those_computed(k, batch_size):
     least = min((size for size in sizes if size), default=0)
     for name, size in zip(WAYS.values(), sizes, strict=True):
         if size:
-            times = "the least" if size == least else f"{size / least:.3g} times the least"
+            times = "the least" if size == least else f"{size / least:.3g} × the least"
             assert format_bytes(size) in notes and f"{name}, {times}" in notes
         else:
             assert name in notes

@@ -86,7 +86,7 @@ def test_words_tell_the_numbers():
         (
             "bars",
             [
-                "data parallelism, the least: 1.03 MB; pipeline parallelism, 1.59 times the least: 1.64 MB",
+                "data parallelism, the least: 1.03 MB; pipeline parallelism, 1.59 × the least: 1.64 MB",
                 "computed from shapes",
             ],
             ["1 TB", "0: "],

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from d2lite.figures import figure_layout, palette, training_curves
+from d2lite.figures.palette import stroke
 from d2lite.figures.speed_up import speed_up_card, speed_ups
 from d2lite.figures.table import runs_table
 from d2lite.figures.ticks import tick_step, ticks
@@ -23,7 +24,7 @@ def make_run(k=1, lr=0.2, batch_size=512, seconds=(4.0, 2.0, 3.0), accuracies=(0
 def test_curves_hold_the_runs_numbers():
     runs = [make_run(1), make_run(2, accuracies=(0.1, 0.2))]
     figure = training_curves.curves(runs)
-    assert [trace.name for trace in figure.data] == ["k=1 · lr 0.2 · batch 512", "k=2 · lr 0.2 · batch 512"]
+    assert [trace.name for trace in figure.data] == ["1 device · lr 0.2 · batch 512", "2 devices · lr 0.2 · batch 512"]
     assert [list(trace.y) for trace in figure.data] == [[0.5, 0.6, 0.7], [0.1, 0.2]]
     assert list(figure.data[0].x) == [1, 2, 3]
     assert "toys" in figure.layout.title.text and "2 on toys" in figure.data[1].hovertemplate
@@ -101,18 +102,18 @@ def test_names_at_the_ends_of_equal_curves_do_not_lie_on_each_other():
 def test_legends_are_all_different_and_show_what_differs():
     runs = [make_run(), make_run(), make_run(seed=1), make_run(k=2)]
     assert legends(runs) == [
-        "k=1 · lr 0.2 · batch 512 · seed 0",
-        "k=1 · lr 0.2 · batch 512 · seed 0 (2)",
-        "k=1 · lr 0.2 · batch 512 · seed 1",
-        "k=2 · lr 0.2 · batch 512",
+        "1 device · lr 0.2 · batch 512 · seed 0",
+        "1 device · lr 0.2 · batch 512 · seed 0 (2)",
+        "1 device · lr 0.2 · batch 512 · seed 1",
+        "2 devices · lr 0.2 · batch 512",
     ]
-    assert legends([make_run(), make_run()]) == ["k=1 · lr 0.2 · batch 512", "k=1 · lr 0.2 · batch 512 (2)"]
+    assert legends([make_run(), make_run()]) == ["1 device · lr 0.2 · batch 512", "1 device · lr 0.2 · batch 512 (2)"]
 
 
 def test_legends_do_not_tell_rounding_errors_apart():
     nearly = make_run()
     nearly.settings["lr"] *= 1 + 1e-15
-    assert legends([make_run(), nearly]) == ["k=1 · lr 0.2 · batch 512", "k=1 · lr 0.2 · batch 512 (2)"]
+    assert legends([make_run(), nearly]) == ["1 device · lr 0.2 · batch 512", "1 device · lr 0.2 · batch 512 (2)"]
 
 
 def test_legends_of_other_parameters():
@@ -186,7 +187,9 @@ def test_the_card_has_one_number_or_says_what_to_run():
     assert "num_gpus</b> 2 to compare" in speed_up_card([one])
     for runs in ([two, one], [one, two], [make_run(4, seconds=(1.0,)), one, two]):
         card = speed_up_card(runs)
-        assert "1.50×" in card and "as fast as one device" in card and "2 on toys" in card and "one device: 3 s" in card
+        assert "1.50×" in card and "as fast as one device" in card and "2 on toys" in card
+        assert "2 devices</b>: 2 s per epoch" in card and "1 device</b>: 3 s per epoch" in card
+        assert stroke(runs.index(two)) in card and stroke(runs.index(one)) in card  # which curves they are
     assert speed_up_card([Run({"width": 8}, "", "", 0, seconds=[1.0])]) == ""  # no number of devices
 
 
@@ -216,7 +219,7 @@ def test_a_run_file_holds_everything_and_is_strict_json(tmp_path):
     saved = json.loads(path.read_text("utf-8"), parse_constant=pytest.fail)
     assert saved["schema"] == SCHEMA and saved["function"] == "train" and "d2lite" in saved["versions"]
     one, two = saved["runs"]
-    assert one["settings"]["lr"] == 0.2 and one["seed"] == 0 and one["label"] == "k=1 · lr 0.2 · batch 512"
+    assert one["settings"]["lr"] == 0.2 and one["seed"] == 0 and one["label"] == "1 device · lr 0.2 · batch 512"
     assert one["accuracies"] == [0.5, 0.6, 0.7] and one["seconds"] == [4.0, 2.0, 3.0] and one["losses"] == [2.0]
     assert (one["devices"], one["dataset"], one["status"]) == ("1 on toys", "toys", "finished")
     assert one["examples_per_s"] == 2000 and one["versions"]["torch"]

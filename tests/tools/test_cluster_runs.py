@@ -94,7 +94,7 @@ def test_two_agents_on_loopback_train_one_network():
     with hosts.loopback(2) as cluster:
         with agents.Job(cluster, SHORT) as job:
             assert job.wait(90) == [0, 0], job.said(0)
-            assert "k=2" in job.said(0) and "finished" in job.said(0) and "k=2" not in job.said(1)
+            assert "2 devices" in job.said(0) and "finished" in job.said(0) and "2 devices" not in job.said(1)
 
 
 @pytest.mark.slow

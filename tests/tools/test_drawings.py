@@ -24,7 +24,7 @@ def test_there_is_no_other_drawing():
 
 
 def extent(text):
-    x, width = float(text.get("x")), WIDE * len(text.text) * (13 / 14 if text.get("class") == "small" else 1)
+    x, width = float(text.get("x")), WIDE * len(text.text)
     start = {"start": x, "middle": x - width / 2, "end": x - width}[text.get("text-anchor")]
     return start, start + width, float(text.get("y"))
 

@@ -232,7 +232,7 @@ def test_torchrun_runs_the_same_function():
     )
     assert out.returncode == 0, out.stderr[-2000:]
     one = train(1, 64, 0.05, num_epochs=1, num_examples=330)
-    assert out.stdout.startswith("k=2 · lr 0.05 · batch 64: test accuracy ")
+    assert out.stdout.startswith("2 devices · lr 0.05 · batch 64: test accuracy ")
     assert float(out.stdout.split("test accuracy ")[1][:5]) == pytest.approx(one.accuracy, abs=0.05)
 
 

@@ -36,7 +36,7 @@ def test_a_run_keeps_what_it_is_given_and_derives_the_rest():
     assert run.finish() is run and run.status == "finished"
     assert (run.losses, run.accuracy) == ([1.5] * 3, 0.7)
     assert (run.seconds_per_epoch, run.examples_per_s) == (4.0, 25.0)
-    assert run.legend == "k=2 · lr 0.1 · batch 10"
+    assert run.legend == "2 devices · lr 0.1 · batch 10"
     assert "test accuracy 0.700, 4.00 s/epoch, 25 examples/s (2 replicas" in repr(run)
     (saved,) = json.loads(json.dumps(as_json([run])))["runs"]
     assert saved["devices"] == describe([CPU] * 2) and saved["dataset"] == "toy"
@@ -73,7 +73,7 @@ def test_begin_refuses_before_anything_is_computed(settings, error, message):
 def test_a_setting_of_any_length_is_cut_in_a_legend():
     runs = [Run({"num_gpus": 2, "note": note}, "", "", 1) for note in ("a" * 10**6, "b" * 10**6, "b" * 10**6)]
     names = legends(runs)
-    assert names[0] == f"k=2 · note {'a' * 37}..." and names[2].endswith("b... (2)")
+    assert names[0] == f"2 devices · note {'a' * 37}..." and names[2].endswith("b... (2)")
     assert len(Run({"lr": "x" * 10**6}, "", "", 1).legend) < 50 and format_setting(0.1 + 0.2) == "0.3"
 
 

@@ -81,6 +81,7 @@ def test_it_reads_the_function_and_shows_which_devices_would_train():
     assert describe(try_gpus(2)) in text(panel.layout.devices)
     panel.controls["num_gpus"].value = 3
     assert describe(try_gpus(3)) in text(panel.layout.devices)
+    assert ("(no GPU here)" in text(panel.layout.devices)) == (try_gpus(3)[0].type == "cpu")
     assert [b.description for b in (panel.train, panel.stop, panel.clear, panel.save)] == [
         "Train", "Stop", "Clear", "Save"
     ]  # fmt: skip
@@ -100,12 +101,12 @@ def test_real_training_in_the_panel():
     assert panel.runs == [run] and run.status == "finished" and len(run.accuracies) == 2
     assert run.settings["num_examples"] == 100 and run.devices == describe(try_gpus(2))
     (trace,) = panel.layout.curves.figure.data
-    assert list(trace.y) == run.accuracies and trace.name == "k=2 · lr 0.1 · batch 50"
+    assert list(trace.y) == run.accuracies and trace.name == "2 devices · lr 0.1 · batch 50"
     assert list(panel.layout.losses.figure.data[0].y) == run.losses and panel.layout.loss_box.layout.display == "block"
     assert f"{run.seconds_per_epoch:.3g} s" in text(panel.layout.card)
     assert run.dataset in text(panel.layout.table) and f"{run.accuracy:.1%}" in text(panel.layout.table)
     assert text(panel.layout.status).startswith("Finished") and panel.layout.progress.value == 1.0
-    assert "k=2 · lr 0.1 · batch 50: test accuracy" in repr(panel)
+    assert "2 devices · lr 0.1 · batch 50: test accuracy" in repr(panel)
 
 
 def test_runs_lie_over_each_other_with_their_own_names():
@@ -114,7 +115,7 @@ def test_runs_lie_over_each_other_with_their_own_names():
     drive(panel)
     panel.controls["num_gpus"].value = 2
     drive(panel)
-    names = ["k=1 · lr 0.5 · batch 32", "k=1 · lr 0.5 · batch 32 (2)", "k=2 · lr 0.5 · batch 32"]
+    names = ["1 device · lr 0.5 · batch 32", "1 device · lr 0.5 · batch 32 (2)", "2 devices · lr 0.5 · batch 32"]
     assert [trace.name for trace in panel.layout.curves.figure.data] == names
     assert len({(t.line.color, t.line.dash) for t in panel.layout.curves.figure.data}) == 3
     assert [list(t.y) for t in panel.layout.curves.figure.data] == [[0.5, 0.5]] * 3

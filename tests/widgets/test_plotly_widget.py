@@ -10,7 +10,8 @@ import pytest
 plotly = pytest.importorskip("plotly")
 from d2lite.figures import Figure  # noqa: E402
 from d2lite.widgets.live_figure import close_all  # noqa: E402
-from d2lite.widgets.plotly_widget import PlotlyWidget, _code  # noqa: E402
+from d2lite.widgets.plotly_code import load_plotly  # noqa: E402
+from d2lite.widgets.plotly_widget import PlotlyWidget  # noqa: E402
 
 
 def curve(*y):
@@ -44,8 +45,8 @@ def test_a_change_is_one_message_and_no_change_is_none(widget, monkeypatch):
 
 def test_all_figures_of_a_kernel_share_the_code(widget):
     other = PlotlyWidget(curve(1))
-    assert widget._code_id == other._code_id == _code().model_id
-    assert "plotly.js" in _code().code[:100] and len(other._esm) < 10_000
+    assert widget._code_id == other._code_id == load_plotly().model_id
+    assert "plotly.js" in load_plotly().code[:100] and len(other._esm) < 10_000
     close_all(other)
 
 
