@@ -56,7 +56,6 @@ OWNERS: tuple[Owners, ...] = (
     _of_each_tensor(lambda i, param, k: _in_parts(len(param), k).repeat_interleave(param[0].numel())),
     _of_each_tensor(lambda i, param, k: torch.full((param.numel(),), i % k)),
     lambda k: _in_parts(flat(start_params()).numel(), k),
-    lambda k: _in_even_parts(flat(start_params()).numel(), k),
 )
 
 

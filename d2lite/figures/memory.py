@@ -51,5 +51,5 @@ def memory_bars(predictions: Mapping[str, MemoryPrediction], device_n_bytes: flo
     figure.update_yaxes(range=[len(rows) - 0.4, -0.6], tickvals=rows, ticktext=list(predictions), showgrid=False)
     figure.update_layout(barmode="stack")
     key = [("■", colour, name) for name, colour in zip(_KINDS.values(), PALETTE[:4], strict=True)]
-    add_key(figure, [*key, ("╌", GREY, f"{format_bytes(device_n_bytes)} of a device")])
+    add_key(figure, [*key, ("╌", GREY, f"{format_bytes(device_n_bytes)} per device")])
     return figure

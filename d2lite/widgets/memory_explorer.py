@@ -61,7 +61,7 @@ class MemoryExplorer(Explorer):
             options=[2**i for i in range(7)], value=1, **control_style("microbatch", *style)
         )
         self.checkpointing = widgets.Checkbox(value=False, **control_style("checkpointing", *style))
-        self.device_gb = widgets.Dropdown(options=_DEVICES_GB, value=24, **control_style("GB of a device", *style))
+        self.device_gb = widgets.Dropdown(options=_DEVICES_GB, value=24, **control_style("GB per device", *style))
         controls = [self.model, self.optimizer, self.precision, self.ranks, self.microbatch, self.checkpointing]
         controls.append(self.device_gb)
         self.summary = widgets.HTML(layout=widgets.Layout(min_height="84px", max_width="820px"))
