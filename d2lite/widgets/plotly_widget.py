@@ -46,7 +46,8 @@ class PlotlyWidget(AnyWidget):
         if (width > 400) return layout;
         const most = (width - 16) / 7.5, own = (layout.title?.text ?? "").split("<br>");
         const lines = own.every((line) => visible(line) <= most) ? own : wrapped(own.join(" ").split(" "), " ", most);
-        const inside = (width - Math.max(layout.margin?.l ?? 60, 44) - 8) / 8.2;
+        const left = (layout.margin?.l ?? 60) < 60 ? 52 : 92;  // where names of rows widen the margin, at most
+        const inside = (width - left) / 8.2;
         let more = lines.length - own.length;
         const annotations = layout.annotations?.map((note) => {
             if (note.yref !== "paper" || !note.text.includes("\u2003")) return note;  // not a key

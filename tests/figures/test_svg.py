@@ -136,3 +136,32 @@ def test_a_name_that_the_page_gives_a_trace_is_not_said():
         alternative_text(figures.Figure([{**bar, **name}])) for name in ({}, {"name": "trace 0"}, {"name": "trace me"})
     )
     assert given == without and "k=2" in without and "trace me" in own
+
+
+def texts(picture):
+    """The texts of a picture: {text: (x, y)}."""
+    found = ET.fromstring(picture).iter("{http://www.w3.org/2000/svg}text")
+    return {"".join(text.itertext()): (float(text.get("x")), float(text.get("y"))) for text in found}
+
+
+def test_ticks_stand_where_the_figure_has_them():
+    figure = figures.Figure([{"type": "scatter", "x": np.arange(1, 13), "y": np.ones(12)}])
+    figure.update_xaxes(range=[0.7, 12.3], tick0=1, dtick=2)
+    assert {"1", "3", "5", "7", "9", "11"} <= texts(figure_svg(figure)).keys()
+    assert "10" not in texts(figure_svg(figure))
+
+
+def test_a_name_stands_at_the_end_of_its_curve_on_a_logarithmic_axis():
+    figure = figures.Figure([{"type": "scatter", "name": "drift", "x": [1, 2], "y": [1e-6, 1e-2], "showlegend": True}])
+    figure.update_yaxes(type="log", range=[-7, 0], tickvals=[1e-2], ticktext=["here"])
+    figure.update_layout(height=300, margin={"t": 40, "b": 40})
+    figures.label_ends(figure, ["drift"])
+    places = texts(figure_svg(figure))
+    (name,) = [text for text in places if "drift" in text]
+    assert abs(places[name][1] - places["here"][1]) < 2
+
+
+def test_cells_have_the_texts_of_the_figure():
+    few, many = (figures.collective_figure(trace_collective("all_reduce", "ring", k), 2) for k in (4, 16))
+    assert figure_svg(few).count(">1</text>") > 4
+    assert figure_svg(many).count(">1</text>") <= 2  # 16 chunks have no numbers, a row and a column may
