@@ -18,7 +18,7 @@ def chapter_code(file: str, given: Mapping[str, Any], values: tuple[str, ...] = 
     Args:
         file: the notebook's name in `book/`.
         given: names that the definitions use, with the values that they shall have.
-        values: variables whose assignments are carried out as well.
+        values: variables whose assignments are carried out as well, and those of their attributes.
     """
     names = dict(given)
     for cell in json.loads((BOOK / file).read_text(encoding="utf-8"))["cells"]:
@@ -31,5 +31,6 @@ def chapter_code(file: str, given: Mapping[str, Any], values: tuple[str, ...] = 
 
 def _is_wanted(node: ast.stmt, values: tuple[str, ...]) -> bool:
     if isinstance(node, ast.Assign):
-        return all(isinstance(target, ast.Name) and target.id in values for target in node.targets)
+        owners = [target.value if isinstance(target, ast.Attribute) else target for target in node.targets]
+        return all(isinstance(owner, ast.Name) and owner.id in values for owner in owners)
     return isinstance(node, ast.Import | ast.ImportFrom | ast.ClassDef | ast.FunctionDef)
