@@ -29,7 +29,7 @@ _CSS = """<style>
 .d2lite-predict .widget-radio-box label { height: auto; max-width: 100%; font-size: 13px; line-height: 20px;
   white-space: normal; overflow: visible; margin: 0; padding: 3px 0; color: var(--jp-ui-font-color1, inherit);
   display: flex; align-items: flex-start; }
-.d2lite-predict .widget-radio-box label input { order: -1; flex: none; margin: 3px 6px 0 0; } /* before the text */
+.d2lite-predict .widget-radio-box label input { order: -1; flex: none; margin: 0 6px 0 0; } /* before the text */
 .d2lite-predict .d2lite-question { font-weight: 600; overflow-wrap: anywhere; }
 .d2lite-predict .d2lite-refused { border-left: 4px solid #D55E00; padding-left: 8px; }
 </style>"""
