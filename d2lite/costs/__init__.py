@@ -12,14 +12,19 @@ from d2lite.costs.memory import (
     transformer_activations,
 )
 from d2lite.costs.partitioning import all_ways, bytes_sent, layers_of, messages, stages
-from d2lite.costs.scaling import ScalingPrediction, Setup, crossover, predict_scaling
+from d2lite.costs.scaling import (
+    ScalingPrediction,
+    Setup,
+    crossover,
+    crossover_batch_size,
+    predict_scaling,
+    strong_scaling,
+    weak_scaling,
+)
 from d2lite.costs.step import (
     DDP_BUCKETS,
     StepPrediction,
-    crossover_batch_size,
     predict_step,
-    strong_scaling,
-    weak_scaling,
 )
 from d2lite.costs.stragglers import maximum_of_sample, normal_wait
 from d2lite.costs.workloads import NETWORKS, Workload, named_workload, workload

@@ -1,16 +1,29 @@
 """The prediction of how training scales from 1 to 10,000 GPUs: efficiency, time of an epoch, its parts, its cost."""
 
+from bisect import bisect_left
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
-from d2lite._checks import instance_of, non_negative_number, one_of, positive_int, true_or_false
+from d2lite._checks import all_of, instance_of, non_negative_number, one_of, positive_int, true_or_false, whole_number
 from d2lite._format import format_money, format_number, format_seconds
 from d2lite.costs.alpha_beta import COST_FORMULAS, Cluster, Device, Link
 from d2lite.costs.hardware import find_device, find_link
-from d2lite.costs.step import StepPrediction, crossover_batch_size, gpu_hours, predict_step
+from d2lite.costs.step import StepPrediction, gpu_hours, predict_step
 from d2lite.costs.stragglers import normal_wait
-from d2lite.costs.workloads import NETWORKS, named_workload
+from d2lite.costs.workloads import NETWORKS, Workload, named_workload
 
-__all__ = ["GPUS", "ScalingPrediction", "Setup", "crossover", "describe_scaling", "predict_scaling"]
+__all__ = [
+    "GPUS",
+    "ScalingPrediction",
+    "Setup",
+    "crossover",
+    "crossover_batch_size",
+    "describe_scaling",
+    "predict_scaling",
+    "strong_scaling",
+    "weak_scaling",
+]
 
 GPUS = (1, *(n for i in range(1, 14) for n in (2**i, 3 * 2 ** (i - 1)) if n < 10_000), 10_000)
 
@@ -137,3 +150,50 @@ def describe_scaling(setup: Setup, k: int, price: float = 0.0) -> str:
     if even <= 2:
         return f"{words}. Two GPUs are never slower than one."
     return f"{words}. Two GPUs stop being slower than one at a minibatch of {even:,} (both together)."
+
+
+def weak_scaling(
+    workload: Workload, batch_size: float, ks: Iterable[int], device: Device, cluster: Cluster | Link, **settings: Any
+) -> dict[int, tuple[StepPrediction, float]]:
+    """Return {k: (StepPrediction, efficiency)}, with `batch_size` examples on each of k devices.
+
+    The efficiency is the time of one device over the time of k. `settings` and errors are those of `predict_step`.
+    """
+    ks = all_of("ks", ks, positive_int)
+    one = predict_step(workload, batch_size, 1, device, cluster).seconds
+    steps = {k: predict_step(workload, batch_size, k, device, cluster, **settings) for k in ks}
+    return {k: (step, one / step.seconds) for k, step in steps.items()}
+
+
+def strong_scaling(
+    workload: Workload, batch_size: float, ks: Iterable[int], device: Device, cluster: Cluster | Link, **settings: Any
+) -> dict[int, tuple[StepPrediction, float]]:
+    """Return {k: (StepPrediction, efficiency)}, with `batch_size` examples divided among k devices.
+
+    The efficiency is the time of one device over k times the time of k. `settings` and errors are those of
+    `predict_step`.
+    """
+    ks = all_of("ks", ks, positive_int)
+    one = predict_step(workload, batch_size, 1, device, cluster).seconds
+    steps = {k: predict_step(workload, batch_size / k, k, device, cluster, **settings) for k in ks}
+    return {k: (step, one / (k * step.seconds)) for k, step in steps.items()}
+
+
+def crossover_batch_size(
+    workload: Workload, device: Device, cluster: Cluster | Link, k: int = 2, most: int = 2**24, **settings: Any
+) -> int | None:
+    """Return the smallest minibatch (of all devices together) for which k devices are at least as fast as one, or None.
+
+    None means that even `most` examples are slower on k devices. `settings` and errors are those of `predict_step`.
+    Raises ValueError or TypeError also if `most` is not a whole number from `k` on.
+    """
+    k = positive_int("k", k)
+    most = whole_number("most", most, k, hint="Each device needs an example.")
+
+    def slower(batch_size: int) -> bool:
+        one = predict_step(workload, batch_size, 1, device, cluster).seconds
+        return predict_step(workload, batch_size / k, k, device, cluster, **settings).seconds > one
+
+    sizes = range(k, most + 1)  # fewer than k examples are too few to divide
+    i = bisect_left(sizes, True, key=lambda batch_size: not slower(batch_size))
+    return sizes[i] if i < len(sizes) else None

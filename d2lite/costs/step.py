@@ -1,11 +1,9 @@
-"""The predicted time of a step, with and without overlap, bucket by bucket, and how it scales."""
+"""The predicted time of a step, with and without overlap, bucket by bucket."""
 
 import math
-from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 from d2lite._checks import (
     all_of,
@@ -15,7 +13,6 @@ from d2lite._checks import (
     positive_int,
     positive_number,
     true_or_false,
-    whole_number,
 )
 from d2lite.costs.alpha_beta import COST_FORMULAS, Cluster, Device, Link, all_reduce_seconds, as_cluster
 from d2lite.costs.workloads import Workload
@@ -26,11 +23,8 @@ __all__ = [
     "StepPrediction",
     "bucket_sums",
     "buckets",
-    "crossover_batch_size",
     "gpu_hours",
     "predict_step",
-    "strong_scaling",
-    "weak_scaling",
 ]
 
 MIB = 1024 * 1024
@@ -159,53 +153,6 @@ def predict_step(
         events.append(Event(0, "wait", "wait for the slowest", end, end + wait_s))
     busy = sum(event.end_s - event.start_s for event in events if event.kind == "all_reduce")
     return StepPrediction(end + wait_s, device.overhead_s, arithmetic_s, busy, end - compute_end, wait_s, tuple(events))
-
-
-def weak_scaling(
-    workload: Workload, batch_size: float, ks: Iterable[int], device: Device, cluster: Cluster | Link, **settings: Any
-) -> dict[int, tuple[StepPrediction, float]]:
-    """Return {k: (StepPrediction, efficiency)}, with `batch_size` examples on each of k devices.
-
-    The efficiency is the time of one device over the time of k. `settings` and errors are those of `predict_step`.
-    """
-    ks = all_of("ks", ks, positive_int)
-    one = predict_step(workload, batch_size, 1, device, cluster).seconds
-    steps = {k: predict_step(workload, batch_size, k, device, cluster, **settings) for k in ks}
-    return {k: (step, one / step.seconds) for k, step in steps.items()}
-
-
-def strong_scaling(
-    workload: Workload, batch_size: float, ks: Iterable[int], device: Device, cluster: Cluster | Link, **settings: Any
-) -> dict[int, tuple[StepPrediction, float]]:
-    """Return {k: (StepPrediction, efficiency)}, with `batch_size` examples divided among k devices.
-
-    The efficiency is the time of one device over k times the time of k. `settings` and errors are those of
-    `predict_step`.
-    """
-    ks = all_of("ks", ks, positive_int)
-    one = predict_step(workload, batch_size, 1, device, cluster).seconds
-    steps = {k: predict_step(workload, batch_size / k, k, device, cluster, **settings) for k in ks}
-    return {k: (step, one / (k * step.seconds)) for k, step in steps.items()}
-
-
-def crossover_batch_size(
-    workload: Workload, device: Device, cluster: Cluster | Link, k: int = 2, most: int = 2**24, **settings: Any
-) -> int | None:
-    """Return the smallest minibatch (of all devices together) for which k devices are at least as fast as one, or None.
-
-    None means that even `most` examples are slower on k devices. `settings` and errors are those of `predict_step`.
-    Raises ValueError or TypeError also if `most` is not a whole number from `k` on.
-    """
-    k = positive_int("k", k)
-    most = whole_number("most", most, k, hint="Each device needs an example.")
-
-    def slower(batch_size: int) -> bool:
-        one = predict_step(workload, batch_size, 1, device, cluster).seconds
-        return predict_step(workload, batch_size / k, k, device, cluster, **settings).seconds > one
-
-    sizes = range(k, most + 1)  # fewer than k examples are too few to divide
-    i = bisect_left(sizes, True, key=lambda batch_size: not slower(batch_size))
-    return sizes[i] if i < len(sizes) else None
 
 
 def gpu_hours(seconds: float, k: int) -> float:

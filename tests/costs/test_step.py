@@ -6,14 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from d2lite.costs.alpha_beta import COST_FORMULAS, Cluster, Device, Link, all_reduce_seconds
+from d2lite.costs.scaling import crossover_batch_size, strong_scaling, weak_scaling
 from d2lite.costs.step import (
     DDP_BUCKETS,
     buckets,
-    crossover_batch_size,
     gpu_hours,
     predict_step,
-    strong_scaling,
-    weak_scaling,
 )
 from d2lite.costs.workloads import Workload, named_workload
 
