@@ -21,7 +21,7 @@ PARALLEL := -n $(JOBS) --dist loadfile --no-loadscope-reorder
 # a test that hangs fails, and the stacks of its threads are printed
 BOUND := --timeout=600 --timeout-method=thread
 
-.PHONY: setup lab test test-slow pretend test-full bench horovod cluster rings wheels badges navigation lint clean
+.PHONY: setup lab test test-slow pretend test-full bench horovod graders cluster rings wheels badges navigation lint clean
 
 setup: ## .venv, made or brought up to date; TORCH=cpu or TORCH=cuda decides by hand
 	@$(PYTHON) tools/setup_env.py
@@ -61,6 +61,9 @@ bench: setup ## the comparison table; downloads all 60,000 training images
 horovod: setup ## real Horovod, compiled once (minutes), against chapter 6's forty lines and DDP
 	$(BIN)/python tools/build_horovod.py
 	$(BIN)/python tools/compare_horovod.py
+
+graders: setup ## the same submissions by our grader, nbgrader and otter, which are installed into .bench once
+	PYTHONPATH=$(CURDIR) $(BIN)/python tools/compare_graders.py $(ARGS)
 
 cluster: setup ## two and four hosts as network namespaces (root; else loopback): figures of chapter 7
 	$(BIN)/python -m tools.cluster --json benchmarks/results/cluster.json $(ARGS)
