@@ -2,7 +2,8 @@
 
 nbgrader releases, collects, keeps the marks and writes feedback. It runs no learner's code: its preprocessor `Execute`,
 which runs a notebook in a kernel, is replaced by `graded`. That runs the answers in the sandbox of `python -m d2lite
-grade`, each in its own bounds, and writes points and words as outputs of the check cells. nbgrader is not imported here.
+grade`, each in its own bounds, and writes points and words as outputs of the check cells. nbgrader is not imported
+here.
 """
 
 import json
@@ -128,6 +129,7 @@ def graded(notebook: Any, resources: Any, course: str | Path, sandbox: bool = Tr
             notebook["cells"].append(found[name])
         points = exercise.points / exercise.of * found[name]["metadata"]["nbgrader"]["points"]
         words = "\n".join([exercise.said, *exercise.notes, *score.wrong]) + "\n"
+        words = words.encode(errors="replace").decode()  # half a character would end the writing of the notebook
         found[name]["outputs"] = [
             node(output_type="stream", name="stdout", text=words),
             node(
