@@ -192,9 +192,10 @@ def main():
     if given.save:
         head = f"""# The same submissions by three graders
 
-`python tools/compare_graders.py --save {given.save}` (make graders runs it), with {" and ".join(GRADERS.values())} on Python {platform.python_version()}.
-Points of exercises 2.1, 2.2 and 2.3, of 10 each, as in the files of each grader: `scores.json`, nbgrader's gradebook,
-otter's `results.json`. The submissions are in `tools/compare_graders.py`. The seconds hold the start of each program.
+`python tools/compare_graders.py --save {given.save}` (make graders runs it), with {" and ".join(GRADERS.values())} on
+Python {platform.python_version()}. Points of exercises 2.1, 2.2 and 2.3, of 10 each, as in the files of each grader:
+`scores.json`, nbgrader's gradebook, otter's `results.json`. The submissions are in `tools/compare_graders.py`. The
+seconds hold the start of each program.
 
 """
         (ROOT / "benchmarks" / "results" / f"{given.save}.md").write_text(head + text + "\n", encoding="utf-8")
