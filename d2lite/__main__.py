@@ -6,7 +6,8 @@ downloads all 60,000 training images; the chapters need only the 12,000 that com
 progress [FOLDER]` lists the exercises that were solved with the notebooks of a folder, by default the current one.
 `python -m d2lite book FOLDER` copies the chapters, with the scripts and results that they read, into a new folder.
 For teachers: `python -m d2lite course OUT --chapters 2,4,5` writes a students' book without the answers, and `python -m
-d2lite grade FOLDER --course OUT` grades what comes back.
+d2lite grade FOLDER --course OUT` grades what comes back; `--format nbgrader` and `--format otter` also write what these
+two programs need to grade in the same way.
 """
 
 import argparse
@@ -153,9 +154,9 @@ def print_progress(folder: str) -> None:
     print(progress_report(folder))
 
 
-def write_course(folder: str, chapters: str) -> None:
+def write_course(folder: str, chapters: str, form: str | None = None) -> None:
     """Write a course for students, and print where its parts are."""
-    from d2lite.course import hand_out
+    from d2lite.course import export_nbgrader, export_otter, hand_out
 
     numbers = chapters.replace(",", " ").split()
     if not all(number.isdecimal() for number in numbers):
@@ -165,6 +166,9 @@ def write_course(folder: str, chapters: str) -> None:
     print(f"Points and dates are in {course.settings_file}: edit them, then write the course again.")
     for name, why in refused.items():
         print(f"Exercise {name} has no check there: {why}.")
+    if form is not None:
+        place = {"nbgrader": export_nbgrader, "otter": export_otter}[form](course)
+        print(f"For {form}: {place}. docs/teaching.md has its commands.")
 
 
 def grade_submissions(given: argparse.Namespace) -> None:
@@ -190,6 +194,7 @@ def main(arguments: Sequence[str] = ()) -> None:
     course = add("course", "write a students' book without answers, and the teacher's copy, into a folder")
     course.add_argument("folder")
     course.add_argument("--chapters", default="", help="for example 2,4,5; default: those that the course has")
+    course.add_argument("--format", choices=("nbgrader", "otter"), help="also write what this program needs")
     graded = add(
         "grade", "grade the submissions of a course: a folder with a notebook, .zip or folder for each learner"
     )
@@ -208,7 +213,7 @@ def main(arguments: Sequence[str] = ()) -> None:
             if given.command == "data":
                 fetch()
             elif given.command == "course":
-                write_course(given.folder, given.chapters)
+                write_course(given.folder, given.chapters, given.format)
             elif given.command == "grade":
                 grade_submissions(given)
             else:

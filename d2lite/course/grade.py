@@ -28,7 +28,7 @@ from d2lite.exercises.observed import Raised
 from d2lite.exercises.recording import handed_out_exercises
 from d2lite.exercises.run_cases import case_result
 
-__all__ = ["grade"]
+__all__ = ["grade", "grade_notebook"]
 
 FLAG = "--unsafe-no-sandbox"
 WAY = (
@@ -92,7 +92,7 @@ def grade(
     found.settings()
     paths = submissions_in(folder)
     box = _sandbox(sandbox, say)
-    exercises, without = _exercises(found)
+    exercises, without = _exercises(found, found.graded())
     if not exercises:
         raise ValueError(f"{found.settings_file}: expected an exercise with points, got none.")
     for name, why in without.items():
@@ -112,6 +112,33 @@ def grade(
             raise
     write_scores(goal, [scores[name] for name in paths], [e.place for e in exercises])
     return goal
+
+
+def grade_notebook(
+    text: str, course: str | Path, chapter: int, sandbox: bool = True, say: Callable[[str], None] = print
+) -> SubmissionScore:
+    """Return the scores of one notebook, in the exercises of one chapter; other graders call this.
+
+    Args:
+        text: The notebook, whatever it is.
+        course: The folder of the course.
+        chapter: The number of the chapter.
+        sandbox: False runs the notebook's answers with all rights of the caller.
+        say: Gets what is to be known before it begins.
+
+    Raises:
+        ValueError: If the course is damaged, or has no exercise with points in this chapter.
+        FileNotFoundError: If there is no course.
+        PermissionError: If there is no sandbox here, and it is wanted.
+    """
+    found = CourseFolder(course)
+    box = _sandbox(sandbox, say)
+    exercises, _ = _exercises(found, [place for place in found.graded() if place.chapter == chapter])
+    if not exercises:
+        raise ValueError(f"{found.settings_file}: expected an exercise with points in chapter {chapter}, got none.")
+    submission = Submission("notebook")
+    submission.add(found.notebook_of(chapter).name, text.encode("utf-8", errors="replace"))
+    return _scored(submission, box, exercises)
 
 
 def _sandbox(wanted: bool, say: Callable[[str], None]) -> Sandbox:
@@ -137,9 +164,9 @@ def _progress(runs: Any, total: int) -> Iterator[Any]:
     return iter(tqdm(runs, total=total, unit=" submissions", smoothing=0))
 
 
-def _exercises(course: CourseFolder) -> tuple[list[_Graded], dict[str, str]]:
+def _exercises(course: CourseFolder, places: list[GradedExercise]) -> tuple[list[_Graded], dict[str, str]]:
     """Return the exercises with fresh cases and the results of their solutions, and {name: why} for the others."""
-    seed, places = course.seed(), course.graded()
+    seed = course.seed()
     with course.exercises_found():
         try:
             fresh = vars(specifications.load("fresh_cases"))["FRESH"]

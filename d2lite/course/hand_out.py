@@ -16,7 +16,7 @@ from d2lite.exercises.exercise import Exercise
 from d2lite.exercises.handed_out import as_json
 from d2lite.exercises.recording import handed_out_exercises
 
-__all__ = ["hand_out"]
+__all__ = ["hand_out", "mend_links", "write_notebook"]
 
 NUM_DRAWS = 12  # lists of drawn cases, of which a student's check takes one each time
 ANSWERS_LINK = re.compile(r"\[answers\]\([^)]*\) · ")
@@ -133,12 +133,12 @@ def _write_students(
     for chapter, path in notebooks.items():
         for page in (path, *sorted((course.book / "appendix").glob(f"{chapter:02}-*.ipynb"))):
             notebook = _without_answers(read_notebook(page), settings, refused, chapter)
-            _write(book / page.relative_to(course.book), notebook)
+            write_notebook(book / page.relative_to(course.book), notebook)
     if any(MUSEUM.search(path.read_text(encoding="utf-8")) for path in notebooks.values()):
         shutil.copyfile(course.exercises / "bug_museum.py", book / "exercises" / "bug_museum.py")
-    _write(book / "index.ipynb", _index(settings))
+    write_notebook(book / "index.ipynb", _index(settings))
     for path in (*book.rglob("*.ipynb"), *book.rglob("*.md")):
-        _mend_links(path)
+        mend_links(path)
     shutil.rmtree(course.students, ignore_errors=True)
     new.rename(course.students)
 
@@ -188,7 +188,7 @@ def _index(settings: dict[str, Any]) -> Notebook:
     return {"cells": [cell], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
 
 
-def _mend_links(path: Path) -> None:
+def mend_links(path: Path) -> None:
     """Put the text of a link in place of the link where its page was not handed out."""
 
     def mended(link: re.Match[str]) -> str:
@@ -201,8 +201,9 @@ def _mend_links(path: Path) -> None:
     for cell in notebook["cells"]:
         if cell["cell_type"] == "markdown":
             cell["source"] = LINK.sub(mended, "".join(cell["source"])).splitlines(keepends=True)
-    _write(path, notebook)
+    write_notebook(path, notebook)
 
 
-def _write(path: Path, notebook: Notebook) -> None:
+def write_notebook(path: Path, notebook: Notebook) -> None:
+    """Write a notebook as the book's notebooks are written."""
     path.write_text(json.dumps(notebook, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

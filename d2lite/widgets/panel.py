@@ -396,7 +396,7 @@ def _status_line(training: Training) -> tuple[str, float | None]:
             words.append(f"test accuracy {run.accuracy:.1%}")
         if run.seconds:
             words.append(f"{run.seconds_per_epoch:.3g} s/epoch")
-        words += ["other programs use the cores"] * bool(run.disturbance)
+        words += ["other programs run"] * bool(run.disturbance)
         return " · ".join(words), 1.0 if run.status == "finished" else None
     if training.stopping:
         doing = (
@@ -419,7 +419,7 @@ def _status_line(training: Training) -> tuple[str, float | None]:
     fraction = (progress.step + 1) / progress.steps if progress.steps else 0.0
     if epochs:
         fraction = (progress.epoch + fraction) / epochs
-    words += [seconds] + ["other programs use the cores"] * bool(run.disturbance)
+    words += [seconds] + ["other programs run"] * bool(run.disturbance)
     return " · ".join(words), min(1.0, fraction)
 
 

@@ -537,7 +537,7 @@ def test_the_status_line_names_a_machine_that_other_programs_use(monkeypatch):
     monkeypatch.setattr(Run, "disturbance", "Other programs used 1.9 of 2 CPU cores.")
     panel = Panel(toy, lr=0.5, num_gpus=1, batch_size=32)
     drive(panel)
-    assert text(panel.layout.status).endswith("other programs use the cores")
+    assert text(panel.layout.status).endswith("other programs run")
     panel.close()
 
 
