@@ -118,7 +118,11 @@ def test_progress_is_printed_and_a_damaged_ledger_is_named(tmp_path, monkeypatch
 def test_a_course_is_written_and_what_is_wrong_is_said_in_one_line(tmp_path, capsys):
     page.main(["course", str(tmp_path / "new"), "--chapters", "9"])
     said = capsys.readouterr().out
-    assert f"Students get {tmp_path / 'new' / 'students'}" in said and "exercises.json" in said
+    assert f"Students get {tmp_path / 'new' / 'students'}" in said and "exercises.json" in said and "For " not in said
+    for form in ("nbgrader", "otter"):
+        page.main(["course", str(tmp_path / "new"), "--format", form])
+        assert f"For {form}: {tmp_path / 'new' / form}." in capsys.readouterr().out
+        assert list((tmp_path / "new" / form).rglob("chapter-09"))
     for arguments, wrong in (
         (["course", str(tmp_path / "other"), "--chapters", "four"], "expected numbers such as 2,4,5, got 'four'"),
         (["course", str(tmp_path / "other"), "--chapters", "99"], "expected chapters of the book, got 99"),
