@@ -23,7 +23,7 @@ def test_it_trains_both_arms_and_compares_them(panel):
     panel.run.click()
     trials = panel.wait(60)
     assert len(trials) == 4 and panel.comparison is not None and panel.comparison.num_seeds == (2, 2)
-    assert "B " in panel.summary.value and "against A" in panel.summary.value
+    assert "B: " in panel.summary.value and "against A" in panel.summary.value
     assert "240 examples in 10 steps" in panel.summary.value and "in 5 steps" in panel.summary.value
     assert panel.progress.value == 1.0 and "finished" in panel.status.value
     assert not panel.run.disabled and panel.stop.disabled and len(panel.figure.data[2].x) == 4
