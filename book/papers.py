@@ -100,7 +100,7 @@ CASES = (
         512,
         68.0,
         _PAGE_512,
-        "that a step of the ring costs the same among 512 GPUs as among 128, and that all GPUs are equally fast. "
+        "that a step of the ring costs the same among 512 GPUs as among 128. "
         "Something grows with the number of GPUs, so it is not the bandwidth: each GPU sends nearly the same bytes in "
         "both, and with the same inputs the prediction for 128 GPUs is right.",
     ),
