@@ -1,0 +1,189 @@
+"""Tensor parallelism by hand: the ranks share every layer, and each computes with its part of the weights.
+
+A linear layer is cut by its outputs (column parallel) or by its inputs (row parallel). A column-parallel layer and then a
+row-parallel one need a single sum over the ranks (Shoeybi et al. 2019, arXiv:1909.08053). All ranks get the same
+minibatch. With `sequence=True` the layers between them are shared, too: each rank computes its part of the places
+(Korthikanti et al. 2022, arXiv:2205.05198). All functions run on a rank, and every rank of the group must call them in
+the same order.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
+
+from d2lite.training.autograd_collectives import (
+    Group,
+    copy_to_ranks,
+    gather_places,
+    part_of,
+    scatter_places,
+    split_places,
+    sum_over_ranks,
+    summed,
+)
+from d2lite.training.zero import momentum_step
+
+__all__ = [
+    "ColumnParallel",
+    "RowParallel",
+    "VocabularyParallel",
+    "index_in_part",
+    "shard_block",
+    "shard_network",
+    "shard_vocabulary",
+    "sharded_cross_entropy",
+    "tensor_step",
+]
+
+
+class ColumnParallel(nn.Module):
+    """A linear layer that is cut by its outputs: X [..., in] -> this rank's part of Y [..., out].
+
+    X is the same on all ranks. `copy_to_ranks` goes before it, so that the gradient of X is complete. `unit` neighbours
+    among the outputs (those of a head) stay together.
+    """
+
+    def __init__(self, linear: nn.Linear, unit: int = 1, group: Group = None) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(part_of(linear.weight, 0, unit, group))  # [out / k, in]
+        self.bias = nn.Parameter(part_of(linear.bias, 0, unit, group))
+
+    def forward(self, X: torch.Tensor) -> torch.Tensor:
+        return F.linear(X, self.weight, self.bias)
+
+
+class RowParallel(nn.Module):
+    """A linear layer that is cut by its inputs: this rank's part of X [..., in] -> Y [..., out].
+
+    Each rank computes a summand of Y. `end` adds them up: `sum_over_ranks`, or `scatter_places`, which leaves each rank
+    its places. The bias is added once, after that.
+    """
+
+    def __init__(
+        self,
+        linear: nn.Linear,
+        unit: int = 1,
+        group: Group = None,
+        end: Callable[[torch.Tensor, Group], torch.Tensor] = sum_over_ranks,
+    ) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(part_of(linear.weight, 1, unit, group))  # [out, in / k]
+        self.bias = nn.Parameter(linear.bias.detach().clone())
+        self.end, self.group = end, group
+
+    def forward(self, X: torch.Tensor) -> torch.Tensor:
+        return self.end(F.linear(X, self.weight), self.group) + self.bias
+
+
+def shard_block(block: Any, group: Group = None, sequence: bool = False) -> None:
+    """Leave this rank its heads of the attention and its part of the MLP, in a block of `d2lite.Transformer`.
+
+    Raises:
+        ValueError: if there are more ranks than heads.
+    """
+    attention, mlp, k = block.attention, block.mlp, dist.get_world_size(group)
+    if attention.num_heads < k:
+        raise ValueError(f"num_heads: expected at least {k}, one for each rank, got {attention.num_heads}.")
+    begin, end = (gather_places, scatter_places) if sequence else (copy_to_ranks, sum_over_ranks)
+    unit = len(attention.query.weight) // attention.num_heads  # the numbers of a head
+    for name in ("query", "key", "value"):
+        setattr(attention, name, ColumnParallel(getattr(attention, name), unit, group))
+    attention.out = RowParallel(attention.out, unit, group, end)
+    attention.num_heads = len(attention.query.weight) // unit  # the heads of this rank
+    mlp.up, mlp.down = ColumnParallel(mlp.up, 1, group), RowParallel(mlp.down, 1, group, end)
+    for layer in (attention, mlp):
+        layer.register_forward_pre_hook(lambda layer, args: begin(args[0], group))
+
+
+def index_in_part(tokens: torch.Tensor, first: int, n: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the tokens' places among the n characters from `first` on (0 where there is none), and where there is one."""
+    index = tokens - first
+    is_mine = (index >= 0) & (index < n)
+    return index.where(is_mine, 0), is_mine
+
+
+class VocabularyParallel(nn.Module):
+    """An embedding that is cut by characters: tokens [b, t] -> [b, t, width], complete on every rank."""
+
+    def __init__(self, embedding: nn.Embedding, group: Group = None) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(part_of(embedding.weight, 0, group=group))  # [characters / k, width]
+        self.first, self.group = int(part_of(torch.arange(len(embedding.weight)), 0, group=group)[0]), group
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        index, is_mine = index_in_part(tokens, self.first, len(self.weight))
+        return sum_over_ranks(self.weight[index] * is_mine[..., None], self.group)
+
+
+def shard_vocabulary(net: Any, group: Group = None, sequence: bool = False) -> None:
+    """Leave this rank its characters of the embedding and of the head, in a `d2lite.Transformer`.
+
+    The logits of the network are then those of the rank's characters, [b, t, characters / k], for
+    `sharded_cross_entropy`.
+    """
+    begin = gather_places if sequence else copy_to_ranks
+    net.embedding.character = VocabularyParallel(net.embedding.character, group)
+    net.head.linear = ColumnParallel(net.head.linear, 1, group)
+    net.head.linear.register_forward_pre_hook(lambda layer, args: begin(args[0], group))
+
+
+def sharded_cross_entropy(logits: torch.Tensor, y: torch.Tensor, first: int, group: Group = None) -> torch.Tensor:
+    """Return the mean cross entropy, where each rank has the logits of its characters, `first` and the following.
+
+    It sends three numbers per place: the largest logit, the sum of exponentials, and the logit of the right character.
+
+    Args:
+        logits: this rank's, [b, t, characters / k].
+        y: the right characters, [b, t], int64, the same on all ranks.
+        first: the number of this rank's first character.
+        group: the ranks; without it all.
+    """
+    largest = logits.detach().amax(-1)  # taken away from all logits, so that no exponential is too large
+    dist.all_reduce(largest, op=dist.ReduceOp.MAX, group=group)
+    total = sum_over_ranks((logits - largest[..., None]).exp().sum(-1), group)
+    index, is_mine = index_in_part(y, first, logits.shape[-1])
+    right = sum_over_ranks(logits.gather(-1, index[..., None])[..., 0] * is_mine, group)
+    return (total.log() + largest - right).mean()
+
+
+def shard_network(net: Any, group: Group = None, sequence: bool = False) -> Any:
+    """Leave this rank its part of every layer of a `d2lite.Transformer`, in place, and return it.
+
+    With `sequence=True` a rank computes normalisation and residuals for its part of the places only. The gradients of
+    their parameters are then summands; `net.partial` lists these parameters.
+
+    Raises:
+        ValueError: if there are more ranks than heads.
+    """
+    shard_vocabulary(net, group, sequence)
+    for block in net.blocks:
+        shard_block(block, group, sequence)
+    net.partial = []
+    if sequence:
+        net.embedding.register_forward_hook(lambda layer, args, X: split_places(X, group))
+        layers = [net.head.norm, *(layer for block in net.blocks for layer in (block.norm1, block.norm2))]
+        net.partial = [param for layer in layers for param in layer.parameters()]
+        net.partial += [layer.bias for block in net.blocks for layer in (block.attention.out, block.mlp.down)]
+    return net
+
+
+def tensor_step(
+    net: Any, momenta: Sequence[torch.Tensor], X: torch.Tensor, y: torch.Tensor, lr: float, group: Group = None
+) -> torch.Tensor:
+    """Take a step of tensor parallelism, of a network that went through `shard_network`; returns the mean loss.
+
+    X and y, [b, t], are the same on all ranks of the group. No gradient is sent, except those in `net.partial`.
+    `momenta` has a tensor of the shape of each parameter of this rank, zero in the beginning.
+    """
+    loss = sharded_cross_entropy(net(X), y, net.embedding.character.first, group)
+    loss.backward()
+    for param in net.partial:
+        param.grad = summed(param.grad, group)
+    for param, momentum in zip(net.parameters(), momenta, strict=True):
+        momentum_step(param.data, param.grad, momentum, lr)
+        param.grad = None
+    return loss.detach()
