@@ -2,6 +2,7 @@
 
 from d2lite.profiling.calibration import Calibration, calibrate, predicted_step
 from d2lite.profiling.calibration_times import SIZES, measured_seconds, time_all_reduces, time_steps
+from d2lite.profiling.collective_calls import CollectiveCall, recorded_collectives
 from d2lite.profiling.critical_path import critical_path, cut_waits, idle_events, is_collective
 from d2lite.profiling.fitting import Fit, fit_device, fit_link
 from d2lite.profiling.instrumented import record_buckets, record_ddp, record_stages, record_train_batch
@@ -16,6 +17,7 @@ __all__ = [
     "ArmComparison",
     "CONFIDENCE",
     "Calibration",
+    "CollectiveCall",
     "Fit",
     "OtherPrograms",
     "PARTS",
@@ -40,6 +42,7 @@ __all__ = [
     "record_ddp",
     "record_stages",
     "record_train_batch",
+    "recorded_collectives",
     "seeds_needed",
     "step_parts",
     "step_times",

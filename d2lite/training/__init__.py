@@ -1,5 +1,15 @@
 """The loops that a learner reads, and the Run that each of them fills."""
 
+from d2lite.training.autograd_collectives import (
+    Collective,
+    add_partials,
+    copy_to_ranks,
+    gather_places,
+    part_of,
+    scatter_places,
+    split_places,
+    summed,
+)
 from d2lite.training.comparison import OPTIMIZERS, Arm, Trial, differences, run_arms, train_arm, train_until_spent
 from d2lite.training.concise import train_concise
 from d2lite.training.data_parallel import DataParallel, wrap
@@ -36,6 +46,17 @@ from d2lite.training.sync_batchnorm import (
     moments_over_ranks,
     sum_over_ranks,
 )
+from d2lite.training.tensor_parallel import (
+    ColumnParallel,
+    RowParallel,
+    VocabularyParallel,
+    index_in_part,
+    shard_block,
+    shard_network,
+    shard_vocabulary,
+    sharded_cross_entropy,
+    tensor_step,
+)
 from d2lite.training.warm_start import KEPT, start_net
 from d2lite.training.zero import (
     all_gather_parts,
@@ -58,18 +79,23 @@ from d2lite.training.zero import (
 )
 
 __all__ = [
-    "Arm",
-    "DataParallel",
-    "GradientNorms",
     "KEPT",
-    "ModelParallel",
-    "NoiseScale",
     "OPTIMIZERS",
     "RULES",
+    "Arm",
+    "Collective",
+    "ColumnParallel",
+    "DataParallel",
+    "GradientNorms",
+    "ModelParallel",
+    "NoiseScale",
+    "RowParallel",
     "Run",
     "SyncBatchNorm",
     "Trial",
+    "VocabularyParallel",
     "accuracy_of",
+    "add_partials",
     "all_gather_parts",
     "as_json",
     "backward_on_shard",
@@ -77,6 +103,7 @@ __all__ = [
     "check_batch",
     "check_stages",
     "convert_sync_batchnorm",
+    "copy_to_ranks",
     "cut",
     "ddp_step",
     "describe_stages",
@@ -90,8 +117,10 @@ __all__ = [
     "free_params",
     "gather",
     "gather_params",
+    "gather_places",
     "gradient_norms",
     "gradient_over_ranks",
+    "index_in_part",
     "legends",
     "load_checkpoint",
     "mean_over_ranks",
@@ -102,6 +131,7 @@ __all__ = [
     "my_shard",
     "noise_scale",
     "num_correct",
+    "part_of",
     "plain_step",
     "reduce_and_free",
     "reduce_at_once",
@@ -113,11 +143,19 @@ __all__ = [
     "save_checkpoint",
     "scaled_lr",
     "scatter",
+    "scatter_places",
     "sgd_step",
+    "shard_block",
     "shard_layers",
+    "shard_network",
+    "shard_vocabulary",
+    "sharded_cross_entropy",
     "split_batch",
+    "split_places",
     "start_net",
     "sum_over_ranks",
+    "summed",
+    "tensor_step",
     "train",
     "train_arm",
     "train_batch",

@@ -3,14 +3,14 @@
 | forward | gradient | name |
 |---|---|---|
 | nothing | all-reduce | `copy_to_ranks`, the *f* of Megatron-LM |
-| all-reduce | nothing | `sum_over_ranks`, its *g* |
+| all-reduce | nothing | `add_partials`, its *g* |
 | all-gather | reduce-scatter | `gather_places` |
 | reduce-scatter | all-gather | `scatter_places` |
 | take a part | all-gather | `split_places` |
 
-In all of them what follows is computed in the same way by every rank, so the gradient of a tensor that all ranks have is
-the same on all ranks, once it is complete. All functions run on a rank, and every rank of the group must call them in
-the same order. Without a group they mean all ranks.
+All ranks compute one and the same loss, so the complete gradient of a tensor that all ranks have is the same on all of
+them. All functions run on a rank, and every rank of the group must call them in the same order. Without a group they
+mean all ranks.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,7 @@ __all__ = [
     "scatter_places",
     "scattered",
     "split_places",
-    "sum_over_ranks",
+    "add_partials",
     "summed",
     "unchanged",
 ]
@@ -39,7 +39,7 @@ Change = Callable[[torch.Tensor, Any], torch.Tensor]  # of a tensor and a group,
 
 
 class Collective(torch.autograd.Function):
-    """`Collective.apply(X, change, change_back, group)` is `change(X, group)`; its gradient goes through `change_back`."""
+    """`Collective.apply(X, change, change_back, group)` is `change(X, group)`; gradients go through `change_back`."""
 
     @staticmethod
     def forward(ctx: Any, X: torch.Tensor, change: Change, change_back: Change, group: Group) -> torch.Tensor:
@@ -71,7 +71,7 @@ def copy_to_ranks(X: torch.Tensor, group: Group = None) -> torch.Tensor:
     return Collective.apply(X, unchanged, summed, group)
 
 
-def sum_over_ranks(X: torch.Tensor, group: Group = None) -> torch.Tensor:
+def add_partials(X: torch.Tensor, group: Group = None) -> torch.Tensor:
     """Return the sum of the ranks' X. The gradient goes to each of them as it is."""
     return Collective.apply(X, summed, unchanged, group)
 

@@ -1,8 +1,8 @@
 """Tensor parallelism by hand: the ranks share every layer, and each computes with its part of the weights.
 
-A linear layer is cut by its outputs (column parallel) or by its inputs (row parallel). A column-parallel layer and then a
-row-parallel one need a single sum over the ranks (Shoeybi et al. 2019, arXiv:1909.08053). All ranks get the same
-minibatch. With `sequence=True` the layers between them are shared, too: each rank computes its part of the places
+A linear layer is cut by its outputs (column parallel) or by its inputs (row parallel). A column-parallel layer and a
+row-parallel one behind it need a single sum over the ranks (Shoeybi et al. 2019, arXiv:1909.08053). All ranks get the
+same minibatch. With `sequence=True` the layers between them are shared, too: each rank computes its part of the places
 (Korthikanti et al. 2022, arXiv:2205.05198). All functions run on a rank, and every rank of the group must call them in
 the same order.
 """
@@ -17,12 +17,12 @@ from torch import nn
 
 from d2lite.training.autograd_collectives import (
     Group,
+    add_partials,
     copy_to_ranks,
     gather_places,
     part_of,
     scatter_places,
     split_places,
-    sum_over_ranks,
     summed,
 )
 from d2lite.training.zero import momentum_step
@@ -59,7 +59,7 @@ class ColumnParallel(nn.Module):
 class RowParallel(nn.Module):
     """A linear layer that is cut by its inputs: this rank's part of X [..., in] -> Y [..., out].
 
-    Each rank computes a summand of Y. `end` adds them up: `sum_over_ranks`, or `scatter_places`, which leaves each rank
+    Each rank computes a summand of Y. `end` adds them up: `add_partials`, or `scatter_places`, which leaves each rank
     its places. The bias is added once, after that.
     """
 
@@ -68,7 +68,7 @@ class RowParallel(nn.Module):
         linear: nn.Linear,
         unit: int = 1,
         group: Group = None,
-        end: Callable[[torch.Tensor, Group], torch.Tensor] = sum_over_ranks,
+        end: Callable[[torch.Tensor, Group], torch.Tensor] = add_partials,
     ) -> None:
         super().__init__()
         self.weight = nn.Parameter(part_of(linear.weight, 1, unit, group))  # [out, in / k]
@@ -88,7 +88,7 @@ def shard_block(block: Any, group: Group = None, sequence: bool = False) -> None
     attention, mlp, k = block.attention, block.mlp, dist.get_world_size(group)
     if attention.num_heads < k:
         raise ValueError(f"num_heads: expected at least {k}, one for each rank, got {attention.num_heads}.")
-    begin, end = (gather_places, scatter_places) if sequence else (copy_to_ranks, sum_over_ranks)
+    begin, end = (gather_places, scatter_places) if sequence else (copy_to_ranks, add_partials)
     unit = len(attention.query.weight) // attention.num_heads  # the numbers of a head
     for name in ("query", "key", "value"):
         setattr(attention, name, ColumnParallel(getattr(attention, name), unit, group))
@@ -100,23 +100,32 @@ def shard_block(block: Any, group: Group = None, sequence: bool = False) -> None
 
 
 def index_in_part(tokens: torch.Tensor, first: int, n: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the tokens' places among the n characters from `first` on (0 where there is none), and where there is one."""
+    """Return each token's row among the `n` from `first` on, 0 where it has none, and whether it has one."""
     index = tokens - first
     is_mine = (index >= 0) & (index < n)
     return index.where(is_mine, 0), is_mine
 
 
 class VocabularyParallel(nn.Module):
-    """An embedding that is cut by characters: tokens [b, t] -> [b, t, width], complete on every rank."""
+    """An embedding that is cut by characters: tokens [b, t] -> [b, t, width]; a rank has zeros for the others' rows.
 
-    def __init__(self, embedding: nn.Embedding, group: Group = None) -> None:
+    `end` adds up what the ranks have found, as in `RowParallel`.
+    """
+
+    def __init__(
+        self,
+        embedding: nn.Embedding,
+        group: Group = None,
+        end: Callable[[torch.Tensor, Group], torch.Tensor] = add_partials,
+    ) -> None:
         super().__init__()
         self.weight = nn.Parameter(part_of(embedding.weight, 0, group=group))  # [characters / k, width]
-        self.first, self.group = int(part_of(torch.arange(len(embedding.weight)), 0, group=group)[0]), group
+        self.first = int(part_of(torch.arange(len(embedding.weight)), 0, group=group)[0])
+        self.end, self.group = end, group
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         index, is_mine = index_in_part(tokens, self.first, len(self.weight))
-        return sum_over_ranks(self.weight[index] * is_mine[..., None], self.group)
+        return self.end(self.weight[index] * is_mine[..., None], self.group)
 
 
 def shard_vocabulary(net: Any, group: Group = None, sequence: bool = False) -> None:
@@ -125,8 +134,8 @@ def shard_vocabulary(net: Any, group: Group = None, sequence: bool = False) -> N
     The logits of the network are then those of the rank's characters, [b, t, characters / k], for
     `sharded_cross_entropy`.
     """
-    begin = gather_places if sequence else copy_to_ranks
-    net.embedding.character = VocabularyParallel(net.embedding.character, group)
+    begin, end = (gather_places, scatter_places) if sequence else (copy_to_ranks, add_partials)
+    net.embedding.character = VocabularyParallel(net.embedding.character, group, end)
     net.head.linear = ColumnParallel(net.head.linear, 1, group)
     net.head.linear.register_forward_pre_hook(lambda layer, args: begin(args[0], group))
 
@@ -144,9 +153,9 @@ def sharded_cross_entropy(logits: torch.Tensor, y: torch.Tensor, first: int, gro
     """
     largest = logits.detach().amax(-1)  # taken away from all logits, so that no exponential is too large
     dist.all_reduce(largest, op=dist.ReduceOp.MAX, group=group)
-    total = sum_over_ranks((logits - largest[..., None]).exp().sum(-1), group)
+    total = add_partials((logits - largest[..., None]).exp().sum(-1), group)
     index, is_mine = index_in_part(y, first, logits.shape[-1])
-    right = sum_over_ranks(logits.gather(-1, index[..., None])[..., 0] * is_mine, group)
+    right = add_partials(logits.gather(-1, index[..., None])[..., 0] * is_mine, group)
     return (total.log() + largest - right).mean()
 
 
@@ -154,7 +163,7 @@ def shard_network(net: Any, group: Group = None, sequence: bool = False) -> Any:
     """Leave this rank its part of every layer of a `d2lite.Transformer`, in place, and return it.
 
     With `sequence=True` a rank computes normalisation and residuals for its part of the places only. The gradients of
-    their parameters are then summands; `net.partial` lists these parameters.
+    the parameters that are used there are then partial; `net.partial` lists these parameters.
 
     Raises:
         ValueError: if there are more ranks than heads.
@@ -164,7 +173,7 @@ def shard_network(net: Any, group: Group = None, sequence: bool = False) -> Any:
         shard_block(block, group, sequence)
     net.partial = []
     if sequence:
-        net.embedding.register_forward_hook(lambda layer, args, X: split_places(X, group))
+        net.embedding.place.register_forward_hook(lambda layer, args, X: split_places(X[None], group)[0])
         layers = [net.head.norm, *(layer for block in net.blocks for layer in (block.norm1, block.norm2))]
         net.partial = [param for layer in layers for param in layer.parameters()]
         net.partial += [layer.bias for block in net.blocks for layer in (block.attention.out, block.mlp.down)]
