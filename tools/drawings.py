@@ -540,6 +540,56 @@ def who_holds_what() -> str:
     return _svg("Who holds what: plain data parallelism and the three stages of ZeRO", words, 520, 356, parts)
 
 
+def f_and_g() -> str:
+    """The two functions of Megatron-LM around an MLP on two ranks, forward and backward: chapter 14."""
+    columns = (("X", 48), ("f", 40), ("up", 58), ("GELU", 64), ("down", 64), ("g", 40), ("Y", 48))
+    parts, gap = [], 20
+    for is_backward in (False, True):
+        top, x = 44 + 172 * is_backward, 19
+        parts.append(_text(x, top - 16, "backward: gradients" if is_backward else "forward", "start", "bold"))
+        for i, (what, width) in enumerate(columns):
+            if what in "fg":
+                sums = (what == "g") != is_backward
+                parts.append(_box(x, top, width, 102, what, PALETTE[2] if sums else ""))
+                parts.append(_text(x + width / 2, top + 120, "sums" if sums else "changes nothing"))
+            for rank in range(2):
+                y = top + 62 * rank
+                if what not in "fg":
+                    colour = PALETTE[rank] if what in ("up", "down") else ""
+                    parts.append(_box(x, y, width, 40, what, colour))
+                if i:
+                    ends = ((x, y + 20), (x - gap, y + 20))
+                    parts.append(_arrow(*(ends if is_backward else ends[::-1])))
+            x += width + gap
+    words = (
+        "Two lanes, one per rank. In the forward pass X goes through f, which changes nothing, then through the rank's "
+        "half of up, GELU, and its half of down; g sums the two results. In the backward pass the gradient goes "
+        "through g unchanged, then back through the layers, and f sums the two gradients."
+    )
+    return _svg("An MLP on two ranks between f and g", words, 520, 350, parts)
+
+
+def two_by_two() -> str:
+    """Four ranks, two ways of parallelism: chapter 14."""
+    parts = []
+    for i in range(2):
+        for j in range(2):
+            what = f"rank {2 * i + j}\nminibatch, {('first', 'second')[i]} half\nlayers, {('left', 'right')[j]} part"
+            parts.append(_box(40 + 270 * j, 50 + 150 * i, 170, 76, what, PALETTE[j]))
+        parts.append(_arrow((214, 88 + 150 * i), (306, 88 + 150 * i), both=True))
+        parts.append(_text(260, 78 + 150 * i, "activations"))
+        parts.append(_arrow((125 + 270 * i, 130), (125 + 270 * i, 196), both=True))
+    parts.append(_text(135, 168, "gradients", "start"))
+    parts.append(_text(385, 168, "gradients", "end"))
+    parts += [_text(260, 30, "tensor", kind="bold"), _text(22, 168, "data", "start", "bold")]
+    words = (
+        "Four ranks in two rows and two columns. The ranks of a row have the same half of the minibatch and different "
+        "parts of each layer; they send activations. The ranks of a column have the same part of each layer and "
+        "different halves of the minibatch; they send gradients."
+    )
+    return _svg("Two by two ranks: data and tensor parallelism", words, 520, 300, parts)
+
+
 DRAWINGS = {
     "columns-then-rows": columns_then_rows,
     "five-phases": five_phases,
@@ -557,6 +607,8 @@ DRAWINGS = {
     "places-of-bugs": places_of_bugs,
     "lanes": lanes,
     "who-holds-what": who_holds_what,
+    "f-and-g": f_and_g,
+    "two-by-two": two_by_two,
 }
 
 

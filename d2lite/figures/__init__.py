@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from d2lite.figures.memory import memory_bars
     from d2lite.figures.palette import COLOURS, GREY, PALETTE, ink_on, style
     from d2lite.figures.partitioning import partition_figure, traffic_bars
+    from d2lite.figures.rank_traffic import rank_traffic_figure
     from d2lite.figures.replica_drift import drift_figure
     from d2lite.figures.scaling import efficiency_figure, predicted_and_measured, step_figure
     from d2lite.figures.sequence_diagram import sequence_figure
@@ -64,6 +65,7 @@ __all__ = [
     "predictions_html",
     "predictions_of",
     "predictions_summary",
+    "rank_traffic_figure",
     "runs_table",
     "sequence_figure",
     "shard_normalisation_figure",
@@ -83,6 +85,7 @@ _ROOM = {
     "figure_layout": ("add_key", "label_ends", "layout", "ticks_at"),
     "comparison": ("bands_figure", "heat_map_figure", "intervals_figure"),
     "divergence": ("divergence_figure", "tensor_picture"),
+    "rank_traffic": ("rank_traffic_figure",),
     "replica_drift": ("drift_figure",),
     "ledger_tables": (
         "bias",

@@ -81,6 +81,7 @@ def part_of(tensor: torch.Tensor, dim: int, unit: int = 1, group: Group = None) 
 
     Parts differ by at most one unit. If there are fewer units than ranks, the last ranks get an empty part.
     """
+    dim %= tensor.dim()  # -1 is the last one
     units = tensor.detach().unflatten(dim, (-1, unit))
     mine = units.tensor_split(dist.get_world_size(group), dim)[dist.get_rank(group)]
     return mine.flatten(dim, dim + 1).clone()
