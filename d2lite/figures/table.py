@@ -13,6 +13,7 @@ from d2lite.training.run_record import Run, legends
 
 __all__ = ["Table", "html_table", "runs_table"]
 
+_NONE = "–"  # a run has no such number
 _HEADS = ("run", "test accuracy", "s/epoch", "examples/s", "speed-up", "status", "devices", "data")
 
 _NUMBER = re.compile(r"[-+\u2212]?[0-9][0-9.,]*(e[-+]?[0-9]+)?([ ×%n].*)?|[–-]|nan|-?inf")  # and its unit
@@ -86,24 +87,32 @@ def html_table(rows: Iterable[Sequence[object]], header: Sequence[str]) -> Table
 
 
 def runs_table(runs: Sequence[Run]) -> str:
-    """Return the runs as an HTML table, each with the stroke of its curve."""
+    """Return the runs as an HTML table, each with the stroke of its curve.
+
+    What no run has, of the runs of which one has ended, has no column.
+    """
     rows = []
     for i, (run, legend, speed_up) in enumerate(zip(runs, legends(runs), speed_ups(runs), strict=True)):
         cells = [
             _number(run.accuracy, ".1%"),
             _number(run.seconds_per_epoch, ".3g"),
-            _number(run.examples_per_s, ",.0f") if run.seconds else "–",
+            _number(run.examples_per_s, ",.0f") if run.seconds else _NONE,
             _number(speed_up, ".2f", "×"),
             run.status,
-            f"{run.devices}, busy with other programs" if run.disturbance else run.devices or "–",
-            run.dataset or "–",
+            f"{run.devices}, busy with other programs" if run.disturbance else run.devices or _NONE,
+            run.dataset or _NONE,
         ]
-        body = "".join(f"<td>{html.escape(str(cell))}</td>" for cell in cells)
-        rows.append(f'<tr><th scope="row">{stroke(i)} {html.escape(legend)}</th>{body}</tr>')
-    rows = rows or [f'<tr><td colspan="{len(_HEADS)}">No run yet: press Train.</td></tr>']
-    heads = "".join(f'<th scope="col">{head}</th>' for head in _HEADS)
-    return f"<table><thead><tr>{heads}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+        rows.append([f"{stroke(i)} {html.escape(legend)}", *(html.escape(str(cell)) for cell in cells)])
+    shown = list(range(len(_HEADS)))
+    if any(run.status != "running" for run in runs):
+        shown = [j for j in shown if any(row[j] != _NONE for row in rows)]
+    body = [
+        "<tr>" + "".join(f"<td>{row[j]}</td>" if j else f'<th scope="row">{row[j]}</th>' for j in shown) + "</tr>"
+        for row in rows
+    ] or [f'<tr><td colspan="{len(_HEADS)}">No run yet: press Train.</td></tr>']
+    heads = "".join(f'<th scope="col">{_HEADS[j]}</th>' for j in shown)
+    return f"<table><thead><tr>{heads}</tr></thead><tbody>{''.join(body)}</tbody></table>"
 
 
 def _number(value: float, form: str, unit: str = "") -> str:
-    return f"{value:{form}}{unit}" if math.isfinite(value) else "–"
+    return f"{value:{form}}{unit}" if math.isfinite(value) else _NONE

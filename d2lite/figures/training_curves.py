@@ -76,9 +76,12 @@ def axes(runs: Sequence[Run]) -> tuple[str, dict[str, Any], dict[str, Any]]:
     xaxis: dict[str, Any] = {"title": {"text": "epoch"}, "range": None, "autorange": True, "tick0": 0, "tickangle": 0}
     yaxis: dict[str, Any] = {"title": {"text": escape_label(" · ".join(quantities))}, "range": None, "autorange": True}
     yaxis |= {"tickformat": ""}
+    values = [v for run in runs for _, y in _curves_of(run).values() for v in y if math.isfinite(v)]
     if all(is_accuracy(name) for name in found):
-        values = [v for run in runs for _, y in _curves_of(run).values() for v in y if math.isfinite(v)]
         yaxis |= accuracy_axis(values)
+    elif len(set(values)) > 1:  # with ends that are known, names of curves that end in one place are moved apart
+        pad = 0.05 * (max(values) - min(values))
+        yaxis |= {"range": [min(values) - pad, max(values) + pad], "autorange": False}
     xaxis["dtick"] = tick_step(min(seen, default=0), max(seen, default=1))
     ends: list[Any] = [run.settings.get("num_epochs") for run in runs] or [_NO_RUN]
     if all(isinstance(n, int) for n in ends):

@@ -15,6 +15,7 @@ from d2lite.bugs import History, find_divergence  # noqa: E402
 from d2lite.costs import Setup, all_reduce_seconds, all_ways, find_link, predict_memory, predict_scaling  # noqa: E402
 from d2lite.figures import alternative_text, palette  # noqa: E402
 from d2lite.figures.figure_layout import MOST_LABELS  # noqa: E402
+from d2lite.profiling import CollectiveCall  # noqa: E402
 from d2lite.trace import Event  # noqa: E402
 from d2lite.training import Arm, Run, Trial  # noqa: E402
 from d2lite.widgets import Animator, sizes_of, trace_collective  # noqa: E402
@@ -81,6 +82,9 @@ FIGURES = {
             for name, gain in zip(ARMS, (0, 0.01, 0.05, 0), strict=True)
         },
         "against 64, lr 0.1",
+    ),
+    "rank_traffic_figure": lambda: figures.rank_traffic_figure(
+        [[CollectiveCall("all_reduce", (0, 1), 4000.0)], [CollectiveCall("all_reduce", (0, 1), 4000.0)], []], "sent"
     ),
     "losses": lambda: figures.losses(RUNS[:2]),
     "memory_bars": lambda: figures.memory_bars(

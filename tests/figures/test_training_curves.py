@@ -1,9 +1,11 @@
 """Figures and tables show the numbers of the runs, and can be read on light and dark pages."""
 
 import errno
+import itertools
 import json
 import math
 import os
+import re
 
 import numpy as np
 import pytest
@@ -38,7 +40,19 @@ def test_what_an_animator_was_given_is_drawn_one_curve_each():
     loss, accuracy = training_curves.curves([run]).data
     assert list(loss.x) == [0.5, 1.0] and list(loss.y) == [2.0, 1.5] and loss.name.endswith("train loss")
     assert list(accuracy.y) == [0.5] and accuracy.line.dash != loss.line.dash
-    assert training_curves.curves([run]).layout.yaxis.autorange  # a loss has no fixed axis
+    low, high = training_curves.curves([run]).layout.yaxis.range  # the axis of a loss fits what is there
+    assert 0.4 < low < 0.5 and 2.0 < high < 2.1
+
+
+def test_the_names_of_equal_curves_lie_beside_each_other():
+    runs = [make_run(split=name) for name in ("data", "tensor", "tensor and sequence")]
+    for run in runs:
+        run.curves = {"loss": {"x": [1, 2], "y": [4.0, 3.0]}}
+    figure = training_curves.curves(runs)
+    low, high = figure.layout.yaxis.range
+    per_pixel = (high - low) / (figure.layout.height - figure.layout.margin.t - figure.layout.margin.b)
+    places = sorted(note.y + note.yshift * per_pixel for note in figure.layout.annotations)
+    assert len(places) == 3 and min(b - a for a, b in itertools.pairwise(places)) >= 17 * per_pixel
 
 
 def test_curves_of_several_ranks_share_the_name_of_their_axis():
@@ -169,6 +183,18 @@ def test_the_table_has_the_runs_numbers_and_speed_ups_over_one_device():
     assert rows[0] == ["70.0%", "3", "2,000", "1.00×", "finished", "1 on toys", "toys"]
     assert rows[1] == ["80.0%", "1.5", "4,000", "2.00×", "finished", "2 on toys", "toys"]
     assert rows[2] == ["–", "–", "–", "–", "diverged at step 3, lr 9", "4 on toys", "toys"]
+
+
+def test_what_no_run_has_has_no_column_once_a_run_has_ended():
+    run = Run({"lr": 0.1}, "", "a text", 0)
+    run.status = "running"
+    assert "test accuracy" in runs_table([run]) and "examples/s" in runs_table([run])
+    run.status = "finished"
+    heads = re.findall('<th scope="col">(.*?)</th>', runs_table([run]))
+    assert heads == ["run", "status", "data"]
+    other = Run({"lr": 0.2}, "", "a text", 0)
+    other.status = "running"  # the table keeps its form
+    assert re.findall('<th scope="col">(.*?)</th>', runs_table([run, other])) == heads
 
 
 def test_a_speed_up_is_over_one_device_with_the_same_work_and_never_over_what_ran_first():
