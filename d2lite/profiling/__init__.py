@@ -1,7 +1,6 @@
 """All that is measured: recorded steps, their critical path, and this machine's links and devices."""
 
 from d2lite.profiling.calibration import Calibration, calibrate, predicted_step
-from d2lite.profiling.calibration_times import SIZES, measured_seconds, time_all_reduces, time_steps
 from d2lite.profiling.collective_calls import CollectiveCall, recorded_collectives
 from d2lite.profiling.critical_path import critical_path, cut_waits, idle_events, is_collective
 from d2lite.profiling.fitting import Fit, fit_device, fit_link
@@ -11,6 +10,7 @@ from d2lite.profiling.other_programs import OtherPrograms
 from d2lite.profiling.recorder import Recorder
 from d2lite.profiling.significance import CONFIDENCE, ArmComparison, compare_arms, seeds_needed, student_quantile
 from d2lite.profiling.step_times import PARTS, StepTimes, merged_step, step_parts, step_times
+from d2lite.profiling.timed_on_ranks import SIZES, measured_seconds, time_all_reduces, time_steps
 from d2lite.profiling.watched_training import ImageGuesses, RecordedStep, train_watched, watched_step
 
 __all__ = [

@@ -10,8 +10,8 @@ from torch import nn
 from d2lite.costs.alpha_beta import Device, Link, all_reduce_seconds
 from d2lite.costs.step import StepPrediction, bucket_sums, predict_step
 from d2lite.costs.workloads import Workload
-from d2lite.profiling.calibration_times import measured_seconds, time_all_reduces
 from d2lite.profiling.fitting import fit_device, fit_link
+from d2lite.profiling.timed_on_ranks import measured_seconds, time_all_reduces
 from d2lite.workers.pool import Workers
 
 __all__ = ["Calibration", "calibrate", "predicted_step"]

@@ -1,9 +1,9 @@
 """ZeRO by hand: each rank holds a part of the optimizer's state, of the gradients, of the parameters (stages 1, 2, 3).
 
-Every stage is plain data parallelism with other owners: the same minibatches give the same weights, up to rounding
-(Rajbhandari et al. 2020, arXiv:1910.02054). The optimizer is SGD with momentum. A tensor is cut into as many parts of
-equal size as there are ranks; zeros are appended where the sizes do not divide. All functions run on a rank, and every
-rank of the process group must call them in the same order.
+Stage 3 is what PyTorch's FSDP does. Every stage is plain data parallelism with other owners: the same minibatches give
+the same weights, up to rounding (Rajbhandari et al. 2020, arXiv:1910.02054). The optimizer is SGD with momentum. A
+tensor is cut into as many parts of equal size as there are ranks; zeros are appended where the sizes do not divide. All
+functions run on a rank, and every rank of the process group must call them in the same order.
 """
 
 from collections.abc import Iterable, Sequence

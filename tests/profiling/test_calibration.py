@@ -7,7 +7,7 @@ from d2lite import LeNet
 from d2lite.costs.alpha_beta import Device, Link
 from d2lite.costs.workloads import named_workload
 from d2lite.profiling.calibration import Calibration, calibrate, predicted_step
-from d2lite.profiling.calibration_times import measured_seconds, time_steps
+from d2lite.profiling.timed_on_ranks import measured_seconds, time_steps
 from d2lite.workers.pool import Workers
 
 LENET = named_workload("LeNet")

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from d2lite.costs.alpha_beta import COST_FORMULAS, Device, Link, all_reduce_seconds
-from d2lite.profiling.calibration_times import SIZES, time_all_reduces
 from d2lite.profiling.fitting import fit_device, fit_link
+from d2lite.profiling.timed_on_ranks import SIZES, time_all_reduces
 from d2lite.workers.pool import Workers
 
 

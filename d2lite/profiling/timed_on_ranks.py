@@ -1,4 +1,4 @@
-"""The times that a calibration begins with: of all-reduces, and of complete steps of DDP."""
+"""Times of all-reduces and of complete steps of DDP on ranks, measured: what a calibration begins with."""
 
 import statistics
 import time
