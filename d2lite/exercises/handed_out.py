@@ -1,8 +1,9 @@
 """An exercise without the code of its answers: its cases, what is expected in them, and hints, all of it as data.
 
-`recording.handed_out_exercises` makes it from an `Exercise`, by running the solution and the mistakes once. What a mistake gave in
-each case is kept, so that an answer with the same results draws the same hint. The file `chapter_5.json` holds it; the
-functions that call an answer and read its results (`observe`) are ordinary code, in `observe_5.py` beside it.
+`recording.handed_out_exercises` makes it from an `Exercise`, by running the solution and the mistakes once. What a
+mistake gave in each case is kept, so that an answer with the same results draws the same hint. The file
+`chapter_5.json` holds it; the functions that call an answer and read its results (`observe`) are ordinary code, in
+`observe_5.py` beside it.
 """
 
 import json

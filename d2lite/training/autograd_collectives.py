@@ -24,14 +24,11 @@ __all__ = [
     "Group",
     "copy_to_ranks",
     "gather_places",
-    "gathered",
     "part_of",
     "scatter_places",
-    "scattered",
     "split_places",
     "add_partials",
     "summed",
-    "unchanged",
 ]
 
 Group = dist.ProcessGroup | None  # None: all ranks
