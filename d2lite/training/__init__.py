@@ -48,6 +48,14 @@ from d2lite.training.evaluation import (
     num_correct,
     replicas_of,
 )
+from d2lite.training.expert_parallel import (
+    Experts,
+    ExpertsOverRanks,
+    by_expert,
+    rebalance,
+    route,
+    tokens_per_rank,
+)
 from d2lite.training.from_scratch import forward_backward, sgd_step, train, train_batch
 from d2lite.training.learning_rate import RULES, scaled_lr, warm_up
 from d2lite.training.model_parallel import ModelParallel, check_stages, describe_stages, train_model_parallel
@@ -102,6 +110,8 @@ __all__ = [
     "Collective",
     "ColumnParallel",
     "DataParallel",
+    "Experts",
+    "ExpertsOverRanks",
     "GradientNorms",
     "ModelParallel",
     "NoiseScale",
@@ -118,6 +128,7 @@ __all__ = [
     "all_to_all",
     "as_json",
     "backward_on_shard",
+    "by_expert",
     "bytes_on_rank",
     "causal_attention",
     "check_batch",
@@ -158,6 +169,7 @@ __all__ = [
     "part_sizes",
     "passed_on",
     "plain_step",
+    "rebalance",
     "recut",
     "reduce_and_free",
     "reduce_at_once",
@@ -165,6 +177,7 @@ __all__ = [
     "replicas_of",
     "replicate",
     "ring_attention",
+    "route",
     "run_arms",
     "save",
     "save_checkpoint",
@@ -185,6 +198,7 @@ __all__ = [
     "summed",
     "tensor_step",
     "to_next",
+    "tokens_per_rank",
     "train",
     "train_arm",
     "train_batch",
