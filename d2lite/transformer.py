@@ -8,7 +8,7 @@ from torch import nn
 
 from d2lite._checks import positive_int
 
-__all__ = ["Attention", "Transformer"]
+__all__ = ["MLP", "Attention", "Transformer"]
 
 
 class Embedding(nn.Module):

@@ -7,13 +7,15 @@
 | all-gather | reduce-scatter | `gather_places` |
 | reduce-scatter | all-gather | `scatter_places` |
 | take a part | all-gather | `split_places` |
+| all-to-all | all-to-all, the other way | `all_to_all` |
+| send to the next rank of a ring | send to the rank before | `to_next` |
 
-All ranks compute one and the same loss, so the complete gradient of a tensor that all ranks have is the same on all of
-them. All functions run on a rank, and every rank of the group must call them in the same order. Without a group they
-mean all ranks.
+For the first five, all ranks compute one and the same loss, so the complete gradient of a tensor that all ranks have is
+the same on all of them. The last two only move numbers, and so do their gradients. All functions run on a rank, and
+every rank of the group must call them in the same order. Without a group they mean all ranks.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -22,13 +24,17 @@ import torch.distributed as dist
 __all__ = [
     "Collective",
     "Group",
+    "add_partials",
+    "all_to_all",
     "copy_to_ranks",
+    "exchanged",
     "gather_places",
     "part_of",
+    "part_sizes",
     "scatter_places",
     "split_places",
-    "add_partials",
     "summed",
+    "to_next",
 ]
 
 Group = dist.ProcessGroup | None  # None: all ranks
@@ -91,23 +97,28 @@ def gathered(X: torch.Tensor, group: Group) -> torch.Tensor:
     return torch.cat(parts, 1)
 
 
+def cut_places(X: torch.Tensor, group: Group) -> Sequence[torch.Tensor]:
+    """Return the parts of X for each rank, along dimension 1.
+
+    Raises:
+        ValueError: if the number of ranks does not divide dimension 1.
+    """
+    k = dist.get_world_size(group)
+    if X.shape[1] % k:
+        raise ValueError(f"places (dimension 1): expected a multiple of {k} ranks, got {X.shape[1]}. Pad or cut X.")
+    return X.chunk(k, 1)
+
+
 def scattered(X: torch.Tensor, group: Group) -> torch.Tensor:
     """Return this rank's part, along dimension 1, of the sum of the ranks' X: [b, t, ...] -> [b, t / k, ...].
 
     Raises:
         ValueError: if the number of ranks does not divide t.
     """
-    parts = [part.contiguous() for part in X.chunk(_divides(X, group), 1)]
+    parts = [part.contiguous() for part in cut_places(X, group)]
     mine = torch.empty_like(parts[0])
     dist.reduce_scatter(mine, parts, group=group)
     return mine
-
-
-def _divides(X: torch.Tensor, group: Group) -> int:
-    k = dist.get_world_size(group)
-    if X.shape[1] % k:
-        raise ValueError(f"places (dimension 1): expected a multiple of {k} ranks, got {X.shape[1]}. Pad or cut X.")
-    return k
 
 
 def gather_places(X: torch.Tensor, group: Group = None) -> torch.Tensor:
@@ -130,7 +141,7 @@ def my_places(X: torch.Tensor, group: Group) -> torch.Tensor:
     Raises:
         ValueError: if the number of ranks does not divide dimension 1.
     """
-    return X.chunk(_divides(X, group), 1)[dist.get_rank(group)].contiguous()
+    return cut_places(X, group)[dist.get_rank(group)].contiguous()
 
 
 def split_places(X: torch.Tensor, group: Group = None) -> torch.Tensor:
@@ -140,3 +151,58 @@ def split_places(X: torch.Tensor, group: Group = None) -> torch.Tensor:
         ValueError: if the number of ranks does not divide dimension 1.
     """
     return Collective.apply(X, my_places, gathered, group)
+
+
+def part_sizes(n: int, k: int) -> list[int]:
+    """Return the sizes of the k parts that `tensor_split` makes of n: they differ by at most one.
+
+    Example:
+        >>> part_sizes(7, 3)
+        [3, 2, 2]
+    """
+    return [n // k + (i < n % k) for i in range(k)]
+
+
+def exchanged(X: torch.Tensor, sent: list[int], received: list[int], group: Group) -> torch.Tensor:
+    """Return the rows that the ranks have for this one: `sent[i]` rows of X go to rank i, `received[i]` come from it.
+
+    The rows of X stand in the order of the ranks that get them, the result's in the order of the ranks that sent them.
+    """
+    rows = X.new_empty(sum(received), *X.shape[1:])
+    dist.all_to_all_single(rows, X.contiguous(), received, sent, group=group)
+    return rows
+
+
+def all_to_all(X: torch.Tensor, sent: list[int], received: list[int], group: Group = None) -> torch.Tensor:
+    """Return the rows that the ranks have for this one, as `exchanged` does. Their gradients go back the same way."""
+
+    def there(X: torch.Tensor, group: Group) -> torch.Tensor:
+        return exchanged(X, sent, received, group)
+
+    def back(grad: torch.Tensor, group: Group) -> torch.Tensor:
+        return exchanged(grad, received, sent, group)
+
+    return Collective.apply(X, there, back, group)
+
+
+def passed_on(X: torch.Tensor, n: int, step: int, group: Group) -> torch.Tensor:
+    """Send X to the rank `step` further in the ring, and return the n rows that come from `step` before."""
+    k, rank = dist.get_world_size(group), dist.get_rank(group)
+    rows = X.new_empty(n, *X.shape[1:])
+    send = dist.P2POp(dist.isend, X.contiguous(), group=group, group_peer=(rank + step) % k)
+    receive = dist.P2POp(dist.irecv, rows, group=group, group_peer=(rank - step) % k)
+    for work in dist.batch_isend_irecv([send, receive]):
+        work.wait()
+    return rows
+
+
+def to_next(X: torch.Tensor, n: int, group: Group = None) -> torch.Tensor:
+    """Send X to the next rank of the ring, and return the n rows of the rank before. Gradients go back to it."""
+
+    def there(X: torch.Tensor, group: Group) -> torch.Tensor:
+        return passed_on(X, n, 1, group)
+
+    def back(grad: torch.Tensor, group: Group) -> torch.Tensor:
+        return passed_on(grad, len(X), -1, group)
+
+    return Collective.apply(X, there, back, group)
