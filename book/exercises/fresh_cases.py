@@ -248,6 +248,17 @@ def _sharded_norm(r: random.Random) -> Cases:
     return {**_named("a norm above the limit", (parts, r.randint(1, 6))), **_named("below", (parts, 99.0))}
 
 
+def _row_parallel(r: random.Random) -> Cases:
+    b, inputs, outputs = r.randint(2, 6), r.randint(4, 11), r.randint(2, 6)
+    return _named(f"{b} examples, {inputs} inputs, {outputs} outputs", (b, inputs, outputs, r.randint(9, 10**6)))
+
+
+def _tokens(r: random.Random) -> Cases:
+    num_experts = r.randint(4, 9)
+    experts = [[r.randrange(num_experts) for _ in range(r.randint(2, 9))] for _ in range(3)]
+    return _named(f"{num_experts} experts", (experts, r.randint(1, 4)))
+
+
 FRESH: dict[str, Draw] = {
     "1.1": _epoch,
     "1.2": _fewer_bytes,
@@ -289,4 +300,6 @@ FRESH: dict[str, Draw] = {
     "12.2": _behind,
     "13.1": _sharded_step,
     "13.2": _sharded_norm,
+    "14.1": _row_parallel,
+    "14.2": _tokens,
 }

@@ -1,11 +1,13 @@
 """Call an answer on all ranks and watch its collectives: how many it calls, and that no rank waits for another in vain.
 
 Before a collective begins, the ranks exchange which one each is about to call. If a rank has returned, or calls another
-one, the answer ends with `Unfit` on all ranks, instead of waiting for the time-out of the group.
+one, the answer ends with `Unfit` on all ranks, instead of waiting for the time-out of the group. The same holds for an
+all-to-all in which a rank sends another number of numbers than the receiver has room for.
 """
 
 import functools
 import inspect
+import json
 import types
 from collections.abc import Callable
 from typing import Any
@@ -29,6 +31,10 @@ COLLECTIVES = (
 IN_PLACE = ("all_reduce", "broadcast", "reduce")  # they write into their first argument
 RETURNED = "returns"
 STATE_BYTES = 400
+SPLITS = (
+    "How much goes from one rank to another, input_split_sizes says on the sender and output_split_sizes on the "
+    "receiver. From where can the receiver know it?"
+)
 WAITS = "A collective ends when all ranks have called it. Follow the function line by line, once as each of the ranks."
 
 NEVER_ENDS = Mistake(None, "A loop does not end, or a rank waits for a message that no other rank sends.", WAITS)
@@ -41,7 +47,7 @@ class Lockstep:
         self.num_collectives = 0
         self._inside = False  # a collective, which may call others
         self._exchange = dist.all_gather  # before it is replaced
-        self._unmatched = ""
+        self._unmatched: Unfit | None = None
 
     def call(self, answer: Callable[..., Any], *args: Any) -> Any:
         """Return `answer(*args)`. All ranks call this.
@@ -70,8 +76,8 @@ class Lockstep:
         for rank, (_, message) in enumerate(states):
             if message:
                 raise Unfit(f"on rank {rank} it raised {message}.")
-        if self._unmatched:
-            raise Unfit(self._unmatched, WAITS)
+        if self._unmatched is not None:
+            raise self._unmatched
         if failed is not None:
             raise failed
         return result
@@ -124,14 +130,23 @@ class Lockstep:
         return [(text.partition("\n")[0], text.partition("\n")[2]) for text in texts]
 
     def _meet(self, name: str, given: dict[str, Any]) -> None:
-        states = self._states(f"calls {name}{_size(given)}{_root(given)}")
+        if name == "all_to_all_single":  # its tensors may differ in size from rank to rank
+            states = self._states(f"calls {name}", _exchange_of(given))
+        else:
+            states = self._states(f"calls {name}{_size(given)}{_root(given)}")
         if len({doing for doing, _ in states}) > 1:
-            self._note(states)
-            raise Unfit(self._unmatched, WAITS)
+            raise self._note(states)
+        if name == "all_to_all_single":
+            misfit = _misfit([json.loads(text) for _, text in states])
+            if misfit:
+                self._unmatched = Unfit(misfit, SPLITS)
+                raise self._unmatched
 
-    def _note(self, states: list[tuple[str, str]]) -> None:
+    def _note(self, states: list[tuple[str, str]]) -> Unfit:
         doing = [f"rank {rank} {doing}" for rank, (doing, _) in enumerate(states)]
-        self._unmatched = self._unmatched or f"the ranks do not call the same collectives: {', '.join(doing)}."
+        if self._unmatched is None:
+            self._unmatched = Unfit(f"the ranks do not call the same collectives: {', '.join(doing)}.", WAITS)
+        return self._unmatched
 
 
 class _Handle:
@@ -170,6 +185,37 @@ def _size(given: dict[str, Any]) -> str:
         return ""
     kind = "" if tensor.dtype == torch.float32 else f" ({str(tensor.dtype).removeprefix('torch.')})"
     return f" of {tensor.numel()} number{'' if tensor.numel() == 1 else 's'}{kind}"
+
+
+def _exchange_of(given: dict[str, Any]) -> str:
+    """Return as JSON how many numbers this rank sends to each rank, and how many it has room for, and their type."""
+    counts = []
+    for tensor, splits in (("input", "input_split_sizes"), ("output", "output_split_sizes")):
+        rows, k = len(given[tensor]), dist.get_world_size()
+        parts = [rows // k] * k if given.get(splits) is None else [int(n) for n in given[splits]]
+        fits = len(parts) == k and sum(parts) == rows  # else the collective raises an error on this rank alone
+        counts.append([n * given[tensor][:1].numel() for n in parts] if fits else [])
+    return json.dumps([*counts, str(given["output"].dtype).removeprefix("torch.")], separators=(",", ":"))
+
+
+def _misfit(exchanges: list[Any]) -> str:
+    """Return in words which rank sends what another one has no room for, or ""."""
+    for rank, (*counts, _) in enumerate(exchanges):
+        for which, parts in zip(("input", "output"), counts, strict=True):
+            if not parts:
+                return (
+                    f"all_to_all_single on rank {rank}: {which}_split_sizes must have one number per rank, and they "
+                    f"must add up to the rows of {which}. Without them the rows must divide by the number of ranks."
+                )
+    for sender, (sent, _, kind) in enumerate(exchanges):
+        for receiver, (_, room, other_kind) in enumerate(exchanges):
+            if (sent[receiver], kind) != (room[sender], other_kind):
+                kinds = ("", "") if kind == other_kind else (f" ({kind})", f" ({other_kind})")
+                return (
+                    f"all_to_all_single: rank {sender} sends {sent[receiver]} numbers{kinds[0]} to rank {receiver}, "
+                    f"which expects {room[sender]}{kinds[1]}."
+                )
+    return ""
 
 
 def _root(given: dict[str, Any]) -> str:

@@ -113,6 +113,10 @@ def library(pattern):
 @pytest.mark.parametrize(
     ("text", "name"),
     [
+        (
+            "Unexpected bus error encountered in worker. This might be caused by insufficient shared memory (shm)",
+            "torch_python",
+        ),
         ("op.preamble.length <= op.nbytes", "torch_cpu"),
         ("Detected mismatch between collectives on ranks", "torch_cpu"),
         ("failed to pass monitoredBarrier", "torch_cpu"),

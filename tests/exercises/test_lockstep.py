@@ -5,7 +5,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import broadcast as sent
 
-from d2lite.exercises.lockstep import Lockstep
+from d2lite.exercises.lockstep import Lockstep, _misfit
 from d2lite.exercises.observed import Unfit
 
 
@@ -90,3 +90,35 @@ def test_an_unfit_answer_stays_unfit():
 
     with pytest.raises(Unfit, match=r"it is no answer\."):
         Lockstep().call(answer)
+
+
+def test_an_all_to_all_counts_once_and_moves_its_rows():
+    def answer(given, **splits):
+        received = torch.zeros_like(given)
+        dist.all_to_all_single(received, given, **splits)
+        return received.tolist()
+
+    assert Lockstep().call(answer, torch.arange(6.0).view(3, 2)) == [[0, 1], [2, 3], [4, 5]]
+    assert Lockstep().call(answer, torch.zeros(0, 2)) == []
+    assert count(lambda: answer(torch.ones(2), input_split_sizes=[2], output_split_sizes=[2])) == 1
+
+
+def test_an_all_to_all_whose_sizes_do_not_fit_is_unfit_before_it_begins():
+    def answer(room, splits):
+        dist.all_to_all_single(torch.zeros(room, 2), torch.ones(3, 2), output_split_sizes=splits)
+
+    with pytest.raises(Unfit, match="rank 0 sends 6 numbers to rank 0, which expects 4"):
+        Lockstep().call(answer, 2, [2])
+    for splits in ([2], [3, 0], []):
+        with pytest.raises(Unfit, match="rank 0: output_split_sizes must have one number per rank") as error:
+            Lockstep().call(answer, 3, splits)
+        assert "input_split_sizes says on the sender" in error.value.think
+
+
+def test_what_a_rank_sends_is_compared_with_what_the_receiver_expects():
+    right = [[[0, 2], [0, 4], "float32"], [[4, 1], [2, 1], "float32"]]
+    assert _misfit(right) == ""
+    right[1][2] = "int64"
+    assert _misfit(right).endswith("rank 0 sends 2 numbers (float32) to rank 1, which expects 2 (int64).")
+    right[1] = [[3, 1], [2, 1], "float32"]
+    assert _misfit(right).endswith("rank 1 sends 3 numbers to rank 0, which expects 4.")
