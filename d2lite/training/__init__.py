@@ -1,13 +1,13 @@
 """The loops that a learner reads, and the Run that each of them fills."""
 
 from d2lite.training.autograd_collectives import (
-    Collective,
+    PairedCollective,
     add_partials,
     all_to_all,
     copy_to_ranks,
     exchanged,
     gather_places,
-    part_of,
+    part_along,
     part_sizes,
     passed_on,
     scatter_places,
@@ -107,7 +107,7 @@ __all__ = [
     "OPTIMIZERS",
     "RULES",
     "Arm",
-    "Collective",
+    "PairedCollective",
     "ColumnParallel",
     "DataParallel",
     "Experts",
@@ -165,7 +165,7 @@ __all__ = [
     "my_shard",
     "noise_scale",
     "num_correct",
-    "part_of",
+    "part_along",
     "part_sizes",
     "passed_on",
     "plain_step",

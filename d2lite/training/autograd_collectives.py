@@ -22,14 +22,14 @@ import torch
 import torch.distributed as dist
 
 __all__ = [
-    "Collective",
+    "PairedCollective",
     "Group",
     "add_partials",
     "all_to_all",
     "copy_to_ranks",
     "exchanged",
     "gather_places",
-    "part_of",
+    "part_along",
     "part_sizes",
     "scatter_places",
     "split_places",
@@ -41,8 +41,8 @@ Group = dist.ProcessGroup | None  # None: all ranks
 Change = Callable[[torch.Tensor, Any], torch.Tensor]  # of a tensor and a group, to a new tensor
 
 
-class Collective(torch.autograd.Function):
-    """`Collective.apply(X, change, change_back, group)` is `change(X, group)`; gradients go through `change_back`."""
+class PairedCollective(torch.autograd.Function):
+    """`PairedCollective.apply(X, change, change_back, group)`: `change(X, group)`; `change_back` for the gradient."""
 
     @staticmethod
     def forward(ctx: Any, X: torch.Tensor, change: Change, change_back: Change, group: Group) -> torch.Tensor:
@@ -71,15 +71,15 @@ def copy_to_ranks(X: torch.Tensor, group: Group = None) -> torch.Tensor:
 
     It stands where ranks with different weights read the same X. Each rank then computes a summand of the gradient.
     """
-    return Collective.apply(X, unchanged, summed, group)
+    return PairedCollective.apply(X, unchanged, summed, group)
 
 
 def add_partials(X: torch.Tensor, group: Group = None) -> torch.Tensor:
     """Return the sum of the ranks' X. The gradient goes to each of them as it is."""
-    return Collective.apply(X, summed, unchanged, group)
+    return PairedCollective.apply(X, summed, unchanged, group)
 
 
-def part_of(tensor: torch.Tensor, dim: int, unit: int = 1, group: Group = None) -> torch.Tensor:
+def part_along(tensor: torch.Tensor, dim: int, unit: int = 1, group: Group = None) -> torch.Tensor:
     """Return a copy of this rank's part of `tensor` along `dim`; `unit` neighbours (those of a head) stay together.
 
     Parts differ by at most one unit. If there are fewer units than ranks, the last ranks get an empty part.
@@ -123,7 +123,7 @@ def scattered(X: torch.Tensor, group: Group) -> torch.Tensor:
 
 def gather_places(X: torch.Tensor, group: Group = None) -> torch.Tensor:
     """Return all places, joined along dimension 1. The gradient is summed, and each rank gets that of its places."""
-    return Collective.apply(X, gathered, scattered, group)
+    return PairedCollective.apply(X, gathered, scattered, group)
 
 
 def scatter_places(X: torch.Tensor, group: Group = None) -> torch.Tensor:
@@ -132,7 +132,7 @@ def scatter_places(X: torch.Tensor, group: Group = None) -> torch.Tensor:
     Raises:
         ValueError: if the number of ranks does not divide dimension 1.
     """
-    return Collective.apply(X, scattered, gathered, group)
+    return PairedCollective.apply(X, scattered, gathered, group)
 
 
 def my_places(X: torch.Tensor, group: Group) -> torch.Tensor:
@@ -150,7 +150,7 @@ def split_places(X: torch.Tensor, group: Group = None) -> torch.Tensor:
     Raises:
         ValueError: if the number of ranks does not divide dimension 1.
     """
-    return Collective.apply(X, my_places, gathered, group)
+    return PairedCollective.apply(X, my_places, gathered, group)
 
 
 def part_sizes(n: int, k: int) -> list[int]:
@@ -182,7 +182,7 @@ def all_to_all(X: torch.Tensor, sent: list[int], received: list[int], group: Gro
     def back(grad: torch.Tensor, group: Group) -> torch.Tensor:
         return exchanged(grad, received, sent, group)
 
-    return Collective.apply(X, there, back, group)
+    return PairedCollective.apply(X, there, back, group)
 
 
 def passed_on(X: torch.Tensor, n: int, step: int, group: Group) -> torch.Tensor:
@@ -205,4 +205,4 @@ def to_next(X: torch.Tensor, n: int, group: Group = None) -> torch.Tensor:
     def back(grad: torch.Tensor, group: Group) -> torch.Tensor:
         return passed_on(grad, len(X), -1, group)
 
-    return Collective.apply(X, there, back, group)
+    return PairedCollective.apply(X, there, back, group)

@@ -20,7 +20,7 @@ from d2lite.training.autograd_collectives import (
     add_partials,
     copy_to_ranks,
     gather_places,
-    part_of,
+    part_along,
     scatter_places,
     split_places,
     summed,
@@ -49,8 +49,8 @@ class ColumnParallel(nn.Module):
 
     def __init__(self, linear: nn.Linear, unit: int = 1, group: Group = None) -> None:
         super().__init__()
-        self.weight = nn.Parameter(part_of(linear.weight, 0, unit, group))  # [out / k, in]
-        self.bias = nn.Parameter(part_of(linear.bias, 0, unit, group))
+        self.weight = nn.Parameter(part_along(linear.weight, 0, unit, group))  # [out / k, in]
+        self.bias = nn.Parameter(part_along(linear.bias, 0, unit, group))
 
     def forward(self, X: torch.Tensor) -> torch.Tensor:
         return F.linear(X, self.weight, self.bias)
@@ -71,7 +71,7 @@ class RowParallel(nn.Module):
         end: Callable[[torch.Tensor, Group], torch.Tensor] = add_partials,
     ) -> None:
         super().__init__()
-        self.weight = nn.Parameter(part_of(linear.weight, 1, unit, group))  # [out, in / k]
+        self.weight = nn.Parameter(part_along(linear.weight, 1, unit, group))  # [out, in / k]
         self.bias = nn.Parameter(linear.bias.detach().clone())
         self.end, self.group = end, group
 
@@ -119,8 +119,8 @@ class VocabularyParallel(nn.Module):
         end: Callable[[torch.Tensor, Group], torch.Tensor] = add_partials,
     ) -> None:
         super().__init__()
-        self.weight = nn.Parameter(part_of(embedding.weight, 0, group=group))  # [characters / k, width]
-        self.first = int(part_of(torch.arange(len(embedding.weight)), 0, group=group)[0])
+        self.weight = nn.Parameter(part_along(embedding.weight, 0, group=group))  # [characters / k, width]
+        self.first = int(part_along(torch.arange(len(embedding.weight)), 0, group=group)[0])
         self.end, self.group = end, group
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:

@@ -27,30 +27,30 @@ def code_cells(path):
 
 
 class Untyped(ast.NodeTransformer):
-    """Removes the types from functions, also from those inside: chapters show the code without them."""
+    """Removes types and docstrings, also inside of functions and classes: chapters show the code without them."""
 
     def visit_arg(self, node):
         node.annotation = None
         return node
 
     def visit_AnnAssign(self, node):
-        return ast.Assign([node.target], node.value)
+        return ast.Assign([node.target], node.value) if node.value else None
 
     def visit_FunctionDef(self, node):
         node.returns = None
+        node.decorator_list = [each for each in node.decorator_list if ast.unparse(each) != "once_differentiable"]
+        return self.visit_ClassDef(node)
+
+    def visit_ClassDef(self, node):
+        if ast.get_docstring(node) is not None:
+            node.body = node.body[1:]
         return self.generic_visit(node)
 
 
 def functions(source):
-    """{name: syntax tree without docstrings and types} of the functions at the top of some code."""
-    found = {}
-    for node in ast.parse(source).body:
-        if isinstance(node, ast.FunctionDef):
-            node = Untyped().visit(node)
-            if ast.get_docstring(node) is not None:
-                node.body = node.body[1:]
-            found[node.name] = ast.dump(node)
-    return found
+    """{name: syntax tree without docstrings and types} of the functions and classes at the top of some code."""
+    nodes = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+    return {node.name: ast.dump(Untyped().visit(node)) for node in nodes}
 
 
 def kept_in_the_package():

@@ -8,11 +8,11 @@ import torch.distributed as dist
 
 from d2lite import Workers
 from d2lite.training import (
-    Collective,
+    PairedCollective,
     add_partials,
     copy_to_ranks,
     gather_places,
-    part_of,
+    part_along,
     scatter_places,
     split_places,
     summed,
@@ -58,7 +58,7 @@ def gradients_on_rank():
     right = (sum(X.pow(2) * weights(i) for i in range(k)).sin() * weights(7)).sum()
     wide = gather_places(split_places(mine).pow(2))
     sine = scatter_places(wide * weights(rank)).sin()
-    loss = add_partials((sine * part_of(weights(7), 1)).sum())
+    loss = add_partials((sine * part_along(weights(7), 1)).sum())
     note("places", [loss, *torch.autograd.grad(loss, mine)], [right, *torch.autograd.grad(right, X)])
     return apart
 
@@ -87,7 +87,11 @@ def parts_on_rank():
     X = weights(0)
     before = X.clone()
     summed(X, None)
-    return part_of(rows, 0).flatten().tolist(), part_of(rows, 0, unit=5).flatten().tolist(), bool((X == before).all())
+    return (
+        part_along(rows, 0).flatten().tolist(),
+        part_along(rows, 0, unit=5).flatten().tolist(),
+        bool((X == before).all()),
+    )
 
 
 def test_parts_cover_the_tensor_and_keep_units_together(pool):
@@ -100,7 +104,7 @@ def test_parts_cover_the_tensor_and_keep_units_together(pool):
 def own_pair():
     """A pair of the learner's own: doubled in the forward pass, tripled in the backward pass."""
     X = torch.ones(3, requires_grad=True)
-    Y = Collective.apply(X, lambda X, group: 2 * X, lambda grad, group: 3 * grad, None)
+    Y = PairedCollective.apply(X, lambda X, group: 2 * X, lambda grad, group: 3 * grad, None)
     Y.sum().backward()
     return Y.tolist(), X.grad.tolist()
 

@@ -15,7 +15,7 @@ from d2lite.training import (
     RowParallel,
     VocabularyParallel,
     index_in_part,
-    part_of,
+    part_along,
     shard_network,
     shard_vocabulary,
     sharded_cross_entropy,
@@ -109,7 +109,7 @@ def against_the_library():
     logits.square().mean().backward()
     mine = ours(X)  # of this rank's characters
     (mine.square().sum() / logits.numel()).backward()
-    apart = [(mine - part_of(logits, -1)).abs().max().item()]
+    apart = [(mine - part_along(logits, -1)).abs().max().item()]
     for name, param in ours.blocks.named_parameters():
         grad = theirs.blocks.get_parameter(name).grad
         apart.append((param.grad - (grad.to_local() if hasattr(grad, "to_local") else grad)).abs().max().item())
@@ -130,8 +130,8 @@ def layers_on_rank():
     whole = linear(X)
     column, row = ColumnParallel(linear), RowParallel(linear)
     return (
-        (column(X) - part_of(whole, 1)).abs().max().item(),
-        (row(part_of(X, 1)) - whole).abs().max().item(),
+        (column(X) - part_along(whole, 1)).abs().max().item(),
+        (row(part_along(X, 1)) - whole).abs().max().item(),
         column.weight.data_ptr() != linear.weight.data_ptr() and row.bias.data_ptr() != linear.bias.data_ptr(),
     )
 
@@ -145,12 +145,12 @@ def loss_on_rank():
     torch.manual_seed(0)
     logits = (100 * torch.randn(3, 5, 13, dtype=torch.float64)).requires_grad_()  # exp(100) squared would overflow
     y = torch.randint(0, 13, (3, 5))
-    mine = part_of(logits, -1).requires_grad_()
-    first = int(part_of(torch.arange(13), 0)[0])
+    mine = part_along(logits, -1).requires_grad_()
+    first = int(part_along(torch.arange(13), 0)[0])
     loss, right = sharded_cross_entropy(mine, y, first), F.cross_entropy(logits.flatten(0, 1), y.flatten())
     loss.backward()
     right.backward()
-    return (loss - right).abs().item(), (mine.grad - part_of(logits.grad, -1)).abs().max().item()
+    return (loss - right).abs().item(), (mine.grad - part_along(logits.grad, -1)).abs().max().item()
 
 
 def test_the_loss_on_parts_of_the_logits_is_cross_entropy(pool):
