@@ -46,13 +46,14 @@ if TYPE_CHECKING:
     )
     from d2lite.training.replicate import replicate
     from d2lite.training.scatter import scatter
-    from d2lite.transformer import Transformer
+    from d2lite.transformer import MLP, Transformer
     from d2lite.workers import Workers, WorkersError
 
 __version__ = "0.1.0"
 
 __all__ = [
     "MAX_REPLICAS",
+    "MLP",
     "Accumulator",
     "Animator",
     "CollectiveStepper",
@@ -143,7 +144,7 @@ _ROOM = {
         "DataParallel Run evaluate_accuracy evaluate_accuracy_gpus forward_backward replicate scatter sgd_step "
         "split_batch train train_batch train_concise wrap"
     ),
-    "transformer": "Transformer",
+    "transformer": "MLP Transformer",
     "widgets": "Animator CollectiveStepper FaultLab Panel PartitionExplorer Predict ScalingExplorer Whodunit",
     "workers": "Workers WorkersError",
 }
