@@ -9,7 +9,8 @@ from d2lite.training.run_record import Run, format_setting, short_legends
 
 __all__ = ["speed_up_card", "speed_ups"]
 
-_NOT_TIME = ("num_gpus", "num_epochs", "seed", "lr")  # settings on which the seconds of a step do not depend
+_NUM_DEVICES = ("num_stages", "num_gpus")  # a control of the panel with one of these names sets the number of devices
+_NOT_TIME = (*_NUM_DEVICES, "num_epochs", "seed", "lr")  # settings on which the seconds of a step do not depend
 
 
 def _one_device_run(run: Run, runs: Sequence[Run]) -> Run | None:
@@ -47,7 +48,8 @@ def speed_up_card(runs: Sequence[Run]) -> str:
     named = {id(each): f"{stroke(i)} <b>{html.escape(name)}</b>" for i, (each, name) in names}
     devices = html.escape(run.devices)
     if base is None:
-        to_do = f"Run with <b>num_gpus</b> {1 if several else 2} to compare."
+        control = next(name for name in _NUM_DEVICES if name in run.settings)
+        to_do = f"Run with <b>{control}</b> {1 if several else 2} to compare."
         words = [f"per epoch, measured: {named[id(run)]}", devices, to_do]
         return _card(f"{run.seconds_per_epoch:.3g} s", words, [run])
     number = f"{base.seconds_per_epoch / run.seconds_per_epoch:.2f}×"

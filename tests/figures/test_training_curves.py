@@ -219,6 +219,12 @@ def test_the_card_has_one_number_or_says_what_to_run():
     assert speed_up_card([Run({"width": 8}, "", "", 0, seconds=[1.0])]) == ""  # no number of devices
 
 
+def test_the_card_names_the_control_that_sets_the_number_of_stages():
+    two, one = make_run(2, seconds=(2.0,), num_stages=2), make_run(1, seconds=(3.0,), num_stages=1)
+    assert "num_stages</b> 1 to compare" in speed_up_card([two]) and "num_gpus" not in speed_up_card([two])
+    assert "1.50×" in speed_up_card([two, one]) and speed_ups([two, one]) == [1.5, 1.0]
+
+
 def test_a_busy_machine_is_named_in_the_card_and_in_the_table(monkeypatch):
     monkeypatch.setattr("d2lite.training.run_record.num_cores", lambda: 2)
     two, one = make_run(2, seconds=(2.0,)), make_run(1, seconds=(3.0,))
