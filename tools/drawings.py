@@ -534,7 +534,7 @@ def who_holds_what() -> str:
         parts += [_box(x, 326, 21, 12, "", colour), _text(x + 28, 337, kind, "start")]
     words = (
         "Four ranks in four columns, a row per stage. In stage 0 each rank holds all parameters, all gradients and the "
-        "whole state of the optimizer. In stage 1 each rank holds a quarter of the state, another one on each rank. In "
+        "whole state of the optimizer. In stage 1 each rank holds a quarter of the state, and no two hold the same. In "
         "stage 2 it holds a quarter of the gradients as well, and in stage 3 a quarter of the parameters as well."
     )
     return _svg("Who holds what: plain data parallelism and the three stages of ZeRO", words, 520, 356, parts)
