@@ -1,5 +1,6 @@
 """The collectives that a rank calls while a function runs: which, with which ranks, and how many bytes it sends."""
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -59,6 +60,9 @@ _SENT: dict[str, tuple[str, Callable[[Sequence[Any], int], float]]] = {
 }
 
 
+_SEND_NOTHING = ("barrier", "monitored_barrier_", "recv_", "recv_any_source_", "wait_tensor", "_wrap_tensor_autograd")
+
+
 def _group_of(args: Sequence[Any]) -> dist.ProcessGroup:
     """Return the process group among the arguments of an operator: an object of C++, or the last string, its name."""
     for arg in args:
@@ -84,7 +88,10 @@ class _Recorder(TorchDispatchMode):
         if any(issubclass(kind, DTensor) for kind in types):
             return NotImplemented
         name = func.__name__.partition(".")[0]
-        if func.namespace in ("c10d", "_c10d_functional", "_c10d_functional_autograd") and name in _SENT:
+        is_collective = func.namespace in ("c10d", "_c10d_functional", "_c10d_functional_autograd")
+        if is_collective and name not in _SENT and name not in _SEND_NOTHING:
+            warnings.warn(f"recorded_collectives does not count the operator {name}.", stacklevel=2)
+        elif is_collective and name in _SENT:
             ranks = tuple(dist.get_process_group_ranks(_group_of(args)))
             shown, sent = _SENT[name]
             self.calls.append(CollectiveCall(shown, ranks, sent(args, len(ranks))))
@@ -95,7 +102,8 @@ class _Recorder(TorchDispatchMode):
 def recorded_collectives() -> Iterator[list[CollectiveCall]]:
     """Record the collectives of this rank while the block runs, also those that PyTorch's own parallel layers call.
 
-    Gives a list that grows with each call. A receive is not in it, since it sends nothing.
+    Gives a list that grows with each call. A receive is not in it, since it sends nothing. Collectives that this book
+    does not use in training, such as `dist.gather`, draw a UserWarning and are not counted.
 
     Example, on a rank::
 

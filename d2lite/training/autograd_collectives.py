@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.autograd.function import once_differentiable
 
 __all__ = [
     "PairedCollective",
@@ -50,6 +51,7 @@ class PairedCollective(torch.autograd.Function):
         return change(X, group)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None, None, None]:
         return ctx.change_back(grad, ctx.group), None, None, None
 
@@ -61,7 +63,7 @@ def unchanged(X: torch.Tensor, group: Group) -> torch.Tensor:
 
 def summed(X: torch.Tensor, group: Group) -> torch.Tensor:
     """Return the sum of the ranks' X; X stays as it is."""
-    total = X.clone()
+    total = X.clone(memory_format=torch.contiguous_format)  # gloo adds memory, also where strides differ
     dist.all_reduce(total, group=group)
     return total
 

@@ -97,6 +97,8 @@ def add_block(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Add a block of keys to a softmax-weighted sum; returns the new (largest, total, out).
 
+    In its first block each query needs a key that is not masked: otherwise the result is NaN.
+
     Args:
         largest: the largest score so far, [..., t, 1], -inf in the beginning.
         total: the sum of exp(score - largest) so far, [..., t, 1], zero in the beginning.

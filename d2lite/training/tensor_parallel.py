@@ -125,7 +125,7 @@ class VocabularyParallel(nn.Module):
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         index, is_mine = index_in_part(tokens, self.first, len(self.weight))
-        return self.end(self.weight[index] * is_mine[..., None], self.group)
+        return self.end(self.weight[index].where(is_mine[..., None], 0), self.group)
 
 
 def shard_vocabulary(net: Any, group: Group = None, sequence: bool = False) -> None:
@@ -133,7 +133,13 @@ def shard_vocabulary(net: Any, group: Group = None, sequence: bool = False) -> N
 
     The logits of the network are then those of the rank's characters, [b, t, characters / k], for
     `sharded_cross_entropy`.
+
+    Raises:
+        ValueError: if there are more ranks than characters.
     """
+    k, num_characters = dist.get_world_size(group), len(net.head.linear.weight)
+    if num_characters < k:
+        raise ValueError(f"num_characters: expected at least {k}, one for each rank, got {num_characters}.")
     begin, end = (gather_places, scatter_places) if sequence else (copy_to_ranks, add_partials)
     net.embedding.character = VocabularyParallel(net.embedding.character, group, end)
     net.head.linear = ColumnParallel(net.head.linear, 1, group)
@@ -147,7 +153,7 @@ def sharded_cross_entropy(logits: torch.Tensor, y: torch.Tensor, first: int, gro
 
     Args:
         logits: this rank's, [b, t, characters / k].
-        y: the right characters, [b, t], int64, the same on all ranks.
+        y: the right characters, [b, t], int64, the same on all ranks; each must be one of the vocabulary (-100 is not).
         first: the number of this rank's first character.
         group: the ranks; without it all.
     """
@@ -155,7 +161,7 @@ def sharded_cross_entropy(logits: torch.Tensor, y: torch.Tensor, first: int, gro
     dist.all_reduce(largest, op=dist.ReduceOp.MAX, group=group)
     total = add_partials((logits - largest[..., None]).exp().sum(-1), group)
     index, is_mine = index_in_part(y, first, logits.shape[-1])
-    right = add_partials(logits.gather(-1, index[..., None])[..., 0] * is_mine, group)
+    right = add_partials(logits.gather(-1, index[..., None])[..., 0].where(is_mine, 0), group)
     return (total.log() + largest - right).mean()
 
 

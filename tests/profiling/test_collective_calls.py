@@ -107,3 +107,17 @@ def in_backward():
 
 def test_the_backward_pass_is_recorded(pool):
     assert pool.run(in_backward) == [(["all_reduce"], True)] * 3
+
+
+def not_counted():
+    import warnings
+
+    with recorded_collectives() as calls, warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        dist.reduce(torch.ones(3), dst=0)
+    return calls, [str(each.message) for each in caught]
+
+
+def test_a_collective_that_is_not_counted_is_named(pool):
+    for calls, said in pool.run(not_counted):
+        assert calls == [] and said == ["recorded_collectives does not count the operator reduce_."]

@@ -158,6 +158,31 @@ def test_the_loss_on_parts_of_the_logits_is_cross_entropy(pool):
         assert loss < 1e-9 and gradient < 1e-9
 
 
+def masked_loss_on_rank():
+    """A character that never comes has the logit -inf: with it a rank has no right answer to look up."""
+    logits, y = torch.zeros(1, 2, 13, dtype=torch.float64), torch.tensor([[0, 12]])
+    logits[..., [4, 5, 7, 10]] = -torch.inf  # the first characters of ranks, for 2, 3 and 4 of them, are among them
+    first = int(part_along(torch.arange(13), 0)[0])
+    loss = sharded_cross_entropy(part_along(logits, -1), y, first)
+    return (loss - F.cross_entropy(logits.flatten(0, 1), y.flatten())).abs().item()
+
+
+def test_the_loss_takes_logits_of_minus_infinity(pool):
+    assert max(pool.run(masked_loss_on_rank)) < 1e-9
+
+
+def few_characters():
+    try:
+        shard_network(Transformer(width=8, num_blocks=1, num_characters=1))
+    except ValueError as error:
+        return str(error)
+
+
+def test_more_ranks_than_characters(pool):
+    k = len(pool.run(dist.get_rank))
+    assert set(pool.run(few_characters)) == {f"num_characters: expected at least {k}, one for each rank, got 1."}
+
+
 def embedding_on_rank():
     net, tokens = make_net(), next(iter(batches(3)))[0]
     embedding = VocabularyParallel(net.embedding.character)
