@@ -270,8 +270,8 @@ QUOTES = (
     ),
     Quote(
         "docs/binder.md",
-        "until the first page comes | {:.1f} s ({:.1f} to {:.1f}) |",
-        _spread(BINDER, "binder/start jupyter lab, to the first page", "", "ours"),
+        "until it asks for its token | {:.1f} s ({:.1f} to {:.1f}) |",
+        _spread(BINDER, "binder/start jupyter lab, until it asks for its token", "", "ours"),
     ),
     Quote(
         "docs/binder.md",
