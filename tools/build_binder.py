@@ -255,7 +255,8 @@ def _work(args, argv):
     facts["not run"] = "on mybinder.org"
     print(table(facts, rows + found))
     if args.save:
-        command = shlex.join(["python", "-m", "tools.build_binder", *(sys.argv[1:] if argv is None else argv)])
+        words = ["FOLDER" if word == str(args.folder) else word for word in (sys.argv[1:] if argv is None else argv)]
+        command = shlex.join(["python", "-m", "tools.build_binder", *words])
         print(save(args.save, command, facts, rows + found))
 
 
