@@ -23,6 +23,7 @@ __all__ = ["QUOTES", "Quote", "main", "texts", "value", "write"]
 
 ROOT = RESULTS.parents[1]
 LENET = "lenet-2-cores"
+BINDER = "binder-2-cores"
 RATES = "learning-rates-2-cores"
 PUBLISHED = "published-accuracy-small"
 ARMS = "horovod-arms-2-cores"
@@ -234,6 +235,13 @@ def _spread(result, row, peer, field="ratios"):
     return tuple((result, row, peer, f"{how} {field}") for how in ("median", "min", "max"))
 
 
+def binder_peaks():
+    """Return ("chapter 5", figure) for each chapter whose memory was measured in the environment of binder/."""
+    rest = ", Run All, peak of all its processes"
+    found = [row["name"] for row in _kept(BINDER)["rows"] if row["name"].endswith(rest) and row["ours"]]
+    return [(name.removesuffix(rest), (BINDER, name, "", "max ours")) for name in found]
+
+
 def _hangs(*columns, healthy=False):
     """Return how many jobs of hang-diagnosis-2-cores.json are in these columns; without columns, in all."""
     rows = _kept("hang-diagnosis-2-cores")["by_fault"]
@@ -256,6 +264,23 @@ QUOTES = (
             partial(_hangs, healthy=True),
             partial(_hangs, "wrong rank", "unsure", healthy=True),
         ),
+    ),
+    Quote(
+        "docs/binder.md", "| the environment | {:,.0f} MB |", ((BINDER, "the whole environment, size", "", "max ours"),)
+    ),
+    Quote(
+        "docs/binder.md",
+        "until it asks for its token | {:.1f} s ({:.1f} to {:.1f}) |",
+        _spread(BINDER, "binder/start jupyter lab, until it asks for its token", "", "ours"),
+    ),
+    Quote(
+        "docs/binder.md",
+        "| the server without a kernel, memory | {:.0f} MB |",
+        ((BINDER, "the server without a kernel, memory", "", "max ours"),),
+    ),
+    *(
+        Quote("docs/binder.md", f"| {chapter}, Run All, peak of all its processes | {{:,.0f}} MB |", (peak,))
+        for chapter, peak in binder_peaks()
     ),
     Quote(
         "README.md",

@@ -9,8 +9,24 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+from tools import build_binder
+from tools.setup_env import SetupError
+
 ROOT = Path(__file__).resolve().parents[2]
 BINDER = ROOT / "binder"
+# of repo2docker 2026.4.0, buildpacks/conda/environment.py-3.12.yml, comments left out
+REPO2DOCKER_3_12 = """
+- python=3.12.*
+- nodejs=20
+- pip
+- ipywidgets==8.*
+- jupyter-offlinenotebook==0.3.*
+- jupyter-resource-usage==1.*
+- jupyter_server==2.*
+- jupyterhub-singleuser==5.*
+- jupyterlab==4.*
+- notebook==7.*
+"""
 
 
 def parse(path):
@@ -87,3 +103,68 @@ def test_repo2docker_accepts_it(tmp_path):
     ended = subprocess.run([repo2docker, "--no-build", "--debug", str(tmp_path)], capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr
     assert f"python={python_version()}" in ended.stdout + ended.stderr
+
+
+def test_the_python_and_the_packages_are_those_that_repo2docker_takes():
+    assert build_binder.python_version() == python_version()
+    yaml = re.findall(r"(?m)^- (\S+==\S+)", REPO2DOCKER_3_12)
+    wanted = {line.replace("jupyterhub-singleuser", "jupyterhub") for line in yaml}  # conda's name of pip's package
+    assert set(build_binder.BASE) == wanted
+
+
+def test_the_copy_has_what_is_tracked_and_nothing_that_git_ignores(tmp_path):
+    build_binder.copy_repository(tmp_path)
+    for name in ("binder/start", "requirements.txt", "book/index.ipynb", "d2lite/__init__.py"):
+        assert (tmp_path / name).read_bytes() == (ROOT / name).read_bytes()
+    assert os.access(tmp_path / "binder" / "postBuild", os.X_OK)
+    assert not (tmp_path / ".venv").exists() and not list(tmp_path.rglob("__pycache__"))
+
+
+def test_other_builds_of_torch_replace_both_pins_and_the_index_of_a_copy(tmp_path):
+    build_binder.copy_repository(tmp_path)
+    build_binder.replace_pins(tmp_path, ["torch==2.13.0"])
+    for path in (tmp_path / "requirements.txt", tmp_path / "binder" / "requirements.txt"):
+        requirements, options = parse(path)
+        assert [r for r in map(str, requirements) if r.startswith("torch")] == ["torch==2.13.0"]
+        assert not [option for option in options if "index" in option]
+    assert "-r ../requirements.txt" in options
+
+
+def test_the_image_gets_no_variables_of_ours(monkeypatch, tmp_path):
+    for name in ("PYTHONPATH", "D2LITE_QUICK", "MALLOC_ARENA_MAX", "VIRTUAL_ENV", "JUPYTER_CONFIG_DIR"):
+        monkeypatch.setenv(name, "ours")
+    monkeypatch.setenv("PIP_CERT", "kept")
+    variables = build_binder.Room(tmp_path).variables()
+    assert "ours" not in variables.values() and variables["PIP_CERT"] == "kept"
+    assert variables["HOME"] == str(tmp_path / "home") and variables["PATH"].startswith(str(tmp_path / "srv"))
+
+
+def test_a_command_that_fails_is_named_and_its_output_shown(tmp_path, capsys):
+    room = build_binder.Room(tmp_path)
+    room.home.mkdir()
+    room.own()
+    assert room.run(["true"]) > 0
+    with pytest.raises(SetupError, match="sh failed with exit status 3"):
+        room.run(["sh", "-c", "echo what it said; exit 3"])
+    assert "what it said" in capsys.readouterr().out
+
+
+def test_an_index_of_pytorch_that_does_not_answer_is_said_before_anything_is_built(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(build_binder, "answers", lambda url: False)
+    assert build_binder.main(["--folder", str(tmp_path / "new")]) == 1
+    assert "does not answer" in capsys.readouterr().err and not (tmp_path / "new").exists()
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="users and networks are changed by root")
+def test_as_root_a_command_runs_as_the_user_and_without_a_network(tmp_path):
+    room = build_binder.Room(tmp_path)
+    if not room.isolated or subprocess.run(["unshare", "-n", "true"]).returncode:
+        pytest.skip("no network namespaces here")
+    tmp_path.parent.chmod(0o755)
+    tmp_path.parent.parent.chmod(0o755)
+    room.home.mkdir()
+    room.own()
+    says = "id -u; ip -o link show up | wc -l; touch here"
+    with room.popen(["sh", "-c", says], network=False, stdout=subprocess.PIPE, text=True) as process:
+        assert process.communicate()[0].split() == [str(build_binder.USER), "1"]  # the loopback alone
+    assert (room.home / "here").stat().st_uid == build_binder.USER
