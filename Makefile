@@ -21,7 +21,7 @@ PARALLEL := -n $(JOBS) --dist loadfile --no-loadscope-reorder
 # a test that hangs fails, and the stacks of its threads are printed
 BOUND := --timeout=600 --timeout-method=thread
 
-.PHONY: setup lab test test-slow pretend test-full bench horovod frameworks graders cluster rings wheels badges navigation lint clean
+.PHONY: setup lab test test-slow pretend test-full bench horovod frameworks graders hub cluster rings wheels badges navigation lint clean
 
 setup: ## .venv, made or brought up to date; TORCH=cpu or TORCH=cuda decides by hand
 	@$(PYTHON) tools/setup_env.py
@@ -67,6 +67,9 @@ frameworks: setup ## the same steps in Gluon, TensorFlow and JAX, for the append
 
 graders: setup ## the same submissions by our grader, nbgrader and otter, which are installed into .bench once
 	PYTHONPATH=$(CURDIR) $(BIN)/python tools/compare_graders.py $(ARGS)
+
+hub: setup ## a JupyterHub on this machine alone; make hub ARGS="--learners ada ben" names the accounts
+	$(BIN)/python -m tools.hub $(ARGS)
 
 cluster: setup ## two and four hosts as network namespaces (root; else loopback): figures of chapter 7
 	$(BIN)/python -m tools.cluster --json benchmarks/results/cluster.json $(ARGS)
