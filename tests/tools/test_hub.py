@@ -5,14 +5,16 @@ import signal
 import socket
 import subprocess
 import sys
+import urllib.error
 from pathlib import Path
 
 import psutil
 import pytest
+from notebook import until
 
 from tools.hub.__main__ import main
 from tools.hub.install import install, installed
-from tools.hub.running_hub import make_folders
+from tools.hub.running_hub import make_folders, running_hub
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -81,6 +83,18 @@ def test_ctrl_c_ends_all_of_it(number, tmp_path):
     assert process.returncode == 0
     _, left = psutil.wait_procs(family, timeout=20)
     assert not left
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not installed(), reason="JupyterHub is not in .bench: make hub installs it")
+def test_servers_are_limited_in_number_and_ended_when_idle(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    with running_hub(["ada", "ben"], tmp_path, most_servers=1, token="0" * 32, idle_server_s=20) as hub:
+        hub.call("users/ada/server", "POST")
+        with pytest.raises(urllib.error.HTTPError, match="429"):
+            hub.call("users/ben/server", "POST")
+        until(lambda: hub.call("users/ada")["server"])
+        until(lambda: not hub.call("users/ada")["server"])  # the culler
 
 
 def _free_port():

@@ -26,12 +26,19 @@ END_S = 60  # the hub ends the servers, each with its kernels, one after another
 
 @dataclass
 class Hub:
-    """A hub that runs: its address, the password of all learners, its process, the folder with `learners`."""
+    """A hub that runs: its address, the password of all learners, its process, and a program's token, if it has one."""
 
     url: str
     password: str
     pid: int
-    folder: Path
+    token: str
+
+    def call(self, path, method="GET"):
+        """Return what the hub's API answers, such as call("users/ada") or call("users/ada/server", "POST")."""
+        headers = {"Authorization": f"token {self.token}"}
+        request = urllib.request.Request(f"{self.url}/hub/api/{path}", headers=headers, method=method)
+        with urllib.request.urlopen(request, timeout=180) as answer:
+            return json.loads(answer.read() or "{}")
 
 
 def make_folders(learners, folder, book=None):
@@ -94,7 +101,7 @@ def running_hub(learners, folder, port=0, book=None, most_servers=0, token="", i
     try:
         if not _is_up(process, f"{url}/hub/health"):
             raise RuntimeError(f"the hub did not come up; the end of {log}:\n{log.read_text()[-2000:]}")
-        yield Hub(url, settings["password"], process.pid, folder)
+        yield Hub(url, settings["password"], process.pid, token)
     finally:
         _end(process)
 
