@@ -24,7 +24,7 @@ def log_in(page, hub, name):
 
 @pytest.fixture
 def pages(browser):
-    """A page for each learner, in a browser of its own: in one browser, pages behind another are not drawn."""
+    """A page for each learner, in a browser of its own."""
     browsers = [browser.browser_type.launch(executable_path=CHROMIUM, args=ARGUMENTS) for _ in LEARNERS]
     pages = [browser.new_page(viewport={"width": 1400, "height": 1000}) for browser in browsers]
     for page in pages:
