@@ -52,4 +52,6 @@ scopes = ["list:users", "read:users:activity", "read:servers", "delete:servers"]
 c.JupyterHub.load_roles = [{"name": "culler", "scopes": scopes, "services": ["culler"]}]
 if settings["token"]:  # for a program that starts servers
     c.JupyterHub.services.append({"name": "program", "api_token": settings["token"]})
-    c.JupyterHub.load_roles.append({"name": "program", "scopes": ["admin:servers", "read:users"], "services": ["program"]})
+    c.JupyterHub.load_roles.append(
+        {"name": "program", "scopes": ["admin:servers", "read:users"], "services": ["program"]}
+    )
