@@ -2,9 +2,8 @@
 
 Each chapter is executed in a kernel of its own, as a learner runs it, and the peaks of kernel and ranks together are
 kept. "private" is what each learner needs. "files" are pages of files, most of them PyTorch's libraries, which all
-learners of a machine share. Programs of others that use the same files change neither; on a busy machine, ranks that end
-late can overlap with new ones. Each result is kept at once, and the same command goes on with those that are missing;
-`--chapters` measures these alone.
+learners of a machine share. Programs of others that use the same files change neither. Each result is kept at once, and
+the same command goes on with those that are missing; `--chapters` measures these alone.
 """
 
 import argparse
