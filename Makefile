@@ -21,7 +21,7 @@ PARALLEL := -n $(JOBS) --dist loadfile --no-loadscope-reorder
 # a test that hangs fails, and the stacks of its threads are printed
 BOUND := --timeout=600 --timeout-method=thread
 
-.PHONY: setup lab test test-slow pretend test-full bench horovod frameworks graders binder cluster rings wheels badges navigation lint clean
+.PHONY: setup lab test test-slow pretend test-full bench horovod frameworks graders binder hub cluster rings wheels badges navigation lint clean
 
 setup: ## .venv, made or brought up to date; TORCH=cpu or TORCH=cuda decides by hand
 	@$(PYTHON) tools/setup_env.py
@@ -70,6 +70,9 @@ graders: setup ## the same submissions by our grader, nbgrader and otter, which 
 
 binder: setup ## the environment of binder/ by repo2docker's steps, and the book measured in it; takes half an hour
 	$(BIN)/python -m tools.build_binder $(ARGS)
+
+hub: setup ## a JupyterHub on this machine alone; make hub ARGS="--learners ada ben" names the accounts
+	$(BIN)/python -m tools.hub $(ARGS)
 
 cluster: setup ## two and four hosts as network namespaces (root; else loopback): figures of chapter 7
 	$(BIN)/python -m tools.cluster --json benchmarks/results/cluster.json $(ARGS)

@@ -10,7 +10,7 @@ import psutil
 from benchmarks.kernel import running
 from benchmarks.report import Row
 
-__all__ = ["BOOK", "rows", "run_all"]
+__all__ = ["BOOK", "Watch", "memory_of", "rows", "run_all"]
 
 BOOK = Path(__file__).parent.parent / "book"
 EVERY_S = 0.1
@@ -43,19 +43,19 @@ def run_all(notebook, quick=False):
     """
     with running(notebook, BOOK, D2LITE_QUICK="1" if quick else None, D2LITE_LEDGER="off") as client:
         kernel = psutil.Process(client.km.provisioner.pid)
-        with _Watch(kernel) as watch:
+        with Watch(kernel) as watch:
             start = time.perf_counter()
             for i, cell in enumerate(notebook.cells):
                 client.execute_cell(cell, i)
             seconds = time.perf_counter() - start
-        return seconds, max(watch.peak, _high_water(kernel.pid)) / 1e6
+        return seconds, max(watch.peaks["all"], _high_water(kernel.pid)) / 1e6
 
 
-class _Watch:
-    """Reads the memory of a process and its children, again and again, and keeps the largest sum."""
+class Watch:
+    """Reads the memory of a process and its children, again and again, and keeps the largest sums in `peaks`."""
 
     def __init__(self, process):
-        self.process, self.peak, self._done = process, 0, threading.Event()
+        self.process, self.peaks, self._done = process, {}, threading.Event()
         self._thread = threading.Thread(target=self._look, daemon=True)
 
     def __enter__(self):
@@ -68,30 +68,57 @@ class _Watch:
 
     def _look(self):
         while True:
-            total = 0
-            try:
-                for process in [self.process, *self.process.children(recursive=True)]:
-                    total += _memory(process)
-            except psutil.NoSuchProcess:  # it ended while we looked
-                pass
-            self.peak = max(self.peak, total)
-            if self._done.wait(EVERY_S):
+            start = time.perf_counter()
+            for kind, size in memory_of(self.process).items():
+                self.peaks[kind] = max(self.peaks.get(kind, 0), size)
+            looking_s = time.perf_counter() - start
+            if self._done.wait(max(EVERY_S, 4 * looking_s)):  # on a busy machine it would take the kernel's time
                 return
 
 
-def _memory(process):
-    """Bytes of one process, its share of what others use too counted in part; resident memory where that is unknown."""
+def memory_of(process):
+    """Return the bytes of a process and its children: "all", and on Linux of these "private" and "files".
+
+    all: pages that n processes use count for each of them as one n-th (PSS). So a sum counts them once, and misses what
+        other programs use too. Without Linux it is the resident memory, in which they count once per process.
+    private: what is in no file; pages that a forked rank shares with its starter count once.
+    files: pages of files, most of them libraries, of the process that has most of them; all users of the machine share
+        these.
+    """
+    found = {"all": 0}
     try:
-        lines = Path(f"/proc/{process.pid}/smaps_rollup").read_text().splitlines()
-        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
-    except (OSError, StopIteration):
-        return process.memory_info().rss
+        family = [process, *process.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return found
+    for member in family:
+        try:
+            sizes = _of_one(member)
+        except psutil.NoSuchProcess:  # it ended while we looked
+            continue
+        files = max(found.get("files", 0), sizes.pop("files", 0))
+        found = {kind: found.get(kind, 0) + size for kind, size in sizes.items()} | {"files": files}
+    return found
+
+
+def _of_one(process):
+    try:
+        sizes = _fields(f"/proc/{process.pid}/smaps_rollup")
+        private = sizes["Pss_Anon"] + sizes["Pss_Shmem"]
+        files = _fields(f"/proc/{process.pid}/status")["RssFile"]
+        return {"all": sizes["Pss"], "private": private, "files": files}
+    except (OSError, KeyError):
+        return {"all": process.memory_info().rss}
 
 
 def _high_water(pid):
     """The kernel's own peak as Linux keeps it (bytes), 0 elsewhere."""
     try:
-        status = Path(f"/proc/{pid}/status").read_text()
+        return _fields(f"/proc/{pid}/status").get("VmHWM", 0)
     except OSError:
         return 0
-    return next((int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM")), 0)
+
+
+def _fields(path):
+    """The sizes that a file of /proc lists, in bytes."""
+    lines = [line.split() for line in Path(path).read_text().splitlines() if line.endswith(" kB")]
+    return {name.rstrip(":"): int(size) * 1024 for name, size, _ in lines}
