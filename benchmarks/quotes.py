@@ -525,7 +525,7 @@ QUOTES = (
     ),
     Quote(
         "book/07-many-machines.ipynb",
-        "it was wrong by a factor of up to {:.1f}",
+        "the prediction was wrong by a factor of up to {:.1f}",
         (partial(step_ratio, max, limited=False),),
     ),
     Quote(
