@@ -2,7 +2,7 @@
 
 A linear layer is cut by its outputs (column parallel) or by its inputs (row parallel). A column-parallel layer and a
 row-parallel one behind it need a single sum over the ranks (Shoeybi et al. 2019, arXiv:1909.08053). All ranks get the
-same minibatch. With `sequence=True` the layers between them are shared, too: each rank computes its part of the places
+same minibatch. With `shard_sequence` the layers between them are shared, too: each rank computes its part of the places
 (Korthikanti et al. 2022, arXiv:2205.05198). All functions run on a rank, and every rank of the group must call them in
 the same order.
 """
@@ -34,10 +34,14 @@ __all__ = [
     "index_in_part",
     "shard_block",
     "shard_network",
+    "shard_sequence",
     "shard_vocabulary",
     "sharded_cross_entropy",
     "tensor_step",
 ]
+
+
+Change = Callable[[torch.Tensor, Group], torch.Tensor]  # of a tensor, over a group
 
 
 class ColumnParallel(nn.Module):
@@ -68,7 +72,7 @@ class RowParallel(nn.Module):
         linear: nn.Linear,
         unit: int = 1,
         group: Group = None,
-        end: Callable[[torch.Tensor, Group], torch.Tensor] = add_partials,
+        end: Change = add_partials,
     ) -> None:
         super().__init__()
         self.weight = nn.Parameter(part_along(linear.weight, 1, unit, group))  # [out, in / k]
@@ -79,8 +83,10 @@ class RowParallel(nn.Module):
         return self.end(F.linear(X, self.weight), self.group) + self.bias
 
 
-def shard_block(block: Any, group: Group = None, sequence: bool = False) -> None:
+def shard_block(block: Any, group: Group = None, begin: Change = copy_to_ranks, end: Change = add_partials) -> None:
     """Leave this rank its heads of the attention and its part of the MLP, in a block of `d2lite.Transformer`.
+
+    `begin` comes before attention and MLP, and `end` after the summands of each.
 
     Raises:
         ValueError: if there are more ranks than heads.
@@ -88,7 +94,6 @@ def shard_block(block: Any, group: Group = None, sequence: bool = False) -> None
     attention, mlp, k = block.attention, block.mlp, dist.get_world_size(group)
     if attention.num_heads < k:
         raise ValueError(f"num_heads: expected at least {k}, one for each rank, got {attention.num_heads}.")
-    begin, end = (gather_places, scatter_places) if sequence else (copy_to_ranks, add_partials)
     unit = len(attention.query.weight) // attention.num_heads  # the numbers of a head
     for name in ("query", "key", "value"):
         setattr(attention, name, ColumnParallel(getattr(attention, name), unit, group))
@@ -116,7 +121,7 @@ class VocabularyParallel(nn.Module):
         self,
         embedding: nn.Embedding,
         group: Group = None,
-        end: Callable[[torch.Tensor, Group], torch.Tensor] = add_partials,
+        end: Change = add_partials,
     ) -> None:
         super().__init__()
         self.weight = nn.Parameter(part_along(embedding.weight, 0, group=group))  # [characters / k, width]
@@ -128,7 +133,7 @@ class VocabularyParallel(nn.Module):
         return self.end(self.weight[index].where(is_mine[..., None], 0), self.group)
 
 
-def shard_vocabulary(net: Any, group: Group = None, sequence: bool = False) -> None:
+def shard_vocabulary(net: Any, group: Group = None, begin: Change = copy_to_ranks, end: Change = add_partials) -> None:
     """Leave this rank its characters of the embedding and of the head, in a `d2lite.Transformer`.
 
     The logits of the network are then those of the rank's characters, [b, t, characters / k], for
@@ -140,7 +145,6 @@ def shard_vocabulary(net: Any, group: Group = None, sequence: bool = False) -> N
     k, num_characters = dist.get_world_size(group), len(net.head.linear.weight)
     if num_characters < k:
         raise ValueError(f"num_characters: expected at least {k}, one for each rank, got {num_characters}.")
-    begin, end = (gather_places, scatter_places) if sequence else (copy_to_ranks, add_partials)
     net.embedding.character = VocabularyParallel(net.embedding.character, group, end)
     net.head.linear = ColumnParallel(net.head.linear, 1, group)
     net.head.linear.register_forward_pre_hook(lambda layer, args: begin(args[0], group))
@@ -165,24 +169,34 @@ def sharded_cross_entropy(logits: torch.Tensor, y: torch.Tensor, first: int, gro
     return (total.log() + largest - right).mean()
 
 
-def shard_network(net: Any, group: Group = None, sequence: bool = False) -> Any:
+def shard_network(net: Any, group: Group = None, begin: Change = copy_to_ranks, end: Change = add_partials) -> Any:
     """Leave this rank its part of every layer of a `d2lite.Transformer`, in place, and return it.
 
-    With `sequence=True` a rank computes normalisation and residuals for its part of the places only. The gradients of
-    the parameters that are used there are then partial; `net.partial` lists these parameters.
+    `net.partial` lists the parameters whose gradients are partial: here none.
 
     Raises:
-        ValueError: if there are more ranks than heads.
+        ValueError: if there are more ranks than heads, or than characters.
     """
-    shard_vocabulary(net, group, sequence)
+    shard_vocabulary(net, group, begin, end)
     for block in net.blocks:
-        shard_block(block, group, sequence)
+        shard_block(block, group, begin, end)
     net.partial = []
-    if sequence:
-        net.embedding.place.register_forward_hook(lambda layer, args, X: split_places(X[None], group)[0])
-        layers = [net.head.norm, *(layer for block in net.blocks for layer in (block.norm1, block.norm2))]
-        net.partial = [param for layer in layers for param in layer.parameters()]
-        net.partial += [layer.bias for block in net.blocks for layer in (block.attention.out, block.mlp.down)]
+    return net
+
+
+def shard_sequence(net: Any, group: Group = None) -> Any:
+    """Do what `shard_network` does, and share normalisations and residuals, too: each rank computes its places.
+
+    The gradients of the parameters that are used there are partial; `net.partial` lists these parameters.
+
+    Raises:
+        ValueError: if there are more ranks than heads, or than characters.
+    """
+    shard_network(net, group, gather_places, scatter_places)
+    net.embedding.place.register_forward_hook(lambda layer, args, X: split_places(X[None], group)[0])
+    layers = [net.head.norm, *(layer for block in net.blocks for layer in (block.norm1, block.norm2))]
+    net.partial = [param for layer in layers for param in layer.parameters()]
+    net.partial += [layer.bias for block in net.blocks for layer in (block.attention.out, block.mlp.down)]
     return net
 
 

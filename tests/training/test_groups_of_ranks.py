@@ -14,6 +14,7 @@ from d2lite.training import (
     causal_attention,
     ring_attention,
     shard_network,
+    shard_sequence,
     summed,
     tensor_step,
     ulysses_attention,
@@ -43,10 +44,10 @@ def make_net(seed):
     return Transformer(width=24, num_blocks=1, context=8, num_characters=13, seed=seed).double()
 
 
-def tensor_parallel(sequence):
+def tensor_parallel(cut):
     group, pair, _ = my_pair()
     X, y = torch.randint(0, 13, (2, 3, 8), generator=torch.Generator().manual_seed(pair))
-    net, right = shard_network(make_net(pair), group, sequence), make_net(pair)
+    net, right = cut(make_net(pair), group), make_net(pair)
     optimizer = torch.optim.SGD(right.parameters(), lr=0.1, momentum=0.9)
     momenta = [torch.zeros_like(param) for param in net.parameters()]
     for _ in range(2):
@@ -54,13 +55,13 @@ def tensor_parallel(sequence):
         optimizer.zero_grad()
         F.cross_entropy(right(X).flatten(0, 1), y.flatten()).backward()
         optimizer.step()
-    expected = shard_network(right, group, sequence).parameters()
+    expected = cut(right, group).parameters()
     return max((p - q).abs().max().item() for p, q in zip(net.parameters(), expected, strict=True))
 
 
-@pytest.mark.parametrize("sequence", [False, True])
-def test_tensor_parallel(pool, sequence):
-    assert max(pool.run(tensor_parallel, sequence)) < 1e-9
+@pytest.mark.parametrize("cut", [shard_network, shard_sequence])
+def test_tensor_parallel(pool, cut):
+    assert max(pool.run(tensor_parallel, cut)) < 1e-9
 
 
 def attention(attend):

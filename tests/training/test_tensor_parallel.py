@@ -17,6 +17,7 @@ from d2lite.training import (
     index_in_part,
     part_along,
     shard_network,
+    shard_sequence,
     shard_vocabulary,
     sharded_cross_entropy,
     tensor_step,
@@ -59,22 +60,22 @@ def alone(n):
     return net, torch.stack(losses)
 
 
-def on_rank(n, sequence):
+def on_rank(n, cut):
     right, losses = alone(n)
-    net, mine = shard_network(make_net(), sequence=sequence), []
+    net, mine = cut(make_net()), []
     momenta = [torch.zeros_like(param) for param in net.parameters()]
     for X, y in batches(n):
         mine.append(tensor_step(net, momenta, X, y, 0.1))
     moved = max((p - q).abs().max().item() for p, q in zip(right.parameters(), make_net().parameters(), strict=True))
-    expected = shard_network(right, sequence=sequence).parameters()
+    expected = cut(right).parameters()
     apart = max((p - q).abs().max().item() for p, q in zip(net.parameters(), expected, strict=True))
     return apart, (torch.stack(mine) - losses).abs().max().item(), moved
 
 
-@pytest.mark.parametrize("sequence", [False, True])
+@pytest.mark.parametrize("cut", [shard_network, shard_sequence])
 @pytest.mark.parametrize("n", [4, 1])
-def test_k_ranks_train_the_network_of_one(pool, n, sequence):
-    for apart, losses_apart, moved in pool.run(on_rank, n, sequence):
+def test_k_ranks_train_the_network_of_one(pool, n, cut):
+    for apart, losses_apart, moved in pool.run(on_rank, n, cut):
         assert apart < 1e-9 and losses_apart < 1e-9
         assert moved > 1e-2  # it has trained
 
@@ -82,12 +83,12 @@ def test_k_ranks_train_the_network_of_one(pool, n, sequence):
 def forgotten_sum():
     """Sequence parallelism whose partial gradients are not summed."""
     right, _ = alone(2)
-    net = shard_network(make_net(), sequence=True)
+    net = shard_sequence(make_net())
     partial, net.partial = [id(param) for param in net.partial], []
     momenta = [torch.zeros_like(param) for param in net.parameters()]
     for X, y in batches(2):
         tensor_step(net, momenta, X, y, 0.1)
-    expected = shard_network(right, sequence=True).parameters()
+    expected = shard_sequence(right).parameters()
     pairs = list(zip(net.parameters(), expected, strict=True))
     return max((p - q).abs().max().item() for p, q in pairs if id(p) in partial)
 
