@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from d2lite._format import format_bytes
     from d2lite._quick import quick
-    from d2lite.book import book_module, book_root, show_script
+    from d2lite.book import book_module, book_root, copy_book, show_script
     from d2lite.collectives import all_gather, all_reduce, all_reduce_on_ranks, broadcast, reduce, reduce_scatter
     from d2lite.data import load_data_book_text, load_data_fashion_mnist
     from d2lite.devices import (
@@ -87,6 +87,7 @@ __all__ = [
     "check_replicas",
     "check_step",
     "d2l",
+    "copy_book",
     "describe",
     "emit",
     "evaluate_accuracy",
@@ -128,7 +129,7 @@ __all__ = [
 _ROOM = {
     "_format": "format_bytes",
     "_quick": "quick",
-    "book": "book_module book_root show_script",
+    "book": "book_module book_root copy_book show_script",
     "bugs": "check_replicas check_step",
     "collectives": "all_gather all_reduce all_reduce_on_ranks broadcast reduce reduce_scatter",
     "data": "load_data_book_text load_data_fashion_mnist",

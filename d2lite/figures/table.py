@@ -105,7 +105,9 @@ def runs_table(runs: Sequence[Run]) -> str:
         rows.append([f"{stroke(i)} {html.escape(legend)}", *(html.escape(str(cell)) for cell in cells)])
     shown = list(range(len(_HEADS)))
     if any(run.status != "running" for run in runs):
-        shown = [j for j in shown if any(row[j] != _NONE for row in rows)]
+        needs = {"speed-up": "s/epoch"}  # it is compared when there is a run to compare with
+        at = [_HEADS.index(needs.get(head, head)) for head in _HEADS]
+        shown = [j for j in shown if any(row[at[j]] != _NONE for row in rows)]
     body = [
         "<tr>" + "".join(f"<td>{row[j]}</td>" if j else f'<th scope="row">{row[j]}</th>' for j in shown) + "</tr>"
         for row in rows

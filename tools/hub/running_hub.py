@@ -16,7 +16,7 @@ from pathlib import Path
 
 import psutil
 
-from d2lite.book import copy_book
+from d2lite import copy_book
 from tools.hub.install import PROXY, ROOT, python
 
 __all__ = ["Hub", "make_folders", "running_hub"]
