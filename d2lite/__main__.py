@@ -5,9 +5,9 @@ nothing and imports no plotting or widget package: it reads the versions of what
 downloads all 60,000 training images; the chapters need only the 12,000 that come with d2lite. `python -m d2lite
 progress [FOLDER]` lists the exercises that were solved with the notebooks of a folder, by default the current one.
 `python -m d2lite book FOLDER` copies the chapters, with the scripts and results that they read, into a new folder.
-For teachers: `python -m d2lite course OUT --chapters 2,4,5` writes a students' book without the answers, and `python -m
-d2lite grade FOLDER --course OUT` grades what comes back; `--format nbgrader` and `--format otter` also write what these
-two programs need to grade in the same way.
+For teachers: `python -m d2lite course OUT --chapters 1,2,4,5` writes a students' book without the answers, and
+`python -m d2lite grade FOLDER --course OUT` grades what comes back; `--format nbgrader` and `--format otter` also write
+what these two programs need to grade in the same way.
 """
 
 import argparse
@@ -158,24 +158,31 @@ def write_course(folder: str, chapters: str, form: str | None = None) -> None:
     """Write a course for students, and print where its parts are."""
     from d2lite.course import export_nbgrader, export_otter, hand_out
 
-    numbers = chapters.replace(",", " ").split()
-    if not all(number.isdecimal() for number in numbers):
-        raise ValueError(f"chapters: expected numbers such as 2,4,5, got {chapters!r}.")
-    course, refused = hand_out(folder, [int(number) for number in numbers])
+    course, refused = hand_out(folder, _numbers(chapters))
     print(f"Students get {course.students}: open its folder book. {course.teacher} has everything, for you alone.")
     print(f"Points and dates are in {course.settings_file}: edit them, then write the course again.")
     for name, why in refused.items():
         print(f"Exercise {name} has no check there: {why}.")
-    if form is not None:
-        place = {"nbgrader": export_nbgrader, "otter": export_otter}[form](course)
-        print(f"For {form}: {place}. docs/teaching.md has its commands.")
+    for chapter, needed in course.needed_chapters().items():
+        print(f"Chapter {chapter} needs {' and '.join(map(str, needed))}, which this course does not have.")
+    for name, export in {"nbgrader": export_nbgrader, "otter": export_otter}.items():
+        if name == form or (course.path / name).is_dir():  # what is there gets the new points, too
+            print(f"For {name}: {export(course)}. docs/teaching.md has its commands.")
+
+
+def _numbers(chapters: str) -> list[int]:
+    numbers = chapters.replace(",", " ").split()
+    if not all(number.isdecimal() for number in numbers):
+        raise ValueError(f"chapters: expected numbers such as 2,4,5, got {chapters!r}.")
+    return [int(number) for number in numbers]
 
 
 def grade_submissions(given: argparse.Namespace) -> None:
     """Grade a folder of submissions, and print where the scores are."""
     from d2lite.course import grade
 
-    scores = grade(given.folder, given.course, given.out, given.jobs, not given.unsafe_no_sandbox)
+    wanted = {"chapters": _numbers(given.chapters), "jobs": given.jobs, "sandbox": not given.unsafe_no_sandbox}
+    scores = grade(given.folder, given.course, given.out, **wanted)
     print(f"The scores are in {scores}: scores.html, scores.csv, scores.json, and gradescope/ for each submission.")
 
 
@@ -200,6 +207,7 @@ def main(arguments: Sequence[str] = ()) -> None:
     )
     graded.add_argument("folder")
     graded.add_argument("--course", required=True, help="the folder that python -m d2lite course wrote")
+    graded.add_argument("--chapters", default="", help="for example 2; default: all chapters of the course")
     graded.add_argument("--out", help="folder of the scores; default: grades/FOLDER in the course")
     graded.add_argument("--jobs", type=int, default=0, help="submissions at the same time; default: half of the cores")
     graded.add_argument(

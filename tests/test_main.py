@@ -123,6 +123,10 @@ def test_a_course_is_written_and_what_is_wrong_is_said_in_one_line(tmp_path, cap
         page.main(["course", str(tmp_path / "new"), "--format", form])
         assert f"For {form}: {tmp_path / 'new' / form}." in capsys.readouterr().out
         assert list((tmp_path / "new" / form).rglob("chapter-09"))
+    page.main(["course", str(tmp_path / "new")])  # what is there is renewed
+    said = capsys.readouterr().out
+    assert "For nbgrader: " in said and "For otter: " in said
+    assert "Chapter 9 needs " in said and "which this course does not have." in said
     for arguments, wrong in (
         (["course", str(tmp_path / "other"), "--chapters", "four"], "expected numbers such as 2,4,5, got 'four'"),
         (["course", str(tmp_path / "other"), "--chapters", "99"], "expected chapters of the book, got 99"),

@@ -98,6 +98,16 @@ class CourseFolder:
                     found.append(GradedExercise(name, float(entry["points"]), chapter, function, cell))
         return found
 
+    def needed_chapters(self) -> dict[int, list[int]]:
+        """Return {chapter: those that it needs, and that the course does not have}, as the notebooks' metadata say."""
+        own, needed = self.chapters(), {}
+        for chapter in own:
+            facts = read_notebook(self.notebook_of(chapter)).get("metadata", {}).get("d2lite", {})
+            missing = [int(number) for number in facts.get("needs", {}).get("chapters", []) if number not in own]
+            if missing:
+                needed[chapter] = missing
+        return needed
+
     @contextlib.contextmanager
     def exercises_found(self) -> Generator[None, None, None]:
         """Let the exercises be those of the teacher's copy inside the block."""

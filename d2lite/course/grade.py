@@ -4,7 +4,7 @@ import hashlib
 import json
 import os
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -66,6 +66,8 @@ def grade(
     folder: str | Path,
     course: str | Path,
     out: str | Path | None = None,
+    *,
+    chapters: Sequence[int] = (),
     jobs: int = 0,
     sandbox: bool = True,
     say: Callable[[str], None] = print,
@@ -79,12 +81,13 @@ def grade(
         folder: Holds one notebook, one .zip or one folder for each learner.
         course: The folder of the course.
         out: Where the scores are written; by default `grades/NAME` in the course, with the name of `folder`.
+        chapters: Whose exercises are graded; by default all of the course.
         jobs: How many submissions run at the same time; by default one per two cores, at least two.
         sandbox: False runs the submissions with all rights of the caller.
         say: Gets what is to be known before it begins.
 
     Raises:
-        ValueError: If there is no submission, or the course is damaged.
+        ValueError: If there is no submission, the course is damaged, or has no exercise with points in these chapters.
         FileNotFoundError: If there is no course.
         PermissionError: If there is no sandbox here, and it is wanted.
     """
@@ -92,7 +95,11 @@ def grade(
     found.settings()
     paths = submissions_in(folder)
     box = _sandbox(sandbox, say)
-    exercises, without = _exercises(found, found.graded())
+    places = [place for place in found.graded() if not chapters or place.chapter in chapters]
+    if missing := set(chapters) - {place.chapter for place in places}:
+        numbers = ", ".join(map(str, sorted(missing)))
+        raise ValueError(f"chapters: expected some with exercises that have points in {found.path}, got {numbers}.")
+    exercises, without = _exercises(found, places)
     if not exercises:
         raise ValueError(f"{found.settings_file}: expected an exercise with points, got none.")
     for name, why in without.items():

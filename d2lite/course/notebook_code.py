@@ -84,7 +84,12 @@ def code_of(cells: list[Cell], exercise: str, function: str, cell_id: str) -> Ex
             if cells[i][0] == cell_id or re.search(rf"\b{re.escape(function)}\b", cells[i][1]):
                 found.notes.append(f"its cell has a syntax error, in line {error.lineno}: {error.msg}.")
                 return found
-        found.notes.append(f"there is no function {function}.")
+        if checks:
+            found.notes.append(f"there is no function {function}.")
+        else:  # nothing of it is there
+            found.notes = [
+                f'it was not handed in: neither check("{exercise}", ...) nor a function {function} is there.'
+            ]
         return found
     until = checks[-1][0] if checks else len(cells)
     nodes = _closure(found.function, defined, until)

@@ -257,9 +257,23 @@ def test_a_submission_without_an_answer_has_no_points_and_says_why(graded, name)
     entry = graded["scores"][name]
     assert points(graded, name) == dict.fromkeys(FULL, 0)
     said = " ".join(entry["wrong"]) + of(graded, name)
-    assert {"empty": "there is no function", "other-file": "there is no function"}.get(
+    assert {"empty": "there is no function", "other-file": "it was not handed in"}.get(
         name, "it is no notebook"
     ) in said
+
+
+def test_one_chapter_is_graded_alone(graded, tmp_path):
+    """A learner who has handed in chapter 2 so far loses no points for chapter 4."""
+    folder = tmp_path / "handed in"
+    folder.mkdir()
+    shutil.copy(graded["folder"] / "right.ipynb", folder)
+    course = graded["course"]
+    out = grade(folder, course.path, tmp_path / "scores", chapters=[2], say=lambda text: None)
+    (scores,) = json.loads((out / "scores.json").read_text())
+    found = {entry["name"]: entry["points"] for entry in scores["exercises"]}
+    assert found == {name: points for name, points in FULL.items() if name.startswith("2.")} != FULL
+    with pytest.raises(ValueError, match="expected some with exercises that have points in .*, got 3, 7"):
+        grade(folder, course.path, tmp_path / "scores", chapters=[7, 2, 3], say=lambda text: None)
 
 
 def test_an_edited_check_and_a_missing_one_are_said(graded):

@@ -57,7 +57,10 @@ def test_a_function_of_another_name_is_that_of_the_check():
     "given, said",
     [
         ([CHECK], "there is no function settings_for."),
-        (["def other(): pass", 'check("5.1", other)'], "there is no function settings_for."),
+        (
+            ["def other(): pass", 'check("5.1", other)'],
+            'it was not handed in: neither check("2.3", ...) nor a function ',
+        ),
         ([("exercise-3", "def settings_for(:\n    pass"), CHECK], "syntax error, in line 1"),
         (["def settings_for(k) return k", CHECK], "syntax error"),
         ([("exercise-3", "(" * 5000 + ")" * 5000), CHECK], "its cell has a syntax error"),
