@@ -157,7 +157,8 @@ def end_labels(
     ]
     found.sort(key=lambda each: each[0])
     places = [y for y, *_ in found]
-    if ends:  # upwards from the lowest, then down from the upper end
+    if ends and found:  # upwards from the lowest, then down from the upper end
+        places[0] = max(places[0], low + _LABEL * per_pixel * (len(found[0][1]) - 1) / 2)  # above the ticks
         gaps = [_LABEL * per_pixel * (len(a) + len(b)) / 2 for (_, a, _), (_, b, _) in itertools.pairwise(found)]
         for i, gap in enumerate(gaps, 1):
             places[i] = max(places[i], places[i - 1] + gap)

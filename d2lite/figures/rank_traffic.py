@@ -11,12 +11,12 @@ __all__ = ["rank_traffic_figure"]
 
 # nothing, up to half of the most, more
 _SCALE = [
-    [0.0, "#f1f1f1"],
-    [0.001, "#f1f1f1"],
-    [0.001, "#cfe5f6"],
-    [0.5, "#cfe5f6"],
-    [0.5, "#7dbdea"],
-    [1.0, "#7dbdea"],
+    [0.0, "#bdbdbd"],
+    [0.001, "#bdbdbd"],
+    [0.001, "#8fbfe0"],
+    [0.5, "#8fbfe0"],
+    [0.5, "#4a97cc"],
+    [1.0, "#4a97cc"],
 ]
 _ROW = 46  # pixels
 
