@@ -11,17 +11,17 @@ import os
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
-import urllib.error
-import urllib.request
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from tools.cluster.hosts import free_port
+from tools.local_server import is_up
 
 __all__ = ["GRAVE", "SEVERITIES", "THEMES", "Finding", "Reading", "main", "read_outputs", "table"]
 
@@ -203,9 +203,7 @@ def _server(book: Path) -> Iterator[str]:
         env = os.environ | {name: str(home / name) for name in (*own, "IPYTHONDIR")}
         env |= {"D2LITE_QUICK": "1", "D2LITE_LEDGER": "off"}
         env["PYTHONPATH"] = env.get("PYTHONPATH") or str(Path(__file__).resolve().parents[1])
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port, token = probe.getsockname()[1], secrets.token_hex(16)
+        port, token = free_port(), secrets.token_hex(16)
         command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ip=127.0.0.1"]
         command += [f"--port={port}", "--ServerApp.port_retries=0"]
         env["JUPYTER_TOKEN"] = token  # not among the arguments, which other users of the machine see
@@ -213,7 +211,8 @@ def _server(book: Path) -> Iterator[str]:
         with open(home / "log.txt", "w") as log:
             server = subprocess.Popen(command, env=env, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
         try:
-            _wait_until_up(server, f"http://127.0.0.1:{port}/api/status?token={token}", home / "log.txt")
+            if not is_up(server, f"http://127.0.0.1:{port}/api/status?token={token}"):
+                raise SystemExit(f"JupyterLab did not come up:\n{(home / 'log.txt').read_text()[-2000:]}")
             yield f"http://127.0.0.1:{port}/lab/tree/%s?reset&token={token}"
         finally:
             server.terminate()  # it ends its kernels
@@ -222,17 +221,6 @@ def _server(book: Path) -> Iterator[str]:
             except subprocess.TimeoutExpired:
                 server.kill()
                 server.wait()
-
-
-def _wait_until_up(server: subprocess.Popen, url: str, log: Path) -> None:
-    end = time.monotonic() + 120
-    while time.monotonic() < end and server.poll() is None:
-        try:
-            with urllib.request.urlopen(url, timeout=5):
-                return
-        except (urllib.error.URLError, OSError):
-            time.sleep(0.2)
-    raise SystemExit(f"JupyterLab did not come up:\n{log.read_text()[-2000:]}")
 
 
 @contextlib.contextmanager

@@ -3,8 +3,8 @@
 `make binder` runs it. repo2docker takes its Python buildpack for `binder/`: the Python of runtime.txt with Jupyter's
 packages, `pip install --no-cache-dir -r binder/requirements.txt` in the root of the repository, `postBuild`, and
 `start` before the server. Here the same steps run without Docker and without conda: a copy of the Python on this
-machine, and pip, stand for repo2docker's base environment. As root, all steps run as an unprivileged user with an empty
-home, and the measurements without a network.
+machine, and pip, stand for repo2docker's base environment. As root, all steps run as an unprivileged user whose
+home holds the repository alone, and the measurements without a network.
 
 PyTorch's CPU builds come from PyTorch's own index. Where it does not answer, `--pins torch==VERSION ...` replaces the
 builds of torch and torchvision, and the record says so.
@@ -36,7 +36,8 @@ BINDER = ROOT / "binder"
 # of repo2docker's environment.py-3.12.yml; nodejs, which the book does not use, is left out
 BASE = ["ipywidgets==8.*", "jupyter-offlinenotebook==0.3.*", "jupyter-resource-usage==1.*", "jupyter_server==2.*"]
 BASE += ["jupyterhub==5.*", "jupyterlab==4.*", "notebook==7.*"]
-MEASURED = ("server", "page", *(f"{number:02}" for number in range(1, 14)))  # page: the index in a browser
+CHAPTERS = sorted(path.name[:2] for path in (ROOT / "book").glob("[0-9][0-9]-*.ipynb"))
+MEASURED = ("server", "page", *CHAPTERS)  # page: the index in a browser
 USER = 1000  # repo2docker's user and group
 _MEASURE = """
 import json, sys
@@ -250,7 +251,7 @@ def _work(args, argv):
         measured = [measure(room, what) for what in args.only]
     facts, found = measured[-1][0], [row for _, some in measured for row in some]
     facts["torch taken"] = "in place of binder's: " + " ".join(args.pins) if args.pins else "as binder/ says"
-    facts["user"] = f"unprivileged ({USER}), empty home" if room.is_root else "the one who ran it"
+    facts["user"] = f"unprivileged ({USER}), home with the repository alone" if room.is_root else "the one who ran it"
     facts["network"] = "none but loopback after the build" if room.isolated else "as it was"
     facts["not run"] = "on mybinder.org"
     print(table(facts, rows + found))

@@ -3,18 +3,17 @@
 import os
 import secrets
 import shutil
-import socket
 import subprocess
 import sys
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+
+from tools.cluster.hosts import free_port
+from tools.local_server import is_up
 
 __all__ = ["ARGUMENTS", "CHROMIUM", "ROOT", "Lab", "serving"]
 
@@ -62,13 +61,13 @@ def serving(folder: Path, home: Path) -> Iterator[Lab]:
     log, server = home / "log.txt", None
     try:
         for is_last in (False, False, True):  # between the choice of a port and its use another server may take it
-            port = _free_port()
+            port = free_port()
             with open(log, "w") as out:
                 arguments = [*command, f"--port={port}", str(folder)]
                 server = subprocess.Popen(arguments, env=env, stdout=out, stderr=out, stdin=subprocess.DEVNULL)
             lab = Lab(f"http://127.0.0.1:{port}", token, folder, home / "JUPYTERLAB_SETTINGS_DIR", server.pid)
             lab.theme("Light")
-            if _is_up(server, f"{lab.url}/api/status?token={token}"):
+            if is_up(server, f"{lab.url}/api/status?token={token}"):
                 break
             end_with_children(server)
             if is_last or "already in use" not in log.read_text():
@@ -77,24 +76,6 @@ def serving(folder: Path, home: Path) -> Iterator[Lab]:
     finally:
         if server is not None:
             end_with_children(server)
-
-
-def _free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def _is_up(server, url, seconds=120):
-    """Wait until a server answers; False if it has ended, or does not answer in time."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end and server.poll() is None:
-        try:
-            with urllib.request.urlopen(url, timeout=5):
-                return True
-        except (urllib.error.URLError, OSError):
-            time.sleep(0.2)
-    return False
 
 
 def end_with_children(server):

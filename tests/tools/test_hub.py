@@ -12,6 +12,7 @@ import psutil
 import pytest
 from notebook import until
 
+from tools.cluster.hosts import free_port
 from tools.hub.__main__ import main
 from tools.hub.install import install, installed
 from tools.hub.running_hub import make_folders, running_hub
@@ -71,7 +72,7 @@ def test_a_port_that_is_taken_is_refused(tmp_path, capsys):
 @pytest.mark.skipif(not installed(), reason="JupyterHub is not in .bench: make hub installs it")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_ends_all_of_it(number, tmp_path):
-    command = [sys.executable, "-m", "tools.hub", "--folder", str(tmp_path), "--port", str(_free_port())]
+    command = [sys.executable, "-m", "tools.hub", "--folder", str(tmp_path), "--port", str(free_port())]
     env = os.environ | {"PYTHONPATH": str(ROOT)}
     with subprocess.Popen(command, cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True) as process:
         lines = [process.stdout.readline() for _ in range(4)]
@@ -95,9 +96,3 @@ def test_servers_are_limited_in_number_and_ended_when_idle(tmp_path, monkeypatch
             hub.call("users/ben/server", "POST")
         until(lambda: hub.call("users/ada")["server"])
         until(lambda: not hub.call("users/ada")["server"])  # the culler
-
-
-def _free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]

@@ -4,11 +4,8 @@ import json
 import re
 import secrets
 import shutil
-import socket
 import subprocess
 import sys
-import time
-import urllib.error
 import urllib.request
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,7 +14,9 @@ from pathlib import Path
 import psutil
 
 from d2lite import copy_book
+from tools.cluster.hosts import free_port
 from tools.hub.install import PROXY, ROOT, python
+from tools.local_server import is_up
 
 __all__ = ["Hub", "make_folders", "running_hub"]
 
@@ -82,7 +81,7 @@ def running_hub(learners, folder, port=0, book=None, most_servers=0, token="", i
     folder.mkdir(parents=True, exist_ok=True)
     make_folders(learners, folder, book)
     settings = {"learners": list(learners), "password": _password(folder / "password"), "most_servers": most_servers}
-    ports = [port or _free_port(), _free_port(), _free_port()]
+    ports = [port or free_port(), free_port(), free_port()]
     settings |= dict(zip(("port", "hub_port", "proxy_port"), ports, strict=True))
     settings |= {"root": str(ROOT), "python": sys.executable, "proxy": str(PROXY), "token": token}
     settings |= {"idle_server_s": idle_server_s, "idle_kernel_s": idle_kernel_s}
@@ -99,7 +98,7 @@ def running_hub(learners, folder, port=0, book=None, most_servers=0, token="", i
             start_new_session=True,  # Ctrl-C in the terminal reaches this program alone, which then ends the hub
         )
     try:
-        if not _is_up(process, f"{url}/hub/health"):
+        if not is_up(process, f"{url}/hub/health"):
             raise RuntimeError(f"the hub did not come up; the end of {log}:\n{log.read_text()[-2000:]}")
         yield Hub(url, settings["password"], process.pid, token)
     finally:
@@ -116,24 +115,6 @@ def _password(path):
 def _write_private(path, text):
     path.touch(mode=0o600)
     path.write_text(text)
-
-
-def _free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def _is_up(process, url, seconds=120):
-    """Wait until the hub answers; False if it has ended, or does not answer in time."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end and process.poll() is None:
-        try:
-            with urllib.request.urlopen(url, timeout=5):
-                return True
-        except (urllib.error.URLError, OSError):
-            time.sleep(0.2)
-    return False
 
 
 def _end(process):
