@@ -10,7 +10,7 @@ import psutil
 from benchmarks.kernel import running
 from benchmarks.report import Row
 
-__all__ = ["BOOK", "Watch", "memory_of", "rows", "run_all"]
+__all__ = ["BOOK", "memory_of", "rows", "run_all", "watched_run"]
 
 BOOK = Path(__file__).parent.parent / "book"
 EVERY_S = 0.1
@@ -41,17 +41,26 @@ def run_all(notebook, quick=False):
 
     What processes share (the libraries) is counted once, where the system says how much that is (PSS on Linux).
     """
-    with running(notebook, BOOK, D2LITE_QUICK="1" if quick else None, D2LITE_LEDGER="off") as client:
+    seconds, peaks = watched_run(notebook, D2LITE_QUICK="1" if quick else None)
+    return seconds, peaks["all"] / 1e6
+
+
+def watched_run(notebook, **variables):
+    """Run all cells of a notebook in `book/`; return the seconds, and the peaks of `memory_of` its kernel (bytes).
+
+    `variables` are environment variables of the kernel; None takes one away.
+    """
+    with running(notebook, BOOK, D2LITE_LEDGER="off", **variables) as client:
         kernel = psutil.Process(client.km.provisioner.pid)
-        with Watch(kernel) as watch:
+        with _Watch(kernel) as watch:
             start = time.perf_counter()
             for i, cell in enumerate(notebook.cells):
                 client.execute_cell(cell, i)
             seconds = time.perf_counter() - start
-        return seconds, max(watch.peaks["all"], _high_water(kernel.pid)) / 1e6
+        return seconds, watch.peaks | {"all": max(watch.peaks["all"], _high_water(kernel.pid))}
 
 
-class Watch:
+class _Watch:
     """Reads the memory of a process and its children, again and again, and keeps the largest sums in `peaks`."""
 
     def __init__(self, process):

@@ -16,8 +16,7 @@ import time
 import nbformat
 import psutil
 
-from benchmarks.kernel import running
-from benchmarks.memory import BOOK, Watch, memory_of
+from benchmarks.memory import BOOK, memory_of, watched_run
 from benchmarks.report import RESULTS, machine, markdown_row, write_record
 from d2lite.data import FASHION_MNIST
 from tools.hub.running_hub import running_hub
@@ -30,12 +29,8 @@ TABLE = "<!-- table of memory: benchmarks/records/memory_per_learner.py writes i
 
 def chapter_peaks(path):
     """Execute a notebook in the folder of the book and return {"private": MB, "files": MB}, peaks of its processes."""
-    notebook = nbformat.read(path, as_version=4)
-    with running(notebook, BOOK, D2LITE_QUICK=None, D2LITE_LEDGER="off", D2LITE_OFFLINE="1") as client:
-        with Watch(psutil.Process(client.km.provisioner.pid)) as watch:
-            for i, cell in enumerate(notebook.cells):
-                client.execute_cell(cell, i)
-    return _in_megabytes(watch.peaks)
+    _, peaks = watched_run(nbformat.read(path, as_version=4), D2LITE_QUICK=None, D2LITE_OFFLINE="1")
+    return _in_megabytes(peaks)
 
 
 def server_memory(learners=("ada", "ben", "cem")):
