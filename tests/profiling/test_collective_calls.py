@@ -1,27 +1,21 @@
 """The recorded collectives: which, with whom, and the bytes that a ring sends, against arithmetic."""
 
-import os
-
 import pytest
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
-from d2lite import Workers
 from d2lite.profiling import CollectiveCall, recorded_collectives
+from tests.ranks import NEEDS_RANKS, pool_of
 
 pytestmark = [
-    pytest.mark.skipif(os.name == "nt", reason="needs ranks"),
+    NEEDS_RANKS,
     pytest.mark.filterwarnings("ignore:3 ranks share"),
 ]
 
 
-@pytest.fixture(scope="module")
-def pool():
-    with Workers(3, timeout_s=30) as workers:
-        workers.backend = "gloo"
-        yield workers
+pool = pool_of(3)
 
 
 def one_of_each():

@@ -1,12 +1,9 @@
 """Each collective with a gradient against finite differences of the same function on one device, on 2 and 3 ranks."""
 
-import os
-
 import pytest
 import torch
 import torch.distributed as dist
 
-from d2lite import Workers
 from d2lite.training import (
     PairedCollective,
     add_partials,
@@ -17,18 +14,15 @@ from d2lite.training import (
     split_places,
     summed,
 )
+from tests.ranks import NEEDS_RANKS, pool_of
 
 pytestmark = [
-    pytest.mark.skipif(os.name == "nt", reason="needs ranks"),
+    NEEDS_RANKS,
     pytest.mark.filterwarnings("ignore:3 ranks share"),
 ]
 
 
-@pytest.fixture(scope="module", params=[2, 3])
-def pool(request):
-    with Workers(request.param, timeout_s=30) as workers:
-        workers.backend = "gloo"
-        yield workers
+pool = pool_of(2, 3)
 
 
 def weights(rank):

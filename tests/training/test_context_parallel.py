@@ -1,7 +1,6 @@
 """Ulysses and ring attention against the attention of one device, forward and backward, on 2, 3 and 4 ranks."""
 
 import math
-import os
 
 import pytest
 import torch
@@ -10,7 +9,6 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 
-from d2lite import Workers
 from d2lite.training import (
     add_block,
     causal_attention,
@@ -22,19 +20,16 @@ from d2lite.training import (
     ulysses_attention,
 )
 from d2lite.transformer import Attention, Transformer
+from tests.ranks import NEEDS_RANKS, pool_of
 
 pytestmark = [
-    pytest.mark.skipif(os.name == "nt", reason="needs ranks"),
+    NEEDS_RANKS,
     pytest.mark.filterwarnings("ignore:[34] ranks share"),
 ]
 BOTH = pytest.mark.parametrize("attend", [ulysses_attention, ring_attention])
 
 
-@pytest.fixture(scope="module", params=[2, 3, 4])
-def pool(request):
-    with Workers(request.param, timeout_s=30) as workers:
-        workers.backend = "gloo"
-        yield workers
+pool = pool_of(2, 3, 4)
 
 
 def largest_difference(tensors, others):

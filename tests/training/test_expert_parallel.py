@@ -1,28 +1,22 @@
 """Experts over ranks against the same layer on one device, forward and backward, on 2, 3 and 4 ranks."""
 
-import os
-
 import pytest
 import torch
 import torch.distributed as dist
 from hypothesis import given
 from hypothesis import strategies as st
 
-from d2lite import Workers
 from d2lite.training import Experts, ExpertsOverRanks, part_sizes, rebalance, route, tokens_per_rank
+from tests.ranks import NEEDS_RANKS, pool_of
 
 pytestmark = [
-    pytest.mark.skipif(os.name == "nt", reason="needs ranks"),
+    NEEDS_RANKS,
     pytest.mark.filterwarnings("ignore:[34] ranks share"),
 ]
 WIDTH = 6
 
 
-@pytest.fixture(scope="module", params=[2, 3, 4])
-def pool(request):
-    with Workers(request.param, timeout_s=30) as workers:
-        workers.backend = "gloo"
-        yield workers
+pool = pool_of(2, 3, 4)
 
 
 def largest_difference(tensors, others):

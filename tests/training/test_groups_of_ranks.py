@@ -1,13 +1,10 @@
 """What takes a group works on ranks that are not all ranks: pairs of four, in which a rank's place is not its rank."""
 
-import os
-
 import pytest
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 
-from d2lite import Workers
 from d2lite.training import (
     Experts,
     ExpertsOverRanks,
@@ -20,18 +17,15 @@ from d2lite.training import (
     ulysses_attention,
 )
 from d2lite.transformer import Transformer
+from tests.ranks import NEEDS_RANKS, pool_of
 
 pytestmark = [
-    pytest.mark.skipif(os.name == "nt", reason="needs ranks"),
+    NEEDS_RANKS,
     pytest.mark.filterwarnings("ignore:4 ranks share"),
 ]
 
 
-@pytest.fixture(scope="module")
-def pool():
-    with Workers(4, timeout_s=30) as workers:
-        workers.backend = "gloo"
-        yield workers
+pool = pool_of(4)
 
 
 def my_pair():

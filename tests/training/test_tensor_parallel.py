@@ -1,7 +1,5 @@
 """Tensor and sequence parallelism by hand: the network of one device, and that of PyTorch's parallelize_module."""
 
-import os
-
 import pytest
 import torch
 import torch.distributed as dist
@@ -23,18 +21,15 @@ from d2lite.training import (
     tensor_step,
 )
 from d2lite.transformer import Transformer
+from tests.ranks import NEEDS_RANKS, pool_of
 
 pytestmark = [
-    pytest.mark.skipif(os.name == "nt", reason="needs ranks"),
+    NEEDS_RANKS,
     pytest.mark.filterwarnings("ignore:[34] ranks share"),
 ]
 
 
-@pytest.fixture(scope="module", params=[2, 3, 4])
-def pool(request):
-    with Workers(request.param, timeout_s=30) as workers:
-        workers.backend = "gloo"
-        yield workers
+pool = pool_of(2, 3, 4)
 
 
 def make_net():

@@ -1,14 +1,11 @@
 """ZeRO by hand against torch: DistributedDataParallel and SGD with momentum, in float64, on 2 and on 4 ranks."""
 
-import os
-
 import pytest
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch.nn.parallel import DistributedDataParallel
 
-from d2lite import Workers
 from d2lite.training import (
     all_gather_parts,
     backward_on_shard,
@@ -25,9 +22,10 @@ from d2lite.training import (
     zero_3_step,
 )
 from d2lite.transformer import Transformer
+from tests.ranks import NEEDS_RANKS, pool_of
 
 pytestmark = [
-    pytest.mark.skipif(os.name == "nt", reason="needs ranks"),
+    NEEDS_RANKS,
     pytest.mark.filterwarnings("ignore:4 ranks share"),
 ]
 STEPS = {0: plain_step, 1: zero_1_step, 2: zero_2_step, 3: zero_3_step}
@@ -98,11 +96,7 @@ def on_rank(stage, n):
     return apart, (losses - one_losses).abs().max().item(), moved
 
 
-@pytest.fixture(scope="module", params=[2, 4])
-def pool(request):
-    with Workers(request.param, timeout_s=30) as workers:
-        workers.backend = "gloo"
-        yield workers
+pool = pool_of(2, 4)
 
 
 @pytest.mark.parametrize("stage", STEPS)
