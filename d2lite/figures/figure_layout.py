@@ -27,6 +27,7 @@ __all__ = [
     "label_ends",
     "layout",
     "line",
+    "range_around",
     "thin",
     "ticks_at",
     "title_pad",
@@ -193,7 +194,7 @@ def label_ends(figure: go.Figure, names: Sequence[str] | None = None) -> None:
     for letter, axis in axes.items():
         if axis.range is None:  # the page's own range would make room for the names once more
             values = np.concatenate([drawn(trace, letter) for trace in figure.data])
-            axis.range = _range(values, axis.rangemode == "tozero")
+            axis.range = range_around(values, axis.rangemode == "tozero")
     ends = [
         {"x": drawn(trace, "x"), "y": drawn(trace, "y"), "line": {"color": trace.line.color or trace.marker.color}}
         for trace in curves
@@ -204,7 +205,7 @@ def label_ends(figure: go.Figure, names: Sequence[str] | None = None) -> None:
     figure.update_layout(annotations=[*figure.layout.annotations, *notes], margin_r=right, showlegend=False)
 
 
-def _range(values: np.ndarray, with_zero: bool) -> list[float]:
+def range_around(values: np.ndarray, with_zero: bool = False) -> list[float]:
     """Return the ends of an axis around the finite ones of the values."""
     seen = [*values[np.isfinite(values)], *([0.0] if with_zero else [])] or [0.0, 1.0]
     low, high = float(min(seen)), float(max(seen))

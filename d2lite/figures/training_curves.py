@@ -8,8 +8,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from d2lite.figures.figure import Figure
-from d2lite.figures.figure_layout import MOST_LABELS, accuracy_axis, end_labels, layout, line, thin
+from d2lite.figures.figure_layout import MOST_LABELS, accuracy_axis, end_labels, layout, line, range_around, thin
 from d2lite.figures.labels import escape_label
 from d2lite.figures.palette import DASHES, style
 from d2lite.figures.ticks import tick_step
@@ -80,8 +82,7 @@ def axes(runs: Sequence[Run]) -> tuple[str, dict[str, Any], dict[str, Any]]:
     if all(is_accuracy(name) for name in found):
         yaxis |= accuracy_axis(values)
     elif len(set(values)) > 1:  # with ends that are known, names of curves that end in one place are moved apart
-        pad = 0.05 * (max(values) - min(values))
-        yaxis |= {"range": [min(values) - pad, max(values) + pad], "autorange": False}
+        yaxis |= {"range": range_around(np.asarray(values)), "autorange": False}
     xaxis["dtick"] = tick_step(min(seen, default=0), max(seen, default=1))
     ends: list[Any] = [run.settings.get("num_epochs") for run in runs] or [_NO_RUN]
     if all(isinstance(n, int) for n in ends):

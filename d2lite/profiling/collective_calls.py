@@ -4,7 +4,6 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from math import prod
 from typing import Any
 
 import torch
@@ -30,40 +29,50 @@ class CollectiveCall:
 
 def _n_bytes(tensors: Any) -> int:
     """Return the bytes of a tensor, or of all tensors in nested lists."""
-    if isinstance(tensors, torch.Tensor):
-        return prod(tensors.shape) * tensors.element_size()
-    return sum(map(_n_bytes, tensors))
+    return tensors.nbytes if isinstance(tensors, torch.Tensor) else sum(map(_n_bytes, tensors))
 
 
-def _exchanged(args: Sequence[Any], k: int, tensor: torch.Tensor, splits: Sequence[int]) -> float:
-    """Return the bytes of an all-to-all that do not stay on this rank."""
-    rows = splits[dist.get_rank(_group_of(args))] if splits else len(tensor) // k
-    return _n_bytes(tensor) * (1 - rows / max(len(tensor), 1))
-
-
-# name of an operator of PyTorch: our name, and the bytes that a rank sends, for its arguments and k ranks
-_SENT: dict[str, tuple[str, Callable[[Sequence[Any], int], float]]] = {
-    "allreduce_": ("all_reduce", lambda args, k: 2 * (k - 1) / k * _n_bytes(args[0])),
-    "broadcast_": ("broadcast", lambda args, k: (k - 1) / k * _n_bytes(args[0])),
-    "allgather_": ("all_gather", lambda args, k: (k - 1) * _n_bytes(args[1])),
-    "_allgather_base_": ("all_gather", lambda args, k: (k - 1) * _n_bytes(args[1])),
-    "reduce_scatter_": ("reduce_scatter", lambda args, k: (k - 1) / k * _n_bytes(args[1])),
-    "_reduce_scatter_base_": ("reduce_scatter", lambda args, k: (k - 1) / k * _n_bytes(args[1])),
-    "alltoall_base_": ("all_to_all", lambda args, k: _exchanged(args, k, args[1], args[4])),
-    "send": ("send", lambda args, k: _n_bytes(args[0])),
-    # those below are what DTensor calls
-    "all_reduce": ("all_reduce", lambda args, k: 2 * (k - 1) / k * _n_bytes(args[0])),
-    "all_reduce_": ("all_reduce", lambda args, k: 2 * (k - 1) / k * _n_bytes(args[0])),
-    "all_gather_into_tensor": ("all_gather", lambda args, k: (k - 1) * _n_bytes(args[0])),
-    "reduce_scatter_tensor": ("reduce_scatter", lambda args, k: (k - 1) / k * _n_bytes(args[0])),
-    "all_to_all_single": ("all_to_all", lambda args, k: _exchanged(args, k, args[0], args[2])),
+# what a rank sends per byte of the tensor that it gives, for k ranks; an all-to-all has no fixed part
+_PER_BYTE: dict[str, Callable[[int], float]] = {
+    "all_reduce": lambda k: 2 * (k - 1) / k,
+    "broadcast": lambda k: (k - 1) / k,
+    "all_gather": lambda k: k - 1,
+    "reduce_scatter": lambda k: (k - 1) / k,
+    "send": lambda k: 1,
 }
-
-
+# name of an operator of PyTorch: our name, and which of its arguments is the tensor that a rank gives
+_OPERATORS = {
+    "allreduce_": ("all_reduce", 0),
+    "broadcast_": ("broadcast", 0),
+    "allgather_": ("all_gather", 1),
+    "_allgather_base_": ("all_gather", 1),
+    "reduce_scatter_": ("reduce_scatter", 1),
+    "_reduce_scatter_base_": ("reduce_scatter", 1),
+    "alltoall_base_": ("all_to_all", 1),
+    "send": ("send", 0),
+    # those below are what DTensor calls
+    "all_reduce": ("all_reduce", 0),
+    "all_reduce_": ("all_reduce", 0),
+    "all_gather_into_tensor": ("all_gather", 0),
+    "reduce_scatter_tensor": ("reduce_scatter", 0),
+    "all_to_all_single": ("all_to_all", 0),
+}
+_SPLITS = {"alltoall_base_": 4, "all_to_all_single": 2}  # the argument with the rows for each rank; empty: equal parts
 _SEND_NOTHING = ("barrier", "monitored_barrier_", "recv_", "recv_any_source_", "wait_tensor", "_wrap_tensor_autograd")
 
 
-def _group_of(args: Sequence[Any]) -> dist.ProcessGroup:
+def _call(operator: str, args: Sequence[Any]) -> CollectiveCall:
+    group = _group_of(args)
+    ranks, (name, at) = tuple(dist.get_process_group_ranks(group)), _OPERATORS[operator]
+    given, k = args[at], len(ranks)
+    if name != "all_to_all":
+        return CollectiveCall(name, ranks, _PER_BYTE[name](k) * _n_bytes(given))
+    splits = args[_SPLITS[operator]] or [len(given) // k] * k
+    kept = splits[dist.get_rank(group)] / max(len(given), 1)
+    return CollectiveCall(name, ranks, _n_bytes(given) * (1 - kept))
+
+
+def _group_of(args: Sequence[Any]) -> Any:
     """Return the process group among the arguments of an operator: an object of C++, or the last string, its name."""
     for arg in args:
         if isinstance(arg, torch.ScriptObject):
@@ -89,12 +98,10 @@ class _Recorder(TorchDispatchMode):
             return NotImplemented
         name = func.__name__.partition(".")[0]
         is_collective = func.namespace in ("c10d", "_c10d_functional", "_c10d_functional_autograd")
-        if is_collective and name not in _SENT and name not in _SEND_NOTHING:
+        if is_collective and name in _OPERATORS:
+            self.calls.append(_call(name, args))
+        elif is_collective and name not in _SEND_NOTHING:
             warnings.warn(f"recorded_collectives does not count the operator {name}.", stacklevel=2)
-        elif is_collective and name in _SENT:
-            ranks = tuple(dist.get_process_group_ranks(_group_of(args)))
-            shown, sent = _SENT[name]
-            self.calls.append(CollectiveCall(shown, ranks, sent(args, len(ranks))))
         return func(*args, **(kwargs or {}))
 
 

@@ -16,13 +16,14 @@ every rank of the group must call them in the same order. Without a group they m
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 import torch.distributed as dist
 from torch.autograd.function import once_differentiable
 
 __all__ = [
+    "Change",
     "PairedCollective",
     "Group",
     "add_partials",
@@ -38,7 +39,7 @@ __all__ = [
     "to_next",
 ]
 
-Group = dist.ProcessGroup | None  # None: all ranks
+Group: TypeAlias = "dist.ProcessGroup | None"  # None: all ranks; a text, for a PyTorch without torch.distributed
 Change = Callable[[torch.Tensor, Any], torch.Tensor]  # of a tensor and a group, to a new tensor
 
 

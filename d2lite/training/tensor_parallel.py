@@ -7,7 +7,7 @@ same minibatch. With `shard_sequence` the layers between them are shared, too: e
 the same order.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from d2lite.training.autograd_collectives import (
+    Change,
     Group,
     add_partials,
     copy_to_ranks,
@@ -41,9 +42,6 @@ __all__ = [
 ]
 
 
-Change = Callable[[torch.Tensor, Group], torch.Tensor]  # of a tensor, over a group
-
-
 class ColumnParallel(nn.Module):
     """A linear layer that is cut by its outputs: X [..., in] -> this rank's part of Y [..., out].
 
@@ -67,13 +65,7 @@ class RowParallel(nn.Module):
     its places. The bias is added once, after that.
     """
 
-    def __init__(
-        self,
-        linear: nn.Linear,
-        unit: int = 1,
-        group: Group = None,
-        end: Change = add_partials,
-    ) -> None:
+    def __init__(self, linear: nn.Linear, unit: int = 1, group: Group = None, end: Change = add_partials) -> None:
         super().__init__()
         self.weight = nn.Parameter(part_along(linear.weight, 1, unit, group))  # [out, in / k]
         self.bias = nn.Parameter(linear.bias.detach().clone())
@@ -117,12 +109,7 @@ class VocabularyParallel(nn.Module):
     `end` adds up what the ranks have found, as in `RowParallel`.
     """
 
-    def __init__(
-        self,
-        embedding: nn.Embedding,
-        group: Group = None,
-        end: Change = add_partials,
-    ) -> None:
+    def __init__(self, embedding: nn.Embedding, group: Group = None, end: Change = add_partials) -> None:
         super().__init__()
         self.weight = nn.Parameter(part_along(embedding.weight, 0, group=group))  # [characters / k, width]
         self.first = int(part_along(torch.arange(len(embedding.weight)), 0, group=group)[0])
