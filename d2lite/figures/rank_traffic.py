@@ -1,4 +1,4 @@
-"""Which ranks talk to each other, and how many bytes they send: a table of ranks, from their recorded collectives."""
+"""Which ranks send to each other, and how many bytes: a table of ranks, from their recorded collectives."""
 
 from collections.abc import Sequence
 
