@@ -278,6 +278,11 @@ QUOTES = (
         "| the server without a kernel, memory | {:.0f} MB |",
         ((BINDER, "the server without a kernel, memory", "", "max ours"),),
     ),
+    Quote(
+        "docs/binder.md",
+        "to the first point of a curve | {:.1f} s ({:.1f} to {:.1f}) |",
+        _spread(BINDER, "index, cell to first curve", "", "ours"),
+    ),
     *(
         Quote("docs/binder.md", f"| {chapter}, Run All, peak of all its processes | {{:,.0f}} MB |", (peak,))
         for chapter, peak in binder_peaks()
