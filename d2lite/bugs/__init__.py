@@ -1,4 +1,4 @@
-"""The bug finder: which bug a training step has, whether replicas are copies, and the first tensor that differs.
+"""The bug finder: which bug a training step has, whether replicas are copies, and the divergence of two runs.
 
 The bugs of the museum themselves are in `bug_museum.py`, beside the specifications of exercises; `d2lite.exercises`
 loads them.

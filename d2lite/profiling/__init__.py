@@ -1,4 +1,4 @@
-"""All that is measured: recorded steps, their critical path, and this machine's links and devices."""
+"""All that is measured: recorded steps, their critical path, and the calibration of links and devices."""
 
 from d2lite.profiling.calibration import Calibration, calibrate, predicted_step
 from d2lite.profiling.collective_calls import CollectiveCall, recorded_collectives

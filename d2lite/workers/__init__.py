@@ -1,7 +1,7 @@
-"""Real ranks for functions written in cells: the processes, their failures, and faults to choose from."""
+"""Real ranks for functions written in cells: a pool of processes, their failures, and faults to choose from."""
 
 from d2lite.workers.batch_mode import use_batch_mode
-from d2lite.workers.errors import WorkersError
+from d2lite.workers.failures import WorkersError
 from d2lite.workers.faults import CAUSES, FAULTS, Job, first_not_finite, simulated_records, train_job
 from d2lite.workers.flight_recorder import Collective, FlightRecord, read_recorder
 from d2lite.workers.hang_diagnosis import Diagnosis, diagnose_hang, first_mismatch

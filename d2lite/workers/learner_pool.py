@@ -2,7 +2,7 @@
 
 import warnings
 
-from d2lite.workers.errors import WorkersError
+from d2lite.workers.failures import WorkersError
 from d2lite.workers.pool import Workers
 
 __all__ = ["REASON_CHARS", "quiet_pool", "why_it_ended"]

@@ -14,7 +14,7 @@ import cloudpickle
 
 from d2lite._checks import function_kind, require_plain_function
 from d2lite._format import text_of
-from d2lite.workers.errors import WorkersError, short_message
+from d2lite.workers.failures import WorkersError, short_message
 
 __all__ = ["load_answer", "pickled_job", "require_generator_function"]
 

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 from d2lite._checks import positive_int, positive_number, require_plain_function
 from d2lite.devices import MAX_REPLICAS, num_cores, num_gpus
 from d2lite.run_events import Stopped, emit
-from d2lite.workers.errors import WorkersError, describe_failure
+from d2lite.workers.failures import WorkersError, describe_failure
 from d2lite.workers.flight_recorder import FlightRecord
 from d2lite.workers.interrupts_held import interrupts_held
 from d2lite.workers.output import Cell

@@ -22,7 +22,7 @@ import cloudpickle
 from d2lite import _malloc
 from d2lite._format import text_of
 from d2lite.run_events import listening
-from d2lite.workers.errors import Frame, Report
+from d2lite.workers.failures import Frame, Report
 from d2lite.workers.flight_recorder import read_recorder, send_before_abort
 from d2lite.workers.output import Output
 from d2lite.workers.own_modules import OwnModules

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from d2lite.workers.errors import Report
+from d2lite.workers.failures import Report
 from d2lite.workers.flight_recorder import FlightRecord, flight_record
 from d2lite.workers.pipe import pack
 from d2lite.workers.rank_starter_handle import StarterHandle, import_path

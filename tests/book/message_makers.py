@@ -140,7 +140,7 @@ def recorder_off(monkeypatch):
 
 @makes("not sure which rank is at fault")
 def one_rank_waits():
-    from d2lite.workers.errors import describe_failure
+    from d2lite.workers.failures import describe_failure
 
     waited = {"state": "error", "type": "RuntimeError", "message": "Timed out", "frames": [], "causes": []}
     return describe_failure({0: waited, 1: {"state": "done"}}, 60)[1]

@@ -186,7 +186,7 @@ def test_output_of_a_child_and_a_bar_move_while_the_rank_computes(pool, monkeypa
 
 
 def test_the_last_words_of_a_rank_that_dies_are_kept(pool):
-    from d2lite.workers.errors import WorkersError
+    from d2lite.workers.failures import WorkersError
 
     def die():
         os.system("echo last words >&2")

@@ -23,7 +23,7 @@ from d2lite.widgets.panel import Panel
 from d2lite.workers import pool as module
 from d2lite.workers import rank as in_a_rank
 from d2lite.workers import rank_handle, rank_starter_handle
-from d2lite.workers.errors import describe_failure
+from d2lite.workers.failures import describe_failure
 from d2lite.workers.pool import Workers, WorkersError
 from tests.by_value import by_value
 

@@ -13,7 +13,7 @@ from d2lite._format import printable, text_of
 from d2lite.devices import num_gpus
 from d2lite.exercises.bounded import quiet_pool
 from d2lite.workers import CAUSES, Job, diagnose_hang, simulated_records, train_job
-from d2lite.workers.errors import describe_failure, ended_by, short_message
+from d2lite.workers.failures import describe_failure, ended_by, short_message
 from d2lite.workers.pool import WorkersError
 from d2lite.workers.rank import error_report
 from d2lite.workers.rank_handle import RankHandle
