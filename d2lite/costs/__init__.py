@@ -12,6 +12,18 @@ from d2lite.costs.memory import (
     transformer_activations,
 )
 from d2lite.costs.partitioning import all_ways, bytes_sent, layers_of, messages, stages
+from d2lite.costs.pipeline_schedule import (
+    PASS_KINDS,
+    Pass,
+    check_schedule,
+    gpipe,
+    needs,
+    one_f_one_b,
+    parse_passes,
+    pass_order,
+)
+from d2lite.costs.pipeline_search import shortest_step
+from d2lite.costs.pipeline_step import bubble_formula, bubble_of, microbatches_held, predict_pipeline
 from d2lite.costs.scaling import (
     ScalingPrediction,
     Setup,
@@ -27,6 +39,7 @@ from d2lite.costs.step import (
     predict_step,
 )
 from d2lite.costs.stragglers import maximum_of_sample, normal_wait
+from d2lite.costs.torch_schedules import TORCH_SCHEDULES, torch_held, torch_schedule
 from d2lite.costs.workloads import NETWORKS, Workload, named_workload, workload
 
 __all__ = [
@@ -42,29 +55,45 @@ __all__ = [
     "MemoryPrediction",
     "NETWORKS",
     "OPTIMIZER_NUMBERS",
+    "PASS_KINDS",
     "PRECISIONS",
+    "Pass",
     "ScalingPrediction",
     "Setup",
     "StepPrediction",
+    "TORCH_SCHEDULES",
     "Workload",
     "all_reduce_seconds",
     "all_ways",
+    "bubble_formula",
+    "bubble_of",
     "bytes_sent",
+    "check_schedule",
     "crossover",
     "crossover_batch_size",
     "find_device",
     "find_link",
+    "gpipe",
     "layers_of",
     "maximum_of_sample",
     "messages",
     "messages_seconds",
+    "microbatches_held",
     "named_workload",
+    "needs",
     "normal_wait",
+    "one_f_one_b",
+    "parse_passes",
+    "pass_order",
     "predict_memory",
+    "predict_pipeline",
     "predict_scaling",
     "predict_step",
+    "shortest_step",
     "stages",
     "strong_scaling",
+    "torch_held",
+    "torch_schedule",
     "transformer_activations",
     "weak_scaling",
     "workload",

@@ -32,6 +32,7 @@ RED = "#E0102F"  # what does not match; white text on it has 4.9:1
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", GREY)
 # of the parts of a step
 COLOURS = dict(zip(("forward", "backward", "all_reduce", "update", "data"), PALETTE, strict=True))
+COLOURS |= {"backward, input": PALETTE[3], "backward, weights": PALETTE[2]}  # the halves of a backward pass
 COLLECTIVES = {  # of the collectives of a job
     "all_reduce": COLOURS["all_reduce"],
     "broadcast": PALETTE[0],

@@ -5,7 +5,7 @@ from d2lite.profiling.collective_calls import CollectiveCall, recorded_collectiv
 from d2lite.profiling.critical_path import critical_path, cut_waits, idle_events, is_collective
 from d2lite.profiling.fitting import Fit, fit_device, fit_link
 from d2lite.profiling.instrumented import record_buckets, record_ddp, record_stages, record_train_batch
-from d2lite.profiling.memory_held import bytes_held
+from d2lite.profiling.memory_held import ActivationsHeld, activations_held, bytes_held
 from d2lite.profiling.other_programs import OtherPrograms
 from d2lite.profiling.recorder import Recorder
 from d2lite.profiling.significance import CONFIDENCE, ArmComparison, compare_arms, seeds_needed, student_quantile
@@ -14,6 +14,7 @@ from d2lite.profiling.timed_on_ranks import SIZES, measured_seconds, time_all_re
 from d2lite.profiling.watched_training import ImageGuesses, RecordedStep, train_watched, watched_step
 
 __all__ = [
+    "ActivationsHeld",
     "ArmComparison",
     "CONFIDENCE",
     "Calibration",
@@ -26,6 +27,7 @@ __all__ = [
     "SIZES",
     "StepTimes",
     "ImageGuesses",
+    "activations_held",
     "bytes_held",
     "calibrate",
     "compare_arms",

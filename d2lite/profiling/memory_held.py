@@ -1,11 +1,13 @@
 """The bytes that a training step keeps in memory: parameters, gradients, the optimizer's state, and activations."""
 
-from collections.abc import Callable, Iterable
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 
-__all__ = ["bytes_held"]
+__all__ = ["ActivationsHeld", "activations_held", "bytes_held"]
 
 
 def bytes_held(
@@ -58,3 +60,58 @@ def bytes_held(
     }
     optimizer.zero_grad()
     return held
+
+
+class ActivationsHeld:
+    """What autograd keeps for backward passes: `now_n_bytes` at this moment, `most_n_bytes` at the fullest one."""
+
+    def __init__(self) -> None:
+        self.now_n_bytes = self.most_n_bytes = 0
+        self._counts: dict[int, int] = {}  # address of the memory: how many operations keep it
+
+    def _keep(self, address: int, n_bytes: int) -> None:
+        self._counts[address] = self._counts.get(address, 0) + 1
+        if self._counts[address] == 1:
+            self.now_n_bytes += n_bytes
+            self.most_n_bytes = max(self.most_n_bytes, self.now_n_bytes)
+
+    def _release(self, address: int, n_bytes: int) -> None:
+        self._counts[address] -= 1
+        if self._counts[address] == 0:
+            self.now_n_bytes -= n_bytes
+
+
+class _Kept:
+    """A tensor that an operation keeps; it goes when the operation does."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.tensor = tensor
+
+
+@contextmanager
+def activations_held(params: Iterable[torch.Tensor]) -> Iterator[ActivationsHeld]:
+    """Count the bytes of activations while a block runs forward and backward passes, in any order.
+
+    A tensor that several operations keep is counted once, and so are views of it. Parameters are no activations.
+
+    Example:
+        >>> layer = torch.nn.Linear(3, 4)
+        >>> with activations_held(layer.parameters()) as held:
+        ...     outputs = [layer(torch.ones(5, 3)).sum() for _ in range(2)]
+        ...     for output in outputs:
+        ...         output.backward()
+        >>> held.most_n_bytes, held.now_n_bytes
+        (120, 0)
+    """
+    own = {param.untyped_storage().data_ptr() for param in params}
+    held = ActivationsHeld()
+
+    def pack(tensor: torch.Tensor) -> _Kept:
+        kept, storage = _Kept(tensor.detach()), tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            held._keep(storage.data_ptr(), storage.nbytes())
+            weakref.finalize(kept, held._release, storage.data_ptr(), storage.nbytes())
+        return kept
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda kept: kept.tensor):
+        yield held

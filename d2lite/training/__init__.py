@@ -60,6 +60,7 @@ from d2lite.training.from_scratch import forward_backward, sgd_step, train, trai
 from d2lite.training.learning_rate import RULES, scaled_lr, warm_up
 from d2lite.training.model_parallel import ModelParallel, check_stages, describe_stages, train_model_parallel
 from d2lite.training.noise_scale import GradientNorms, NoiseScale, gradient_norms, noise_scale
+from d2lite.training.pipeline import Stage, my_stage, pipeline_step, receive, run_passes, send, share_of_loss
 from d2lite.training.replicate import replicate
 from d2lite.training.run_record import Run, as_json, legends, save
 from d2lite.training.scatter import check_batch, gather, scatter, split_batch
@@ -104,21 +105,22 @@ from d2lite.training.zero import (
 )
 
 __all__ = [
-    "KEPT",
-    "OPTIMIZERS",
-    "RULES",
     "Arm",
     "ColumnParallel",
     "DataParallel",
     "Experts",
     "ExpertsOverRanks",
     "GradientNorms",
+    "KEPT",
     "ModelParallel",
     "NoiseScale",
+    "OPTIMIZERS",
     "PairedCollective",
     "PlacesAttention",
+    "RULES",
     "RowParallel",
     "Run",
+    "Stage",
     "SyncBatchNorm",
     "Trial",
     "VocabularyParallel",
@@ -164,13 +166,16 @@ __all__ = [
     "my_device",
     "my_part",
     "my_shard",
+    "my_stage",
     "noise_scale",
     "num_correct",
     "part_along",
     "part_sizes",
     "passed_on",
+    "pipeline_step",
     "plain_step",
     "rebalance",
+    "receive",
     "recut",
     "reduce_and_free",
     "reduce_at_once",
@@ -180,17 +185,20 @@ __all__ = [
     "ring_attention",
     "route",
     "run_arms",
+    "run_passes",
     "save",
     "save_checkpoint",
     "scaled_lr",
     "scatter",
     "scatter_places",
+    "send",
     "sgd_step",
     "shard_block",
     "shard_layers",
     "shard_network",
     "shard_sequence",
     "shard_vocabulary",
+    "share_of_loss",
     "sharded_cross_entropy",
     "split_batch",
     "split_places",

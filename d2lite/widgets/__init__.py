@@ -1,4 +1,4 @@
-"""Everything that is clicked: panels, explorers, questions, and curves that grow.
+"""Everything that is clicked: panels, explorers, predictions, and curves that grow.
 
 Each module is loaded when it is first used, so that a question in plain Python needs no plotting package.
 """
@@ -19,9 +19,11 @@ if TYPE_CHECKING:
     from d2lite.widgets.museum import Museum
     from d2lite.widgets.panel import Panel
     from d2lite.widgets.partition_explorer import NETS, PartitionExplorer, sizes_of
+    from d2lite.widgets.pipeline_explorer import PipelineExplorer
     from d2lite.widgets.plotly_code import load_plotly
     from d2lite.widgets.predict import Predict
     from d2lite.widgets.scaling_explorer import ScalingExplorer
+    from d2lite.widgets.schedule_puzzle import SchedulePuzzle
     from d2lite.widgets.whodunit import Whodunit
 
 __all__ = [
@@ -36,8 +38,10 @@ __all__ = [
     "NETS",
     "Panel",
     "PartitionExplorer",
+    "PipelineExplorer",
     "Predict",
     "ScalingExplorer",
+    "SchedulePuzzle",
     "Whodunit",
     "load_plotly",
     "sizes_of",
@@ -56,8 +60,10 @@ _WHERE = {
     "NETS": "partition_explorer",
     "Panel": "panel",
     "PartitionExplorer": "partition_explorer",
+    "PipelineExplorer": "pipeline_explorer",
     "Predict": "predict",
     "ScalingExplorer": "scaling_explorer",
+    "SchedulePuzzle": "schedule_puzzle",
     "Whodunit": "whodunit",
     "load_plotly": "plotly_code",
     "sizes_of": "partition_explorer",
