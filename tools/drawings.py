@@ -590,6 +590,21 @@ def two_by_two() -> str:
     return _svg("Two by two ranks: data and tensor parallelism", words, 520, 300, parts)
 
 
+def one_microbatch() -> str:
+    """The four passes of a microbatch through two stages, and what they send: chapter 15."""
+    parts = [_text(70, 58, "rank 0", "end", "bold"), _text(70, 168, "rank 1", "end", "bold")]
+    for x, y, what, kind in ((90, 32, "F0", 0), (210, 142, "F0", 0), (330, 142, "B0", 1), (450, 32, "B0", 1)):
+        parts.append(_box(x, y, 76, 44, what, PALETTE[kind]))
+    parts += [_arrow((150, 78), (226, 138)), _arrow((288, 164), (326, 164)), _arrow((390, 138), (466, 78))]
+    parts += [_text(186, 128, "activations", "end"), _text(436, 128, "their gradient", "start")]
+    parts.append(_text(308, 208, "the loss is computed between the two"))
+    words = (
+        "Two lanes, one per rank. F0 on rank 0 sends activations to F0 on rank 1; there follows B0, which sends the "
+        "gradient of the activations back to B0 on rank 0."
+    )
+    return _svg("One microbatch through two stages", words, 560, 226, parts)
+
+
 DRAWINGS = {
     "columns-then-rows": columns_then_rows,
     "five-phases": five_phases,
@@ -609,6 +624,7 @@ DRAWINGS = {
     "who-holds-what": who_holds_what,
     "f-and-g": f_and_g,
     "two-by-two": two_by_two,
+    "one-microbatch": one_microbatch,
 }
 
 

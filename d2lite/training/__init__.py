@@ -60,7 +60,17 @@ from d2lite.training.from_scratch import forward_backward, sgd_step, train, trai
 from d2lite.training.learning_rate import RULES, scaled_lr, warm_up
 from d2lite.training.model_parallel import ModelParallel, check_stages, describe_stages, train_model_parallel
 from d2lite.training.noise_scale import GradientNorms, NoiseScale, gradient_norms, noise_scale
-from d2lite.training.pipeline import Stage, my_stage, pipeline_step, receive, run_passes, send, share_of_loss
+from d2lite.training.pipeline import (
+    Stage,
+    backward_pass,
+    begin_send,
+    forward_pass,
+    my_stage,
+    pipeline_step,
+    receive,
+    run_passes,
+    share_of_loss,
+)
 from d2lite.training.replicate import replicate
 from d2lite.training.run_record import Run, as_json, legends, save
 from d2lite.training.scatter import check_batch, gather, scatter, split_batch
@@ -131,6 +141,8 @@ __all__ = [
     "all_to_all",
     "as_json",
     "backward_on_shard",
+    "backward_pass",
+    "begin_send",
     "by_expert",
     "bytes_on_rank",
     "causal_attention",
@@ -151,6 +163,7 @@ __all__ = [
     "exchanged",
     "exit_rank",
     "forward_backward",
+    "forward_pass",
     "free_params",
     "gather",
     "gather_params",
@@ -191,15 +204,14 @@ __all__ = [
     "scaled_lr",
     "scatter",
     "scatter_places",
-    "send",
     "sgd_step",
     "shard_block",
     "shard_layers",
     "shard_network",
     "shard_sequence",
     "shard_vocabulary",
-    "share_of_loss",
     "sharded_cross_entropy",
+    "share_of_loss",
     "split_batch",
     "split_places",
     "split_text",

@@ -11,11 +11,21 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 
-from d2lite.costs.pipeline_schedule import Pass, one_f_one_b
+from d2lite.costs.pipeline_schedule import Pass
 from d2lite.training.autograd_collectives import Group, part_sizes
 from d2lite.training.zero import momentum_step
 
-__all__ = ["Stage", "my_stage", "pipeline_step", "receive", "run_passes", "send", "share_of_loss"]
+__all__ = [
+    "Stage",
+    "backward_pass",
+    "begin_send",
+    "forward_pass",
+    "my_stage",
+    "pipeline_step",
+    "receive",
+    "run_passes",
+    "share_of_loss",
+]
 
 Schedule = Callable[[int, int, int], list[Pass]]  # of a stage, the number of stages and that of microbatches
 
@@ -56,7 +66,7 @@ def my_stage(net: Any, group: Group = None, sizes: Sequence[int] | None = None) 
     return Stage(net, dist.get_rank(group), sizes or part_sizes(len(net.blocks), k))
 
 
-def send(tensor: torch.Tensor, to: int, microbatch: int, group: Group = None) -> tuple[Any, torch.Tensor]:
+def begin_send(tensor: torch.Tensor, to: int, microbatch: int, group: Group = None) -> tuple[Any, torch.Tensor]:
     """Begin to send a tensor to a rank of the group, and do not wait; return what to wait for, and the tensor.
 
     The tensor must stay alive until it has arrived.
@@ -77,6 +87,37 @@ def share_of_loss(logits: torch.Tensor, y_part: torch.Tensor, n: int) -> torch.T
     return F.cross_entropy(logits.flatten(0, 1), y_part.flatten()) * len(y_part) / n
 
 
+def forward_pass(
+    stage: Any, X_part: torch.Tensor, y_part: torch.Tensor, n: int, i: int, group: Group, lap: Callable[..., Any]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Compute the forward pass of microbatch i, of a minibatch of n pieces; return the stage's input and its output.
+
+    The output of the last stage is the microbatch's share of the loss. `lap` notes that a time of waiting has ended,
+    and then that the pass has.
+    """
+    rank, last = dist.get_rank(group), dist.get_world_size(group) - 1
+    X_in = X_part
+    if rank > 0:
+        X_in = receive(stage.empty_activations(X_part), rank - 1, i, group).requires_grad_()
+    lap("wait")
+    out = stage(X_in)
+    if rank == last:
+        out = share_of_loss(out, y_part, n)
+    lap("forward", f"F{i}")
+    return X_in, out
+
+
+def backward_pass(X_in: torch.Tensor, out: torch.Tensor, i: int, group: Group, lap: Callable[..., Any]) -> Any:
+    """Compute the backward pass of microbatch i; return the gradient of the stage's input, None for tokens."""
+    grad = None
+    if dist.get_rank(group) < dist.get_world_size(group) - 1:
+        grad = receive(out.detach(), dist.get_rank(group) + 1, i, group)
+    lap("wait")
+    out.backward(grad)
+    lap("backward", f"B{i}")
+    return X_in.grad
+
+
 def run_passes(
     stage: Any,
     passes: Sequence[Pass],
@@ -85,7 +126,7 @@ def run_passes(
     num_microbatches: int,
     group: Group = None,
     recorder: Any = None,
-    send: Callable[..., Any] = send,
+    send: Callable[..., Any] = begin_send,
 ) -> torch.Tensor:
     """Compute the passes of this rank's stage in their order; the gradients are added to those of its parameters.
 
@@ -106,31 +147,21 @@ def run_passes(
     rank, last = dist.get_rank(group), dist.get_world_size(group) - 1
     X_parts, y_parts = X.tensor_split(num_microbatches), y.tensor_split(num_microbatches)
     lap = recorder.lap if recorder else lambda *_: None
-    inputs, outputs, sent, total = {}, {}, [], torch.zeros(())
+    kept, sent, loss = {}, [], torch.zeros(())
     for kind, _, i in passes:
         if kind == "F":
-            inputs[i] = X_parts[i]
-            if rank > 0:
-                inputs[i] = receive(stage.empty_activations(X_parts[i]), rank - 1, i, group).requires_grad_()
-            lap("wait")
-            outputs[i] = stage(inputs[i])
-            if rank == last:
-                outputs[i] = share_of_loss(outputs[i], y_parts[i], len(y))
-                total = total + outputs[i].detach()
-            lap("forward", f"F{i}")
+            kept[i] = forward_pass(stage, X_parts[i], y_parts[i], len(y), i, group, lap)
             if rank < last:
-                sent.append(send(outputs[i], rank + 1, i, group))
+                sent.append(send(kept[i][1], rank + 1, i, group))
+            else:
+                loss = loss + kept[i][1].detach()
         else:
-            grad = None if rank == last else receive(outputs[i].detach(), rank + 1, i, group)
-            lap("wait")
-            outputs.pop(i).backward(grad)
-            lap("backward", f"B{i}")
-            X_part: Any = inputs.pop(i)
+            grad = backward_pass(*kept.pop(i), i, group, lap)
             if rank > 0:
-                sent.append(send(X_part.grad, rank - 1, i, group))
+                sent.append(send(grad, rank - 1, i, group))
     for work, _ in sent:
         work.wait()
-    return total
+    return loss
 
 
 def pipeline_step(
@@ -139,14 +170,15 @@ def pipeline_step(
     X: torch.Tensor,
     y: torch.Tensor,
     lr: float,
-    schedule: Schedule = one_f_one_b,
+    schedule: Schedule,
     num_microbatches: int = 4,
     group: Group = None,
 ) -> torch.Tensor:
     """Take a step of SGD with momentum, in microbatches; returns the mean loss on the last rank, and 0 on all others.
 
     No gradient of a weight is sent: each rank has those of its stage. `momenta` has a tensor of the shape of each
-    parameter of the stage, zero in the beginning. X and y, [b, t], are the same on all ranks.
+    parameter of the stage, zero in the beginning. X and y, [b, t], are the same on all ranks. `schedule` is `gpipe`,
+    `one_f_one_b`, or another function of the stage, the number of stages and that of microbatches.
     """
     passes = schedule(dist.get_rank(group), dist.get_world_size(group), num_microbatches)
     loss = run_passes(stage, passes, X, y, num_microbatches, group)

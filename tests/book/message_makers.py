@@ -209,6 +209,7 @@ def on_two_ranks():
         lambda group: rank == 0 and dist.all_reduce(torch.ones(1), group=group),
         lambda group: ddp(group, *[nn.Linear(1, 1) for _ in range(1 + rank)]),
         lambda group: ddp(group, nn.Linear(1, 1 + rank)),
+        lambda group: dist.send(torch.ones(1), 1 - rank, group=group),  # both send, and neither receives
         lambda group: close_sockets() if rank else dist.all_reduce(torch.ones(1)),
     )
     for case in cases:
@@ -222,6 +223,7 @@ def on_two_ranks():
 
 for _text in (
     "Timed out waiting ...ms for recv operation to complete",
+    "Timed out waiting ...ms for send operation to complete",
     "Connection closed by peer",
     "DDP expects same model across all ranks",
     "appears not to match sizes of the same param in process 0",
@@ -242,6 +244,13 @@ def mixed_with_a_sharded_parameter(alone):
 def no_rule_for_parts(alone):
     layer = fully_shard(nn.Linear(2, 2), mesh=init_device_mesh("cpu", (1,)))
     return message_of(layer.weight.unfold, 0, 2, 1)
+
+
+# -- pipelines
+
+MAKERS["Expected input batch_size (...) to match target batch_size (...)"] = lambda: message_of(
+    nn.functional.cross_entropy, torch.zeros(48, 96), torch.zeros(24, dtype=torch.int64)
+)
 
 
 # -- DistributedDataParallel and DataParallel
