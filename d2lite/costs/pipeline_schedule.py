@@ -48,8 +48,8 @@ def gpipe(stage: int, num_stages: int, num_microbatches: int) -> list[Pass]:
 def one_f_one_b(stage: int, num_stages: int, num_microbatches: int) -> list[Pass]:
     """Return the passes of one stage: some forward, then backward and forward in turn (1F1B).
 
-    A stage begins with as many forward passes as there are stages from it on (Narayanan et al. 2019,
-    arXiv:1806.03377; with the pause between two minibatches, 2021, arXiv:2104.04473).
+    A stage begins with as many forward passes as there are stages from it on (Harlap et al. 2018, arXiv:1806.03377;
+    with the pause between two minibatches Narayanan et al. 2021, arXiv:2104.04473).
 
     Example:
         >>> print(*one_f_one_b(stage=0, num_stages=2, num_microbatches=3))

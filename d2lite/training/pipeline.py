@@ -84,7 +84,7 @@ def receive(like: torch.Tensor, source: int, microbatch: int, group: Group = Non
 
 def share_of_loss(logits: torch.Tensor, y_part: torch.Tensor, n: int) -> torch.Tensor:
     """Return what a microbatch, logits [b, t, characters], adds to the mean cross entropy of n pieces."""
-    return F.cross_entropy(logits.flatten(0, 1), y_part.flatten()) * len(y_part) / n
+    return F.cross_entropy(logits.flatten(0, 1), y_part.flatten(), reduction="sum") / (n * y_part.shape[1])
 
 
 def forward_pass(

@@ -96,7 +96,8 @@ class PipelineExplorer(Explorer):
     def _sizes(self) -> str:
         self.bubble = bubble_of(self.events)
         step_ms = 1e3 * (max(e.end_s for e in self.events) - min(e.start_s for e in self.events))
-        return f"<b>{step_ms:.3g} ms per step, bubble {self.bubble:.0%}</b>"
+        length = f"{step_ms:.3g}" if step_ms < 100 else f"{step_ms:.0f}"
+        return f"<b>{length} ms per step, bubble {self.bubble:.0%}</b>"
 
     def _redraw(self) -> None:
         self.plot.show(self._draw())
