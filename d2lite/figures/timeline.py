@@ -80,7 +80,8 @@ def _marker(kind: str, colour: str, looks: Sequence[str]) -> dict[str, Any]:
     if kind in HOLLOW:
         pattern = {"shape": HOLLOW[kind], "fgcolor": GREY, "size": 6}
         return {"color": TRANSPARENT, "pattern": pattern, "line": {"width": widths, "color": GREY}}
-    outlines = [GREY if look == "critical" else colour for look in looks]
+    of_look = {"critical": GREY, "other": colour, "plain": "white"}  # white parts neighbours of one colour
+    outlines = [of_look[look] for look in looks]
     fills = [pale(colour) if look == "other" else colour for look in looks]
     return {"color": fills, "line": {"width": widths, "color": outlines}}
 
