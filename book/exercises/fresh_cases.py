@@ -259,6 +259,28 @@ def _tokens(r: random.Random) -> Cases:
     return _named(f"{num_experts} experts", (experts, r.randint(1, 4)))
 
 
+def _held(r: random.Random) -> Cases:
+    """Return passes of one rank in which microbatches go backward in one pass or in two, some of them early."""
+    m, passes, running, waiting = r.randint(11, 15), [], [], []
+    for i in range(m):
+        passes.append(f"F{i}")
+        running.append(i)
+        while running and (r.random() < 0.4 or i == m - 1):
+            first = running.pop(0)
+            halves = r.random() < 0.5
+            passes.append(f"{'I' if halves else 'B'}{first}")
+            waiting += [first] * halves
+            if waiting and r.random() < 0.5:
+                passes.append(f"W{waiting.pop(0)}")
+    return _named(f"{m} microbatches", ([*passes, *(f"W{i}" for i in waiting)],))
+
+
+def _pipeline(r: random.Random) -> Cases:
+    sizes = [r.randint(1, 4) for _ in range(r.randint(2, 4))]
+    sizes.append(sizes[0] + 1)  # so that they differ
+    return _named(f"microbatches of {sizes}", (sizes, r.randint(2, 4), r.randint(9, 10**6)))
+
+
 FRESH: dict[str, Draw] = {
     "1.1": _epoch,
     "1.2": _fewer_bytes,
@@ -302,4 +324,6 @@ FRESH: dict[str, Draw] = {
     "13.2": _sharded_norm,
     "14.1": _row_parallel,
     "14.2": _tokens,
+    "15.1": _held,
+    "15.2": _pipeline,
 }

@@ -3,6 +3,9 @@
 Before a collective begins, the ranks exchange which one each is about to call. If a rank has returned, or calls another
 one, the answer ends with `Unfit` on all ranks, instead of waiting for the time-out of the group. The same holds for an
 all-to-all in which a rank sends another number of numbers than the receiver has room for.
+
+Messages from one rank to another (send, recv, isend, irecv) take part: a rank that waits for one meets the others, and
+the message is sent when both ends have begun it. If nobody can go on any more, the answer ends with `Unfit`.
 """
 
 import functools
@@ -17,6 +20,7 @@ import torch.distributed as dist
 
 from d2lite.exercises.exercise import Mistake
 from d2lite.exercises.observed import Unfit
+from d2lite.exercises.rank_messages import MESSAGES, Message, Messages
 
 __all__ = ["NEVER_ENDS", "WORLD_SIZE", "Lockstep"]
 
@@ -30,10 +34,14 @@ COLLECTIVES = (
 )  # fmt: skip
 IN_PLACE = ("all_reduce", "broadcast", "reduce")  # they write into their first argument
 RETURNED = "returns"
-STATE_BYTES = 400
 SPLITS = (
     "How much goes from one rank to another, input_split_sizes says on the sender and output_split_sizes on the "
     "receiver. From where can the receiver know it?"
+)
+ROOM = "Which tensor does the one rank send, and which one has the other made for it? Compare their shapes and dtypes."
+ENDS = (
+    "A send ends when its receiver has called recv, and a recv when its sender has called send. Follow the function "
+    "line by line, once as each of the ranks."
 )
 WAITS = "A collective ends when all ranks have called it. Follow the function line by line, once as each of the ranks."
 
@@ -41,20 +49,24 @@ NEVER_ENDS = Mistake(None, "A loop does not end, or a rank waits for a message t
 
 
 class Lockstep:
-    """One call of an answer on all ranks of the process group; `num_collectives` counts those that this rank called."""
+    """One call of an answer on all ranks of the process group.
+
+    `num_collectives` counts the collectives that this rank called, `num_sent` the messages that it sent to one rank.
+    """
 
     def __init__(self) -> None:
-        self.num_collectives = 0
+        self.num_collectives = self.num_sent = 0
         self._inside = False  # a collective, which may call others
         self._exchange = dist.all_gather  # before it is replaced
         self._unmatched: Unfit | None = None
+        self._messages = Messages()
 
     def call(self, answer: Callable[..., Any], *args: Any) -> Any:
         """Return `answer(*args)`. All ranks call this.
 
         Raises:
-            Unfit: On all ranks, if one of them calls a collective that another one does not call. If the answer raises
-            an error on one rank, the other ranks raise it.
+            Unfit: On all ranks, if one of them calls a collective that another one does not call, or if they wait for
+            messages that nobody sends. If the answer raises an error on one rank, the other ranks raise it.
         """
         failed: BaseException | None = None
         functions = [inspect.unwrap(fn) for fn in (answer, *args) if callable(fn)]
@@ -88,6 +100,8 @@ class Lockstep:
         for name in COLLECTIVES:
             if hasattr(dist, name):
                 watched[getattr(dist, name)] = self._watched(name, getattr(dist, name))
+        for name in MESSAGES:
+            watched[getattr(dist, name)] = self._watched_message(name, getattr(dist, name))
         for names in places:
             for name, value in list(names.items()):
                 if type(value) is types.FunctionType and value in watched:
@@ -116,18 +130,72 @@ class Lockstep:
 
         return collective
 
+    def _watched_message(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        signature = _signature(original)
+
+        @functools.wraps(original)
+        def message(*args: Any, **named: Any) -> Any:
+            given = signature.bind(*args, **named).arguments
+            if self._inside or given.get("group") not in (None, dist.group.WORLD):
+                return original(*args, **named)
+            began = self._messages.begin(name, given)
+            self.num_sent += began.is_send
+            if name in ("isend", "irecv"):
+                return _Handle(lambda: self._end(began))
+            self._end(began)
+            return None if began.is_send else began.peer
+
+        return message
+
+    def _end(self, message: Message) -> Any:
+        """Wait until a message has been sent or received; return its tensor."""
+        while not message.done:
+            self._round(f"waits in {message}", waits=True)
+        if message.result is not None and message.tensor is not None:
+            message.tensor.detach().copy_(message.result)
+        return message.tensor
+
     def _states(self, doing: str, error: str = "") -> list[tuple[str, str]]:
-        """Return what each rank is about to do, and the error that has ended its answer or ""."""
-        text = f"{doing}\n{error}".encode()[:STATE_BYTES].ljust(STATE_BYTES, b"\0")
-        mine = torch.frombuffer(bytearray(text), dtype=torch.uint8)
-        states = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
+        """Return what each rank is about to do, and the error that has ended its answer or "".
+
+        A rank that waits for a message is about to do nothing: this returns when none does.
+        """
+        while True:
+            states = self._round(doing, error)
+            if not any(state["waits"] for state in states):
+                return [(state["doing"], state["error"]) for state in states]
+
+    def _round(self, doing: str, error: str = "", waits: bool = False) -> list[dict[str, Any]]:
+        """Meet all other ranks; return what each of them does, whether it waits for a message, and its error or "".
+
+        Raises:
+            Unfit: If ranks wait for messages and none of them can go on, unless this rank has returned.
+        """
+        mine = {"doing": doing, "error": error, "waits": waits, "begun": self._messages.begun()}
         self._inside = True
         try:
-            self._exchange(states, mine)
+            states = [json.loads(text) for text in self._texts(json.dumps(mine))]
+            found, misfit = self._messages.meet([state["begun"] for state in states])
         finally:
             self._inside = False
-        texts = [bytes(state.tolist()).rstrip(b"\0").decode(errors="ignore") for state in states]
-        return [(text.partition("\n")[0], text.partition("\n")[2]) for text in texts]
+        stuck = any(state["waits"] for state in states) and not found
+        if misfit or stuck:
+            what = ", ".join(f"rank {rank} {state['doing']}" for rank, state in enumerate(states))
+            unfit = Unfit(misfit, ROOM) if misfit else Unfit(f"no rank can go on: {what}.", ENDS)
+            self._unmatched = self._unmatched or unfit
+            if doing != RETURNED:
+                raise self._unmatched
+        return states
+
+    def _texts(self, mine: str) -> list[str]:
+        """Return the texts of all ranks."""
+        own = torch.tensor(list(mine.encode()), dtype=torch.uint8)
+        lengths = [torch.zeros(1, dtype=torch.int64) for _ in range(dist.get_world_size())]
+        self._exchange(lengths, torch.tensor([len(own)]))
+        longest = int(torch.cat(lengths).max())
+        texts = [torch.zeros(longest, dtype=torch.uint8) for _ in lengths]
+        self._exchange(texts, torch.nn.functional.pad(own, (0, longest - len(own))))
+        return [bytes(text[: int(length)].tolist()).decode() for text, length in zip(texts, lengths, strict=True)]
 
     def _meet(self, name: str, given: dict[str, Any]) -> None:
         if name == "all_to_all_single":  # its tensors may differ in size from rank to rank
@@ -150,14 +218,15 @@ class Lockstep:
 
 
 class _Handle:
-    """What `async_op=True` returns: the tensor gets its new numbers when `wait` is called, and not before."""
+    """What a call that only begins returns: `end` gives the tensor its new numbers, at `wait` and not before."""
 
-    def __init__(self, tensor: torch.Tensor, result: torch.Tensor) -> None:
-        self.tensor, self.result, self.waited = tensor, result, False
+    def __init__(self, end: Callable[[], Any]) -> None:
+        self.end, self.waited = end, False
+        self.tensor: Any = None
 
     def wait(self, timeout: Any = None) -> bool:
         if not self.waited:
-            self.tensor.detach().copy_(self.result)
+            self.tensor = self.end()
             self.waited = True
         return True
 
@@ -228,7 +297,7 @@ def _started(original: Callable[..., Any], given: dict[str, Any]) -> _Handle:
     tensor = given[name]
     result = tensor.detach().clone()
     original(**{**given, name: result, "async_op": False})
-    return _Handle(tensor, result)
+    return _Handle(lambda: tensor.detach().copy_(result))
 
 
 def _described(error: BaseException) -> str:
