@@ -27,13 +27,18 @@ class Stage(nn.Module):
     one, else the activations [b, t, width] of the stage before.
 
     Raises:
-        ValueError: if the sizes do not add up to the blocks of the network.
+        ValueError: if the sizes do not add up to the blocks of the network, or leave a stage without layers.
     """
 
     def __init__(self, net: Any, i: int, sizes: Sequence[int]) -> None:
         super().__init__()
         if sum(sizes) != len(net.blocks):
             raise ValueError(f"sizes: expected {len(net.blocks)} blocks in all, got {list(sizes)}.")
+        if min(sizes) < 0:
+            raise ValueError(f"sizes: expected whole numbers from 0 on, got {list(sizes)}.")
+        if 0 in sizes[1:-1]:
+            between = "in each stage between the first and the last"
+            raise ValueError(f"sizes: expected at least one block {between}, got {list(sizes)}.")
         first = sum(sizes[:i])
         layers = [*net.blocks[first : first + sizes[i]]]
         if i == 0:
@@ -44,15 +49,22 @@ class Stage(nn.Module):
 
     def empty_activations(self, tokens: torch.Tensor) -> torch.Tensor:
         """Return an uninitialised tensor [b, t, width] for what the stage before computes from tokens [b, t]."""
-        return torch.empty(*tokens.shape, self.width, dtype=next(self.parameters()).dtype)
+        param = next(self.parameters())
+        return torch.empty(*tokens.shape, self.width, dtype=param.dtype, device=param.device)
 
     def forward(self, X: torch.Tensor) -> torch.Tensor:
         return self.layers(X)
 
 
 def my_stage(net: Any, group: Group = None, sizes: Sequence[int] | None = None) -> Stage:
-    """Return the stage of this rank; without `sizes` the blocks are divided as evenly as possible."""
+    """Return the stage of this rank; without `sizes` the blocks are divided as evenly as possible.
+
+    Raises:
+        ValueError: if there is not one size for each rank, or a stage would be without layers.
+    """
     k = dist.get_world_size(group)
+    if sizes and len(sizes) != k:
+        raise ValueError(f"sizes: expected one for each of {k} ranks, got {list(sizes)}.")
     return Stage(net, dist.get_rank(group), sizes or part_sizes(len(net.blocks), k))
 
 
@@ -74,7 +86,7 @@ def receive(like: torch.Tensor, source: int, microbatch: int, group: Group = Non
 
 def share_of_loss(logits: torch.Tensor, y_part: torch.Tensor, n: int) -> torch.Tensor:
     """Return what a microbatch, logits [b, t, characters], adds to the mean cross entropy of n pieces."""
-    return F.cross_entropy(logits.flatten(0, 1), y_part.flatten()) * len(y_part) / n
+    return F.cross_entropy(logits.flatten(0, 1), y_part.flatten(), reduction="sum") / (n * y_part.shape[1])
 
 
 def run_passes(
