@@ -1,5 +1,6 @@
 """The schedules of a pipeline: ranks, microbatches and the cost of a pass, predicted, and on real ranks measured."""
 
+import html
 from collections.abc import Callable, Sequence
 
 import ipywidgets as widgets
@@ -78,7 +79,7 @@ class PipelineExplorer(Explorer):
             ms = [self.forward_ms.value / per_rank, self.backward_ms.value / per_rank]
             self.events = predict_pipeline(passes, ms[0] / 1e3, ms[1] / 1e3)
         except (ValueError, NotImplementedError) as error:
-            self.events, self.bubble, self._words = [], float("nan"), f"<b>Not drawn</b>: {error}"
+            self.events, self.bubble, self._words = [], float("nan"), f"<b>Not drawn</b>: {html.escape(str(error))}"
             return Figure(layout={"title": {"text": "no schedule for these numbers"}})
         held = " · ".join(f"{microbatches_held(mine) / per_rank:g}" for mine in passes)
         self._words = f"{self._sizes()}, predicted. Microbatches that a rank holds at most, rank by rank: {held}."

@@ -84,6 +84,10 @@ class SchedulePuzzle(Explorer):
         """Return the words for a schedule that can run; ValueError says why it cannot."""
         if not self.split and any(one.kind in "IW" for mine in schedule for one in mine):
             raise ValueError("in this puzzle a backward pass is one pass, B.")
+        for rank, mine in enumerate(schedule):
+            for number, one in enumerate(mine, 1):
+                if one.stage != rank:
+                    raise ValueError(f"rank {rank}, pass {number}: {one} is of stage {one.stage}; rank i has stage i.")
         check_schedule(schedule, self.num_ranks, self.num_microbatches)
         for rank, mine in enumerate(schedule):
             if (held := microbatches_held(mine)) > self.most_held:
