@@ -49,7 +49,7 @@ def one_f_one_b(stage: int, num_stages: int, num_microbatches: int) -> list[Pass
     """Return the passes of one stage: some forward, then backward and forward in turn (1F1B).
 
     A stage begins with as many forward passes as there are stages from it on (Harlap et al. 2018, arXiv:1806.03377;
-    with the pause between two minibatches Narayanan et al. 2021, arXiv:2104.04473).
+    with the pause between two minibatches PipeDream-Flush, Narayanan et al. 2020, arXiv:2006.09503).
 
     Example:
         >>> print(*one_f_one_b(stage=0, num_stages=2, num_microbatches=3))
@@ -125,16 +125,19 @@ def _stuck(
     schedule: Sequence[Sequence[Pass]], num_stages: int, at: Sequence[int], waiting: Sequence[int], done: set[Pass]
 ) -> str:
     """Return the words for a moment in which no rank can go on."""
-    words = []
+    words, listed = [], {one for passes in schedule for one in passes}
     for rank in waiting:
         one = schedule[rank][at[rank]]
         first = _missing(one, num_stages, done)[0]
-        later = schedule[rank][at[rank] :]
-        if first in later or first._replace(kind="I") in later:
+        if first not in listed and first._replace(kind="I") in listed:
+            first = first._replace(kind="I")
+        if first in schedule[rank][at[rank] :]:
             return (
                 f"rank {rank}, pass {at[rank] + 1}: {_name(one)} needs {first} first, which comes later on the same "
-                "rank. Exchange the two."
+                "rank. Put it before this one, after all that it needs."
             )
+        if first not in listed:
+            return f"rank {rank}, pass {at[rank] + 1}: {_name(one)} needs {first} first, which is in no rank's list."
         words.append(f"rank {rank} waits with {one} for {first}")
     return f"No rank can go on: {'; '.join(words)}. Each waits for a pass that comes after one which waits itself."
 
@@ -188,7 +191,8 @@ def _check_complete(stage: int, i: int, seen: set[Pass]) -> None:
     here = f"stage {stage}, microbatch {i}"
     kinds = {kind for kind in PASS_KINDS if Pass(kind, stage, i) in seen}
     if "B" in kinds and kinds & {"I", "W"}:
-        raise ValueError(f"{here}: B is I and W in one pass, and here are {' and '.join(sorted(kinds - {'F'}))}.")
+        both = " and ".join(str(Pass(kind, stage, i)) for kind in sorted(kinds - {"F"}))
+        raise ValueError(f"{here}: B is I and W in one pass, and here are {both}.")
     required = "FB" if "B" in kinds or not kinds & {"I", "W"} else "FIW"
     for kind in required:
         if kind not in kinds:

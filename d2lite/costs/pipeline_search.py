@@ -101,8 +101,12 @@ class _Search:
         half = self.lasts["B"] - self.lasts["I"]
         own = left + (self.m - forwards) * self.lasts["F"]
         own += (self.m - inputs) * self.lasts["I"] + (self.m - weights) * half
-        last_I = self.lasts["I"] if self.split else self.lasts["B"]
-        return own + (i * last_I - (half if self.split else 0) if inputs < self.m and i else 0)
+        if inputs == self.m:
+            return own
+        if not self.split:
+            return own + i * self.lasts["B"]
+        later = min(self.m - weights, self.most_held) - 1  # W's that may follow the last I; stage 0 still has one
+        return own + max(0, i * self.lasts["I"] - later * half)
 
     def _choices(self, i: int, ranks: tuple[_Rank, ...]) -> list[_Rank]:
         """Return what rank i may do now: go on, begin a pass, or wait."""

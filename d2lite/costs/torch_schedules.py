@@ -7,6 +7,8 @@ underscore). They are used in this file and nowhere else. A test compares what t
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import torch
+
 from d2lite._checks import one_of, positive_int
 from d2lite.costs.pipeline_schedule import PASS_KINDS, Pass
 
@@ -23,7 +25,7 @@ TORCH_SCHEDULES = {
     "DualPipeV": 2,
 }
 _KINDS = {"FORWARD": "F", "FULL_BACKWARD": "B", "BACKWARD_INPUT": "I", "BACKWARD_WEIGHT": "W"}  # PyTorch's: ours
-_MISSING = "This PyTorch does not show its pipeline schedules ({error}). PyTorch 2.15 does: pip install 'torch>=2.15'."
+_MISSING = "PyTorch {version} does not show its pipeline schedules here ({error}). PyTorch 2.15 does."
 
 
 def torch_schedule(name: str, num_ranks: int, num_microbatches: int) -> list[list[Pass]]:
@@ -52,7 +54,7 @@ def torch_held(name: str, num_ranks: int, num_microbatches: int) -> list[int]:
     try:
         from torch.distributed.pipelining.schedules import analyze_pipeline_activation_liveness as analyze
     except ImportError as error:
-        raise NotImplementedError(_MISSING.format(error=error)) from None
+        raise NotImplementedError(_MISSING.format(version=torch.__version__, error=error)) from None
     held = []
     for rank in range(num_ranks):
         own = sorted({one.stage for one in _passes(schedule.pipeline_order[rank])})
@@ -78,7 +80,7 @@ def _built(name: str, num_ranks: int, num_microbatches: int) -> Any:
         stages = stage if TORCH_SCHEDULES[name] == 1 else [stage] * TORCH_SCHEDULES[name]
         return get_schedule_class(name)(stages, num_microbatches)
     except (ImportError, AttributeError, TypeError) as error:
-        raise NotImplementedError(_MISSING.format(error=error)) from None
+        raise NotImplementedError(_MISSING.format(version=torch.__version__, error=error)) from None
 
 
 def _passes(actions: Sequence[Any]) -> Iterator[Pass]:

@@ -19,6 +19,7 @@ __all__ = [
     "Stage",
     "backward_pass",
     "begin_send",
+    "check_passes",
     "forward_pass",
     "my_stage",
     "pipeline_step",
@@ -37,13 +38,14 @@ class Stage(nn.Module):
     one, else the activations [b, t, width] of the stage before.
 
     Raises:
-        ValueError: if the sizes do not add up to the blocks of the network.
+        ValueError: if the sizes do not add up to the blocks of the network, or an inner stage has none.
     """
 
     def __init__(self, net: Any, i: int, sizes: Sequence[int]) -> None:
         super().__init__()
-        if sum(sizes) != len(net.blocks):
-            raise ValueError(f"sizes: expected {len(net.blocks)} blocks in all, got {list(sizes)}.")
+        if sum(sizes) != len(net.blocks) or min(sizes) < 0 or 0 in sizes[1:-1]:
+            expected = f"{len(net.blocks)} blocks in all, and at least one in each inner stage"
+            raise ValueError(f"sizes: expected {expected}, got {list(sizes)}.")
         first = sum(sizes[:i])
         layers = [*net.blocks[first : first + sizes[i]]]
         if i == 0:
@@ -54,16 +56,23 @@ class Stage(nn.Module):
 
     def empty_activations(self, tokens: torch.Tensor) -> torch.Tensor:
         """Return an uninitialised tensor [b, t, width] for what the stage before computes from tokens [b, t]."""
-        return torch.empty(*tokens.shape, self.width, dtype=next(self.parameters()).dtype)
+        return next(self.parameters()).new_empty(*tokens.shape, self.width)
 
     def forward(self, X: torch.Tensor) -> torch.Tensor:
         return self.layers(X)
 
 
 def my_stage(net: Any, group: Group = None, sizes: Sequence[int] | None = None) -> Stage:
-    """Return the stage of this rank; without `sizes` the blocks are divided as evenly as possible."""
+    """Return the stage of this rank; without `sizes` the blocks are divided as evenly as possible.
+
+    Raises:
+        ValueError: if there is not one size for each rank, or an inner stage has no block.
+    """
     k = dist.get_world_size(group)
-    return Stage(net, dist.get_rank(group), sizes or part_sizes(len(net.blocks), k))
+    sizes = sizes or part_sizes(len(net.blocks), k)
+    if len(sizes) != k:
+        raise ValueError(f"sizes: expected one for each of {k} ranks, got {list(sizes)}.")
+    return Stage(net, dist.get_rank(group), sizes)
 
 
 def begin_send(tensor: torch.Tensor, to: int, microbatch: int, group: Group = None) -> tuple[Any, torch.Tensor]:
@@ -77,7 +86,7 @@ def begin_send(tensor: torch.Tensor, to: int, microbatch: int, group: Group = No
 
 def receive(like: torch.Tensor, source: int, microbatch: int, group: Group = None) -> torch.Tensor:
     """Wait for the tensor that a rank of the group sends for this microbatch; it has the shape and type of `like`."""
-    tensor = torch.empty_like(like)
+    tensor = like.new_empty(like.shape)  # contiguous, as what is sent
     dist.recv(tensor, group=group, group_src=source, tag=microbatch)
     return tensor
 
@@ -118,6 +127,14 @@ def backward_pass(X_in: torch.Tensor, out: torch.Tensor, i: int, group: Group, l
     return X_in.grad
 
 
+def check_passes(passes: Sequence[Pass], rank: int, num_microbatches: int) -> None:
+    """Raise ValueError unless all passes are F or B of the stage of this rank, of a microbatch that there is."""
+    for one in passes:
+        if one.kind not in "FB" or one.stage != rank or one.microbatch not in range(num_microbatches):
+            expected = f"F and B of stage {rank}, microbatches 0 to {num_microbatches - 1}"
+            raise ValueError(f"passes of rank {rank}: expected {expected}, got {one}.")
+
+
 def run_passes(
     stage: Any,
     passes: Sequence[Pass],
@@ -143,11 +160,15 @@ def run_passes(
         group: the ranks; without it all.
         recorder: a Recorder that has begun a step: it gets a lap for each pass, and one for each time of waiting.
         send: how a tensor is sent.
+
+    Raises:
+        ValueError: if a pass is none of this rank's stage, or neither F nor B, before anything is sent.
     """
     rank, last = dist.get_rank(group), dist.get_world_size(group) - 1
+    check_passes(passes, rank, num_microbatches)
     X_parts, y_parts = X.tensor_split(num_microbatches), y.tensor_split(num_microbatches)
     lap = recorder.lap if recorder else lambda *_: None
-    kept, sent, loss = {}, [], torch.zeros(())
+    kept, sent, loss = {}, [], next(stage.parameters()).new_zeros(())
     for kind, _, i in passes:
         if kind == "F":
             kept[i] = forward_pass(stage, X_parts[i], y_parts[i], len(y), i, group, lap)

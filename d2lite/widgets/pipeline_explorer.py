@@ -1,5 +1,6 @@
 """The schedules of a pipeline: ranks, microbatches and the cost of a pass, predicted, and on real ranks measured."""
 
+import html
 from collections.abc import Callable, Sequence
 
 import ipywidgets as widgets
@@ -44,7 +45,7 @@ class PipelineExplorer(Explorer):
             options=list(TORCH_SCHEDULES), value="1F1B", **control_style("schedule", *style)
         )
         self.ranks = widgets.IntSlider(value=4, min=1, max=8, **control_style("ranks", *style))
-        self.microbatches = widgets.IntSlider(value=8, min=1, max=32, **control_style("microbatches", *style))
+        self.microbatches = widgets.IntSlider(value=8, min=1, max=64, **control_style("microbatches", *style))
         self.forward_ms = widgets.FloatSlider(
             value=1, min=0.5, max=5, step=0.5, **control_style("forward pass, ms", *style)
         )
@@ -77,8 +78,8 @@ class PipelineExplorer(Explorer):
             passes, per_rank = self._passes(), TORCH_SCHEDULES[name]
             ms = [self.forward_ms.value / per_rank, self.backward_ms.value / per_rank]
             self.events = predict_pipeline(passes, ms[0] / 1e3, ms[1] / 1e3)
-        except (ValueError, NotImplementedError) as error:
-            self.events, self.bubble, self._words = [], float("nan"), f"<b>Not drawn</b>: {error}"
+        except (ValueError, RuntimeError) as error:  # also of ranks: WorkersError, NotImplementedError
+            self.events, self.bubble, self._words = [], float("nan"), f"<b>Not drawn</b>: {html.escape(str(error))}"
             return Figure(layout={"title": {"text": "no schedule for these numbers"}})
         held = " · ".join(f"{microbatches_held(mine) / per_rank:g}" for mine in passes)
         self._words = f"{self._sizes()}, predicted. Microbatches that a rank holds at most, rank by rank: {held}."

@@ -33,8 +33,8 @@ class SchedulePuzzle(Explorer):
     the puzzle says about them.
 
     Args:
-        num_ranks: how many ranks, and stages: 1 to 4.
-        num_microbatches: how many microbatches go through: 1 to 8.
+        num_ranks: how many ranks, and stages: 1 to 4; with `split` to 3, since the search takes long.
+        num_microbatches: how many microbatches go through: 1 to 8; with `split` to 6.
         most_held: the most microbatches whose activations a rank may hold at a time.
         split: whether a backward pass may be written as I and W.
 
@@ -44,10 +44,10 @@ class SchedulePuzzle(Explorer):
     """
 
     def __init__(self, num_ranks: int = 2, num_microbatches: int = 4, most_held: int = 4, split: bool = False) -> None:
-        self.num_ranks = positive_int("num_ranks", num_ranks, 4)
-        self.num_microbatches = positive_int("num_microbatches", num_microbatches, 8)
-        self.most_held = positive_int("most_held", most_held)
         self.split = true_or_false("split", split)
+        self.num_ranks = positive_int("num_ranks", num_ranks, 3 if split else 4)
+        self.num_microbatches = positive_int("num_microbatches", num_microbatches, 6 if split else 8)
+        self.most_held = positive_int("most_held", most_held)
         self.best_ms = shortest_step(num_ranks, num_microbatches, most_held, _FORWARD, _BACKWARD, split)
         self.is_legal, self.is_solved, self.step_ms = False, False, float("nan")
         self.lines = [
@@ -84,12 +84,16 @@ class SchedulePuzzle(Explorer):
         """Return the words for a schedule that can run; ValueError says why it cannot."""
         if not self.split and any(one.kind in "IW" for mine in schedule for one in mine):
             raise ValueError("in this puzzle a backward pass is one pass, B.")
+        for rank, mine in enumerate(schedule):
+            for number, one in enumerate(mine, 1):
+                if one.stage != rank:
+                    raise ValueError(f"rank {rank}, pass {number}: {one} is of stage {one.stage}; rank i has stage i.")
         check_schedule(schedule, self.num_ranks, self.num_microbatches)
         for rank, mine in enumerate(schedule):
             if (held := microbatches_held(mine)) > self.most_held:
                 raise ValueError(
                     f"rank {rank} holds the activations of {held} microbatches at a time, and has memory for "
-                    f"{self.most_held}. A backward pass must come before the next forward pass."
+                    f"{self.most_held}. A {'W or B' if self.split else 'B'} must come before the next F."
                 )
         events = predict_pipeline(schedule, _FORWARD, _BACKWARD)
         self.is_legal, self.step_ms = True, max(event.end_s for event in events)

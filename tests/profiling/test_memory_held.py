@@ -6,7 +6,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from d2lite.models import lenet_layers
-from d2lite.profiling.memory_held import bytes_held
+from d2lite.profiling.memory_held import activations_held, bytes_held
+from d2lite.transformer import Transformer
 
 
 @pytest.mark.parametrize(
@@ -50,3 +51,83 @@ def test_the_step_changes_no_parameter_and_leaves_no_gradient():
     bytes_held(net.parameters(), lambda X: [net(X), net(2 * X)], torch.ones(3, 4))
     assert all(torch.equal(param, old) for param, old in zip(net.parameters(), before, strict=True))
     assert all(param.grad is None for param in net.parameters())
+
+
+NETWORKS = {
+    "linear": (lambda: nn.Linear(30, 20), torch.zeros(7, 30)),
+    "lenet": (lenet_layers, torch.rand(8, 1, 28, 28)),
+    "a weight twice": (lambda: nn.Sequential(*[nn.Linear(6, 6)] * 2, nn.ReLU(), nn.Tanh()), torch.ones(5, 6)),
+    "transformer": (
+        lambda: Transformer(width=24, num_blocks=2, num_heads=2, context=8, num_characters=13),
+        torch.zeros(3, 8, dtype=torch.int64),
+    ),
+}
+
+
+@pytest.mark.parametrize(("make_net", "X"), NETWORKS.values(), ids=NETWORKS)
+def test_one_forward_pass_holds_the_activations_of_a_step(make_net, X):
+    net = make_net()
+    expected = bytes_held(net.parameters(), net, X)["activations"]
+    with activations_held(net.parameters()) as held:
+        output = net(X).sum()
+        assert held.now_n_bytes == held.most_n_bytes == expected > 0
+        output.backward()
+        assert (held.now_n_bytes, held.most_n_bytes) == (0, expected)
+
+
+def test_forward_and_backward_passes_in_any_order():
+    """Three inputs of a layer, of 60, 120 and 180 bytes, and the most of those that are held at a time."""
+    layer, outputs, seen = nn.Linear(3, 4), {}, []
+    with activations_held(layer.parameters()) as held:
+        for n in (1, 2, -1, 3, -3, -2):
+            if n > 0:
+                outputs[n] = layer(torch.ones(5 * n, 3)).sum()
+            else:
+                outputs.pop(-n).backward()
+            seen.append(held.now_n_bytes)
+    assert seen == [60, 180, 120, 300, 120, 0] and held.most_n_bytes == 300
+
+
+def test_an_output_that_nobody_needs_is_not_held():
+    layer = nn.Linear(3, 4)
+    with activations_held(layer.parameters()) as held:
+        for _ in range(4):
+            layer(torch.ones(5, 3))
+        with torch.no_grad():
+            layer(torch.ones(500, 3))
+    assert (held.most_n_bytes, held.now_n_bytes) == (60, 0)
+
+
+def test_views_of_a_tensor_are_counted_once():
+    layer, X = nn.Linear(3, 4), torch.ones(10, 3)
+    with activations_held(layer.parameters()) as held:
+        outputs = [layer(part) for part in (X, X[:5], X[5:])]
+        assert held.now_n_bytes == 120
+        outputs.pop(0)
+        assert held.now_n_bytes == 120
+        outputs.clear()
+        assert held.now_n_bytes == 0
+
+
+def test_nothing_is_held_after_an_exception():
+    layer = nn.Linear(3, 4)
+
+    def failing():
+        output = layer(torch.ones(5, 3))
+        raise RuntimeError(f"of {output.sum():.0f}")
+
+    with pytest.raises(RuntimeError), activations_held(layer.parameters()) as held:
+        failing()
+    assert held.most_n_bytes == 60
+    output = layer(torch.ones(50, 3)).sum()  # after the block nothing is counted
+    assert (held.most_n_bytes, held.now_n_bytes) == (60, 0)
+    output.backward()
+
+
+def test_gradients_are_those_without_counting():
+    torch.manual_seed(0)
+    net, X = nn.Sequential(nn.Linear(6, 6), nn.Sigmoid(), nn.Linear(6, 2)), torch.randn(5, 6)
+    expected = torch.autograd.grad(net(X).square().sum(), net.parameters())
+    with activations_held(net.parameters()):
+        net(X).square().sum().backward()
+    assert all(torch.equal(param.grad, grad) for param, grad in zip(net.parameters(), expected, strict=True))

@@ -5,10 +5,13 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 
+from d2lite.costs import gpipe, one_f_one_b
 from d2lite.training import (
     Experts,
     ExpertsOverRanks,
     causal_attention,
+    my_stage,
+    pipeline_step,
     ring_attention,
     shard_network,
     shard_sequence,
@@ -56,6 +59,30 @@ def tensor_parallel(cut):
 @pytest.mark.parametrize("cut", [shard_network, shard_sequence])
 def test_tensor_parallel(pool, cut):
     assert max(pool.run(tensor_parallel, cut)) < 1e-9
+
+
+def pipeline(schedule):
+    group, pair, place = my_pair()
+    X, y = torch.randint(0, 13, (2, 5, 8), generator=torch.Generator().manual_seed(pair))
+    net, right = make_net(pair), make_net(pair)
+    stage, theirs = my_stage(net, group, [1, 0]), my_stage(right, group, [1, 0])
+    optimizer = torch.optim.SGD(right.parameters(), lr=0.1, momentum=0.9)
+    momenta = [torch.zeros_like(param) for param in stage.parameters()]
+    apart = []
+    for _ in range(2):
+        loss = pipeline_step(stage, momenta, X, y, 0.1, schedule, 3, group)
+        optimizer.zero_grad()
+        right_loss = F.cross_entropy(right(X).flatten(0, 1), y.flatten())
+        right_loss.backward()
+        optimizer.step()
+        apart.append((loss - right_loss * place).abs().item())
+    pairs = zip(stage.parameters(), theirs.parameters(), strict=True)
+    return max(*apart, *((p - q).abs().max().item() for p, q in pairs))
+
+
+@pytest.mark.parametrize("schedule", [gpipe, one_f_one_b])
+def test_pipeline(pool, schedule):
+    assert max(pool.run(pipeline, schedule)) < 1e-9
 
 
 def attention(attend):
