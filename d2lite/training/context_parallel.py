@@ -107,8 +107,8 @@ def add_block(
         v: the values of the block, [..., n, d].
     """
     new = torch.maximum(largest, scores.detach().amax(-1, keepdim=True))
-    shrink, weights = (largest - new).exp(), (scores - new).exp()
-    return new, total * shrink + weights.sum(-1, keepdim=True), out * shrink + weights @ v
+    factor, weights = (largest - new).exp(), (scores - new).exp()
+    return new, total * factor + weights.sum(-1, keepdim=True), out * factor + weights @ v
 
 
 def ring_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, t: int, group: Group = None) -> torch.Tensor:

@@ -2,7 +2,7 @@
 
 A router gives each token a score per expert, and the token goes to the best one (top-1, as in the Switch Transformer,
 Fedus et al. 2021, arXiv:2101.03961). An all-to-all sends the tokens to the ranks of their experts, another one sends
-the results back. A bias that is added to the scores for the choice only keeps the load even (Wang et al. 2024,
+the results back. A bias that is added to the weights for the choice only keeps the load even (Wang et al. 2024,
 arXiv:2408.15664; DeepSeek-V3 uses it). All functions with a group run on a rank, and every rank of the group must call
 them in the same order.
 """
@@ -19,13 +19,13 @@ from d2lite.transformer import MLP
 __all__ = ["Experts", "ExpertsOverRanks", "by_expert", "rebalance", "route", "tokens_per_rank"]
 
 
-def route(scores: torch.Tensor, bias: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the weight and the expert of each token, from its scores [n, experts]: [n, 1] and [n], int64.
+def route(weights: torch.Tensor, bias: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the weight and the expert of each token, from its softmax weights [n, experts]: [n, 1] and [n], int64.
 
     The bias, [experts], counts for the choice of the expert, and not for the weight.
     """
-    expert = (scores + bias).argmax(-1)
-    return scores.gather(-1, expert[:, None]), expert
+    expert = (weights + bias).argmax(-1)
+    return weights.gather(-1, expert[:, None]), expert
 
 
 def by_expert(experts: Iterable[nn.Module], tokens: torch.Tensor, which: torch.Tensor) -> torch.Tensor:

@@ -8,6 +8,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 from d2lite import Workers
+from d2lite.profiling import recorded_collectives
 from d2lite.training import (
     ColumnParallel,
     RowParallel,
@@ -93,7 +94,7 @@ def test_what_is_used_on_some_places_has_a_partial_gradient(pool):
 
 
 def against_the_library():
-    """One block's worth: logits and gradients of our cut and of PyTorch's, part by part."""
+    """How far logits and gradients of our cut are from PyTorch's, and what PyTorch's calls in its backward pass."""
     k, X = dist.get_world_size(), next(iter(batches(3)))[0]
     ours, theirs = shard_network(make_net()), make_net()
     plan = {f"attention.{name}": ColwiseParallel() for name in ("query", "key", "value")}
@@ -102,21 +103,24 @@ def against_the_library():
         parallelize_module(block, init_device_mesh("cpu", (k,)), plan)
         block.attention.num_heads //= k
     logits = theirs(X)
-    logits.square().mean().backward()
+    with recorded_collectives() as calls:
+        logits.square().mean().backward()
     mine = ours(X)  # of this rank's characters
     (mine.square().sum() / logits.numel()).backward()
     apart = [(mine - part_along(logits, -1)).abs().max().item()]
     for name, param in ours.blocks.named_parameters():
         grad = theirs.blocks.get_parameter(name).grad
         apart.append((param.grad - (grad.to_local() if hasattr(grad, "to_local") else grad)).abs().max().item())
-    return max(apart)
+    return max(apart), [call.name for call in calls], len(ours.blocks)
 
 
 def test_layers_are_those_of_parallelize_module():
     for k in (2, 4):
         with Workers(k, timeout_s=30) as workers:
             workers.backend = "gloo"
-            assert max(workers.run(against_the_library)) < 1e-9
+            for apart, names, num_blocks in workers.run(against_the_library):
+                assert apart < 1e-9
+                assert names == 4 * num_blocks * ["all_reduce"]  # query, key, value and up; with f they would be two
 
 
 def layers_on_rank():
