@@ -207,6 +207,7 @@ def on_two_ranks():
 
     cases = (
         lambda group: rank == 0 and dist.all_reduce(torch.ones(1), group=group),
+        lambda group: dist.send(torch.ones(1), 1 - rank, group=group),  # and nobody receives
         lambda group: ddp(group, *[nn.Linear(1, 1) for _ in range(1 + rank)]),
         lambda group: ddp(group, nn.Linear(1, 1 + rank)),
         lambda group: close_sockets() if rank else dist.all_reduce(torch.ones(1)),
@@ -222,6 +223,7 @@ def on_two_ranks():
 
 for _text in (
     "Timed out waiting ...ms for recv operation to complete",
+    "Timed out waiting ...ms for send operation to complete",
     "Connection closed by peer",
     "DDP expects same model across all ranks",
     "appears not to match sizes of the same param in process 0",
