@@ -292,8 +292,7 @@ def _one_way(records: Records, ranks: Sequence[int]) -> Diagnosis | None:
         return None
     if any(_whereabouts(other) != "waits" or not other.waits_in for other in others):
         return None
-    is_late = any(record.state == "error" for record in inside)
-    if not is_late or any(record.state == "done" or _refused(record) for record in records.values()):
+    if all(record.state == "running" for record in inside) or any(map(_refused, records.values())):
         return None
     mine, opposite, call, why = (
         ("send", "receive", "isend", "With gloo a send ends only when its receive has begun.")

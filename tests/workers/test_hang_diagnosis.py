@@ -339,6 +339,13 @@ def test_ranks_that_wait_in_a_collective_for_two_that_send_change_nothing(inside
         assert diagnose_hang(pair | waits | {2: other}).cause != "send", other
 
 
+def test_one_rank_that_sends_while_all_others_wait_in_a_collective_is_not_the_cause(inside):
+    stack = (("train.py", 10, "step"), (C10D, 1, "all_reduce"))
+    waits = {r: replace(record, frames=stack) for r, record in waiting_for(1).items()}
+    found = diagnose_hang(waits | {1: inside(1, "send", called=(W, B, END, W, B, END), num_ranks=3)})
+    assert (found.cause, found.rank_is_sure) == ("unknown", False)
+
+
 def test_three_ranks_that_send_in_a_circle(inside):
     found = diagnose_hang({r: inside(r, "send", num_ranks=3) for r in range(3)})
     assert found.cause == "send" and found.words.startswith("ranks 0, 1 and 2 wait in a send")
