@@ -19,8 +19,8 @@ from d2lite.widgets.live_figure import close_all
 from d2lite.widgets.plotly_widget import PlotlyWidget
 from d2lite.widgets.static_picture import StaticPicture
 from d2lite.widgets.style import CLASS, card, control_style, row, sheet
-from d2lite.workers.faults import CAUSES, Job, reduce_gradients, simulated_records, train_job
-from d2lite.workers.flight_recorder import FlightRecord
+from d2lite.workers.faults import CAUSES, Job, reduce_gradients, simulated_records, swap_with_neighbour, train_job
+from d2lite.workers.flight_recorder import C10D, FlightRecord
 from d2lite.workers.hang_diagnosis import diagnose_hang, first_mismatch
 
 __all__ = ["Whodunit"]
@@ -198,7 +198,7 @@ class Whodunit:
 def _job() -> str:
     """Return the code of the job with its line numbers, which opens when it is asked for."""
     lines = []
-    for function in (train_job, reduce_gradients):
+    for function in (train_job, reduce_gradients, swap_with_neighbour):
         source, first = inspect.getsourcelines(function)
         lines += [f"{first + i:4} {line.rstrip()}" for i, line in enumerate(source)]
     text = html.escape(chr(10).join(lines))
@@ -206,10 +206,12 @@ def _job() -> str:
 
 
 def _now(records: dict[int, FlightRecord]) -> list[str]:
-    """Return where each rank is that runs and waits for no other."""
+    """Return where each rank is that is in no collective."""
     places = []
     for rank, record in sorted(records.items()):
-        if record.state == "running" and record.frames:
-            file, line, function = record.frames[-1]
-            places.append(f"rank {rank} is in {function}, {Path(file).name} line {line}")
+        frames = [frame for frame in record.frames if Path(frame[0]).name != C10D]
+        if frames and record.waits_in in ("", "send", "recv"):
+            file, line, function = frames[-1]
+            waits = {"send": "waits in a send, ", "recv": "waits in a receive, "}.get(record.waits_in, "is ")
+            places.append(f"rank {rank} {waits}in {function}, {Path(file).name} line {line}")
     return places

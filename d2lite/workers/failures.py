@@ -71,7 +71,8 @@ def describe_failure(
     shown, found = _shown(reports), None
     if not _is_cause(reports[shown]):
         found = diagnose_hang(records) if records else None
-        agree = found is not None and found.cause == "unknown" and not any(r.missing for r in (records or {}).values())
+        known = not any(record.missing for record in (records or {}).values())
+        agree = found is not None and found.cause in ("unknown", "send") and known
         if found is not None and (found.cause == "slow" or (found.rank is None and not agree)):
             found = None
         if found is not None and found.rank is not None:

@@ -1,6 +1,7 @@
 """A small training job in which one rank has a fault that you choose.
 
-The ranks call four collectives in each step, and one after the last step.
+The ranks call four collectives in each step, and one after the last step. At the end of a step two neighbours exchange
+a tensor.
 
 The same job runs on real ranks (`train_job` in `Workers.run`), and without any, in microseconds (`simulated_records`).
 """
@@ -32,6 +33,7 @@ CAUSES: dict[str, str] = {
     "size": "it sent a tensor of a different size",
     "dtype": "it sent a tensor of a different type",
     "group": "it called the collective in a different group",
+    "send": "it sends and receives in the wrong order, and its neighbour waits, too",
     "data": "it waits for its data",
     "save": "it is still saving, while the others wait at the barrier",
     "dead": "its process has ended",
@@ -58,8 +60,8 @@ class Job:
 
     `cause` is one of `CAUSES`; or "raise" (the rank raises an error), "skip" (it leaves out the whole step) or "nan"
     (its gradient is not a number); or "", a job without a fault. The fault "save" is of rank 0, which alone saves;
-    "slow" lasts from its step to the end; the rank of "uneven" takes one step fewer, whatever `step` is. `sizes` are
-    the numbers of weights and of biases of the network.
+    "slow" lasts from its step to the end; the rank of "uneven" takes one step fewer, whatever `step` is. The rank of
+    "send" must have a neighbour. `sizes` are the numbers of weights and of biases of the network.
     """
 
     cause: str
@@ -70,7 +72,7 @@ class Job:
     @classmethod
     def drawn(cls, cause: str, world_size: int, draw: random.Random) -> "Job":
         """Return a job with that cause whose rank, step and sizes are drawn."""
-        rank = 0 if cause == "save" else draw.randrange(world_size)
+        rank = 0 if cause == "save" else draw.randrange(world_size - world_size % 2 if cause == "send" else world_size)
         step = 1 if cause in ("slow", "save") else draw.randrange(1, STEPS)
         return cls(cause, rank, step, (draw.randrange(200, 5000), draw.randrange(4, 100)))
 
@@ -79,6 +81,7 @@ class Ranks(Protocol):
     """What a job needs of the rank on which it runs: a real one, or a simulated one."""
 
     rank: int
+    world_size: int
 
     def all_reduce(self, tensor: torch.Tensor, group: Any = None) -> None:
         """Sum over the ranks."""
@@ -88,6 +91,12 @@ class Ranks(Protocol):
 
     def barrier(self) -> None:
         """Wait for all ranks."""
+
+    def send(self, tensor: torch.Tensor, dst: int) -> None:
+        """Send to a rank, and wait until it receives."""
+
+    def recv(self, tensor: torch.Tensor, src: int) -> Any:
+        """Wait for what a rank sends."""
 
     def sleep(self, seconds: float) -> None:
         """Compute nothing."""
@@ -127,6 +136,7 @@ def train_job(job: Job, ranks: Ranks | None = None) -> list[bool]:
         if here.rank == 0:
             save_checkpoint(here, LONG_S if mine == "save" else 0.0)
         here.barrier()  # until rank 0 has saved
+        swap_with_neighbour(here, mine)
     here.all_reduce(torch.zeros(2))  # of the evaluation: how many are right, of how many
     return is_finite
 
@@ -166,26 +176,44 @@ def reduce_gradients(here: Ranks, weights: torch.Tensor, bias: torch.Tensor, min
     here.all_reduce(bias)
 
 
+def swap_with_neighbour(here: Ranks, mine: str) -> None:
+    """Exchange a tensor with the neighbour, 0 with 1 and 2 with 3; the even rank sends first."""
+    is_even = here.rank % 2 == 0
+    neighbour = here.rank + 1 if is_even else here.rank - 1
+    if neighbour >= here.world_size:  # the last one of an odd number of ranks has none
+        return
+    if is_even != (mine == "send"):
+        here.send(torch.ones(4), neighbour)
+        here.recv(torch.empty(4), neighbour)
+    else:
+        here.recv(torch.empty(4), neighbour)
+        here.send(torch.ones(4), neighbour)
+
+
 class _Real:
     """A rank of the group that torch.distributed has."""
 
     def __init__(self) -> None:
-        self.rank = dist.get_rank()
+        self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
         # torch's own functions: the recorder then names the job's lines
         self.all_reduce, self.barrier, self.sleep = dist.all_reduce, dist.barrier, time.sleep
         self.broadcast = functools.partial(dist.broadcast, src=0)
+        self.send, self.recv = dist.send, dist.recv
 
     def end(self, number: int) -> None:
         os.kill(os.getpid(), number)
 
     def second_group(self) -> Any:
-        return dist.new_group(list(range(dist.get_world_size())))
+        return dist.new_group(list(range(self.world_size)))
+
+
+_Frames = tuple[tuple[str, int, str], ...]
 
 
 class _Blocked(Exception):
     """A simulated rank goes no further: `state` and `frames` are those of its report."""
 
-    def __init__(self, state: str, frames: tuple[tuple[str, int, str], ...] = ()) -> None:
+    def __init__(self, state: str, frames: _Frames = ()) -> None:
         super().__init__(state)
         self.state, self.frames = state, frames
 
@@ -196,6 +224,7 @@ class _Simulated:
     def __init__(self, rank: int, world_size: int) -> None:
         self.rank, self.world_size = rank, world_size
         self.called: list[Collective] = []
+        self.sent: list[tuple[str, int, _Frames]] = []  # send or recv, how many collectives came before, the frames
         self.now_s, self.counts = 0.0, {"0": 0, "1": 0}
 
     def _call(self, name: str, tensor: torch.Tensor | None, group: Any = None) -> None:
@@ -217,6 +246,17 @@ class _Simulated:
     def barrier(self) -> None:
         self._call("barrier", None)
 
+    def send(self, tensor: torch.Tensor, dst: int) -> None:
+        self._swaps("send")
+
+    def recv(self, tensor: torch.Tensor, src: int) -> None:
+        self._swaps("recv")
+
+    def _swaps(self, name: str) -> None:
+        of_torch = os.path.join(os.path.dirname(torch.__file__), "distributed", C10D)
+        frames = (*_stack(sys._getframe(2))[::-1], (of_torch, 0, name))
+        self.sent.append((name, len(self.called), frames))
+
     def sleep(self, seconds: float) -> None:
         self.now_s += seconds
         if seconds >= LONG_S:
@@ -232,7 +272,7 @@ class _Simulated:
         raise _Blocked(state, _stack(sys._getframe(2))[::-1])
 
 
-def _stack(frame: FrameType | None) -> tuple[tuple[str, int, str], ...]:
+def _stack(frame: FrameType | None) -> _Frames:
     """Return the frames of this file, innermost first: (file, line, function) of each."""
     found = []
     while frame is not None and frame.f_code.co_filename == __file__:
@@ -244,7 +284,8 @@ def _stack(frame: FrameType | None) -> tuple[tuple[str, int, str], ...]:
 def simulated_records(job: Job, world_size: int) -> dict[int, FlightRecord]:
     """Return the records that `world_size` ranks would give: each one up to the collective in which it waits for ever.
 
-    A collective ends when all ranks of its group have called the same one, with the same sizes and type.
+    A collective ends when all ranks of its group have called the same one, with the same sizes and type. A send ends
+    when the neighbour receives.
     """
     ranks = [_Simulated(rank, world_size) for rank in range(world_size)]
     ends: dict[int, _Blocked] = {rank: _Blocked("done") for rank in range(world_size)}
@@ -253,6 +294,11 @@ def simulated_records(job: Job, world_size: int) -> dict[int, FlightRecord]:
             train_job(job, here)
         except _Blocked as blocked:
             ends[here.rank] = blocked
+    for one, other in zip(ranks[::2], ranks[1::2], strict=False):
+        stuck = next((both for both in zip(one.sent, other.sent, strict=False) if both[0][0] == both[1][0]), ())
+        for here, (_, num_called, frames) in zip((one, other), stuck, strict=False):
+            del here.called[num_called:]  # what it would do afterwards does not happen
+            ends[here.rank] = _Blocked("error", frames)
     at, time_s = _advance(ranks)
     groups = {name: tuple(range(world_size)) for name in ("0", "1")}
     return {r: _record(ranks[r], at, ends[r], groups, time_s) for r in range(world_size)}

@@ -28,7 +28,8 @@ DATA = re.compile(
 DATA_FOLDER = os.path.join("torch", "utils", "data", "")
 SAVE = re.compile(r"_?((async|legacy)_)?save(_checkpoint|_model|_state|_state_dict|_pretrained)?")
 # where a rank may wait for a different one without being in a collective
-POINT_TO_POINT = {"send", "recv", "isend", "irecv", "batch_isend_irecv", "send_object_list", "recv_object_list"}
+SENDS, RECEIVES = {"send", "send_object_list"}, {"recv", "recv_object_list"}
+POINT_TO_POINT = SENDS | RECEIVES | {"isend", "irecv", "batch_isend_irecv"}
 WAITS = re.compile(r"\.(wait|synchronize|backward|result)\(")
 OF_TORCH = tuple(os.path.join("torch", folder, "") for folder in ("distributed", "autograd"))
 # what gloo and NCCL say on a rank that waited too long, or whose peer has gone
@@ -99,7 +100,8 @@ def diagnose_hang(records: Records) -> Diagnosis:
     ranks the steps before decide; if nothing like it came before, or if one rank has left a loop earlier than the
     other, it remains open which of them is wrong, and `rank_is_sure` is False. It also is if several ranks did not
     reach a collective, if a rank waits in a send, a receive, a `wait` or a backward pass, if all calls agree in a job
-    that failed, and if a rank gave no record, although its process has neither ended nor stopped.
+    that failed, and if a rank gave no record, although its process has neither ended nor stopped. "send" names no rank:
+    several ranks wait in a send and none receives, or the reverse.
 
     Raises:
         ValueError: Without records.
@@ -117,7 +119,7 @@ def diagnose_hang(records: Records) -> Diagnosis:
     if not missing:
         return found
     unseen = "; ".join(f"rank {rank} gave no record: {records[rank].missing}" for rank in missing)
-    if not found.number:
+    if not found.number or found.rank is None:
         return Diagnosis("unknown", None, f"{unseen}.", is_sure=False, rank_is_sure=False)
     return replace(found, words=f"{found.words} But {unseen}.", is_sure=False, rank_is_sure=False)
 
@@ -210,6 +212,8 @@ def _at(records: Records, calls: Calls, number: int) -> Diagnosis:
             return Diagnosis("unknown", rank, words, one.group, one.number, False, False)
     for rank in absent:
         if states[rank] == "communicates":
+            if all(call.agrees(one) for call in called) and (found := _one_way(records, absent)):
+                return replace(found, group=one.group, number=one.number)
             words = (
                 f"rank {rank} did not reach {_told(one)}: it is {_place(records[rank])}. It may wait there for a "
                 "different rank, which is then the guilty one."
@@ -274,6 +278,47 @@ def _whereabouts(record: FlightRecord) -> str:
         if any(folder in file for folder in OF_TORCH) or WAITS.search(linecache.getline(file, line)):
             return "communicates"
     return "raised" if record.state == "error" else "elsewhere"
+
+
+def _one_way(records: Records, ranks: Sequence[int]) -> Diagnosis | None:
+    """Return the diagnosis of `ranks` that all wait in a send, or all in a receive; None if it may be something else.
+
+    The other ranks wait in a collective. In a job that runs, all ranks may be in a send for a moment; so one must have
+    waited for too long. It is None if the code may have begun the opposite call before, without waiting for it.
+    """
+    inside, others = [records[rank] for rank in ranks], [x for rank, x in records.items() if rank not in ranks]
+    names = {record.waits_in for record in inside}
+    if len(ranks) < 2 or not (names <= SENDS or names <= RECEIVES):
+        return None
+    if any(_whereabouts(other) != "waits" or not other.waits_in for other in others):
+        return None
+    if all(record.state == "running" for record in inside) or any(map(_refused, records.values())):
+        return None
+    mine, opposite, call, why = (
+        ("send", "receive", "isend", "With gloo a send ends only when its receive has begun.")
+        if names <= SENDS
+        else ("receive", "send", "irecv", "A receive ends only when its tensor has come.")
+    )
+    if any(_may_begin("irecv" if names <= SENDS else "isend", record) for record in inside):
+        return None
+    who = f"{', '.join(map(str, ranks[:-1]))} and {ranks[-1]}"
+    places = [_place(record) for record in inside]
+    there = ", ".join(f"rank {rank} is {place}" for rank, place in zip(ranks, places, strict=True))
+    if len(set(places)) == 1:
+        there = f"{'both' if len(ranks) == 2 else 'all'} are {places[0]}"
+    words = (
+        f"ranks {who} wait in a {mine}, and no rank is in a {opposite}. {why} If two ranks {mine} first, let one "
+        f"{opposite} first, or use {call} or batch_isend_irecv. A rank may also have left out a {opposite}. Which rank "
+        f"is wrong is not recorded: {there}."
+    )
+    return Diagnosis("send", None, words, is_sure=False, rank_is_sure=False)
+
+
+def _may_begin(name: str, record: FlightRecord) -> bool:
+    """Return whether the source of the functions on a rank's stack contains a name, or is not at hand."""
+    files = {file for file, _, _ in record.frames if f"{os.sep}torch{os.sep}" not in file}
+    sources = ["".join(linecache.getlines(file)) for file in files]
+    return not sources or any(not source or name in source for source in sources)
 
 
 def _refused(record: FlightRecord) -> bool:
@@ -495,6 +540,8 @@ def _without_mismatch(records: Records) -> Diagnosis:
     if len(raised) == 1:
         words = f"rank {raised[0]} raised an error {_place(records[raised[0]])}. All ranks called the same collectives."
         return Diagnosis("error", raised[0], words)
+    if found := _one_way(records, sorted(records)):
+        return found
     if any(record.state in ("error", "died", "silent") for record in records.values()):
         there = [f"rank {r} is {_place(x)}" for r, x in sorted(records.items()) if x.frames and x.state != "done"]
         words = f"the collectives of all ranks agree, and the job failed: {NOT_RECORDED}. {'; '.join(there)}".strip()

@@ -207,6 +207,7 @@ def on_two_ranks():
 
     cases = (
         lambda group: rank == 0 and dist.all_reduce(torch.ones(1), group=group),
+        lambda group: dist.send(torch.ones(1), 1 - rank, group=group),  # and nobody receives
         lambda group: ddp(group, *[nn.Linear(1, 1) for _ in range(1 + rank)]),
         lambda group: ddp(group, nn.Linear(1, 1 + rank)),
         lambda group: dist.send(torch.ones(1), 1 - rank, group=group),  # both send, and neither receives

@@ -15,10 +15,17 @@ def test_the_records_say_who_it_was_in_every_case():
     game = Whodunit(2, seed=0)
     for _ in range(40):
         found = diagnose_hang(game.records)
-        assert game.is_open and game.accuse(found.rank, found.cause)
-        assert (game._job.rank, game._job.cause) == (found.rank, found.cause)
+        rank = guilty_by_the_code(game) if found.cause == "send" else found.rank
+        assert game.is_open and game.accuse(rank, found.cause)
+        assert (game._job.rank, game._job.cause) == (rank, found.cause)
         game.next()
-    assert game.score == (40, 40) and {job.cause for job, *_ in game.results} >= {"missing", "size", "dead"}
+    assert game.score == (40, 40) and {job.cause for job, *_ in game.results} >= {"missing", "size", "dead", "send"}
+
+
+def guilty_by_the_code(game):
+    """The rank that sends and receives in the wrong order: the even one must send first, and the odd one receive."""
+    places = re.findall(r"rank (\d) waits in a (send|receive), in swap_with_neighbour", game._now.value)
+    return next(int(rank) for rank, call in places if (call == "send") != (int(rank) % 2 == 0))
 
 
 def drawn(game):
@@ -62,7 +69,7 @@ def test_every_cause_shows_what_the_ranks_called_and_when(cause):
     figure = game.plot.figure
     lanes = [note.text for note in figure.layout.annotations if note.text.startswith("rank")]
     assert len(lanes) == 2 and len(figure.layout.xaxis.tickvals) == 5
-    assert first_mismatch(game.records) or cause in ("dead", "stopped", "slow")
+    assert first_mismatch(game.records) or cause in ("dead", "stopped", "slow", "send")
     assert "does not match" not in drawn(game) and "not called" not in drawn(game)
     assert drawn(game).count("line") >= 4 and drawn(game).count(" ms") >= 4
     late = [int(ms) for ms in re.findall(r"\+(\d+) ms", drawn(game))]
@@ -72,6 +79,16 @@ def test_every_cause_shows_what_the_ranks_called_and_when(cause):
 def test_where_a_rank_is_that_runs_is_said():
     game = Whodunit(2, seed=5, causes=["data"])
     assert re.match(r"rank \d is in \w+, \w+\.py line \d+$", game._now.value)
+
+
+@pytest.mark.parametrize("world_size", [2, 3, 4])
+def test_the_code_of_the_job_shows_who_sends_in_the_wrong_order(world_size):
+    game = Whodunit(world_size, seed=1, causes=["send"])
+    for _ in range(6):
+        assert game._now.value.count("waits in a ") == 2
+        assert game.accuse(guilty_by_the_code(game), "send")
+        assert "The records say: ranks" in game._verdict.value
+        game.next()
 
 
 def test_equal_seeds_draw_equal_cases():
