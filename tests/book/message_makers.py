@@ -210,7 +210,6 @@ def on_two_ranks():
         lambda group: dist.send(torch.ones(1), 1 - rank, group=group),  # and nobody receives
         lambda group: ddp(group, *[nn.Linear(1, 1) for _ in range(1 + rank)]),
         lambda group: ddp(group, nn.Linear(1, 1 + rank)),
-        lambda group: dist.send(torch.ones(1), 1 - rank, group=group),  # both send, and neither receives
         lambda group: close_sockets() if rank else dist.all_reduce(torch.ones(1)),
     )
     for case in cases:
