@@ -8,6 +8,7 @@ from d2lite.workers.hang_diagnosis import Diagnosis, diagnose_hang, first_mismat
 from d2lite.workers.pool import Workers
 from d2lite.workers.rank_support import warn_without_ranks
 from d2lite.workers.tempdir import make_tempdir, remove_tempdir
+from d2lite.workers.torchrun_forks import torchrun_forks
 
 __all__ = [
     "CAUSES",
@@ -25,6 +26,7 @@ __all__ = [
     "read_recorder",
     "remove_tempdir",
     "simulated_records",
+    "torchrun_forks",
     "train_job",
     "use_batch_mode",
     "warn_without_ranks",

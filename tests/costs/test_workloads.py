@@ -1,3 +1,5 @@
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -54,6 +56,27 @@ def test_imagenet_networks_are_those_that_torchvision_describes(name, theirs):
     second_classifier = 3_326_696 if name == "Inception V3" else 0  # only used to help training, and left out here
     assert found.total_n_bytes == 4 * (meta["num_params"] - second_classifier)
     assert found.num_examples == 1_281_167
+
+
+def test_a_small_network_on_meta_does_not_load_the_compiler():
+    code = "import sys; from d2lite.costs import named_workload; named_workload('ResNet-18, small images')"
+    subprocess.run([sys.executable, "-c", f"{code}; assert 'sympy' not in sys.modules"], check=True)
+
+
+def test_a_small_network_on_meta_may_have_tied_weights_and_make_tensors():
+    class Tied(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
+            self.second.weight = self.first.weight
+
+        def forward(self, X):
+            return self.second(self.first(X + torch.ones(4)))
+
+    with torch.device("meta"):
+        on_meta = workload(Tied(), torch.empty(1, 4))
+        assert on_meta == workload(Tied(), torch.empty(1, 4))
+    assert on_meta == workload(Tied(), torch.empty(1, 4)) and on_meta.macs == (32, 0, 0)
 
 
 def test_another_thread_that_runs_the_network_changes_nothing():

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.cluster import agents, faults, hosts, links, processes, rings, speed
+from tools.cluster import agents, faults, hosts, links, processes, puzzle, rings, speed
 
 ROOT = Path(__file__).parents[2]
 SHORT = ["-m", "d2lite.training.ddp", "--num-examples", "256", "--num-epochs", "1"]
@@ -95,6 +95,20 @@ def test_two_agents_on_loopback_train_one_network():
         with agents.Job(cluster, SHORT) as job:
             assert job.wait(90) == [0, 0], job.said(0)
             assert "2 devices" in job.said(0) and "finished" in job.said(0) and "2 devices" not in job.said(1)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere each is a new Python")
+def test_agents_and_workers_are_forks_whose_log_is_that_of_new_processes():
+    script = str(ROOT / "book" / "scripts" / "train_ddp.py")
+    with hosts.loopback(2) as cluster, agents.Job(cluster, [script, "--synthetic=64"], **puzzle.PUZZLE) as job:
+        command = Path(f"/proc/{job.pids(0)[0]}/cmdline").read_text()
+        assert job.wait(60) == [1, 1]
+        log = job.said(1)
+    assert "tools.cluster.forks" in command
+    assert puzzle.mistake_in(log) == 2 and "forks.py" not in log and "runpy" not in log
+    assert log.startswith(f'Traceback (most recent call last):\n  File "{script}"')
+    assert f"of binary: {sys.executable}" in log and f"{script} FAILED" in log
 
 
 @pytest.mark.slow

@@ -1,14 +1,18 @@
 """torchrun on each host: the command, the processes, what they said."""
 
 import contextlib
+import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
-from tools.cluster.hosts import ROOT, free_port
+from tools.cluster.forks import Program
+from tools.cluster.hosts import ROOT, free_port, loopback
 from tools.cluster.processes import end, tree
 
 __all__ = ["Job", "command", "environment", "last_words", "torchrun"]
@@ -76,6 +80,41 @@ def _leashed(words):
     return [sys.executable, "-c", _LEASH, str(os.getpid()), *words] if sys.platform == "linux" else words
 
 
+def _start(programs, folder):
+    """Start programs, (words, environment, file for the output) each.
+
+    Return (processes, those of them or above them whose end with all that they have started leaves nothing).
+    """
+    for _, _, output in programs:
+        Path(output).touch()
+    common = {"cwd": ROOT, "stdin": subprocess.DEVNULL, "start_new_session": True}  # Ctrl-C is ours to handle
+    if sys.platform == "linux" and all(words[0] == sys.executable for words, _, _ in programs):
+        folder = Path(tempfile.mkdtemp(dir=folder))
+        (folder / "programs.json").write_text(json.dumps(programs, default=str))
+        words = _leashed([sys.executable, "-m", "tools.cluster.forks", str(folder)])
+        with open(folder / "output.txt", "wb") as output:
+            starter = subprocess.Popen(words, env=programs[0][1], stdout=output, stderr=output, **common)
+        return [Program(starter, folder, number) for number in range(len(programs))], [starter]
+    started = []
+    try:
+        for words, env, output in programs:
+            with open(output, "wb") as file:
+                started.append(subprocess.Popen(_leashed(words), env=env, stdout=file, stderr=file, **common))
+    except BaseException:
+        _end(started)
+        raise
+    return started, started
+
+
+def _end(roots):
+    """Kill what is left of processes, with all that they have started."""
+    running = [root for root in roots if root.poll() is None]
+    end([root.pid for root in running])
+    for root in running:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            root.wait(5)
+
+
 class Job:
     """One torchrun on every host of a cluster. A context manager: leaving it ends what still runs.
 
@@ -84,29 +123,20 @@ class Job:
     """
 
     def __init__(self, cluster, args, interface=None, port=None, each=None, **settings):
-        self.cluster, self.agents, self.hurt = cluster, [], set()
+        self.cluster, self.hurt = cluster, set()
         self._undo = contextlib.ExitStack()
         first = cluster.hosts[0]
         self.endpoint = f"{first.address}:{port or (PORT if first.space else free_port())}"
         settings = {"nnodes": str(len(cluster.hosts)), "args": args} | settings
-        try:
-            for host, own in zip(cluster.hosts, each or [{}] * len(cluster.hosts), strict=True):
-                words = _leashed(command(host, self.endpoint, **(settings | own)))
-                with open(self._said(host.rank), "wb") as said:
-                    self.agents.append(
-                        subprocess.Popen(
-                            words,
-                            env=environment(host, cluster.folder, interface),
-                            cwd=ROOT,
-                            stdin=subprocess.DEVNULL,
-                            stdout=said,
-                            stderr=said,
-                            start_new_session=True,  # Ctrl-C is ours to handle
-                        )
-                    )
-        except BaseException:
-            self.end()
-            raise
+        programs = [
+            (
+                command(host, self.endpoint, **(settings | own)),
+                environment(host, cluster.folder, interface),
+                self._said(host.rank),
+            )
+            for host, own in zip(cluster.hosts, each or [{}] * len(cluster.hosts), strict=True)
+        ]
+        self.agents, self._roots = _start(programs, cluster.folder)
 
     def __enter__(self):
         return self
@@ -156,11 +186,7 @@ class Job:
     def end(self):
         """Kill what is left on all hosts."""
         self._undo.close()
-        running = [agent for agent in self.agents if agent.poll() is None]
-        end([agent.pid for agent in running])
-        for agent in running:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                agent.wait(5)
+        _end(self._roots)
 
 
 def last_words(text, most=1):
@@ -176,20 +202,25 @@ def torchrun(num_hosts, ranks, script, *arguments, limit_s=120):
     Prints the commands, then all that the hosts have written. Raises subprocess.TimeoutExpired where a host takes more
     than `limit_s` seconds. Nothing is left running.
     """
-    port, agents = free_port(), []
-    env = os.environ | {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
-    try:
-        for node_rank in range(num_hosts):
-            options = [f"--nnodes={num_hosts}", f"--node-rank={node_rank}", f"--nproc-per-node={ranks}"]
+    port, programs = free_port(), []
+    with loopback(num_hosts) as cluster:
+        for host in cluster.hosts:
+            options = [f"--nnodes={num_hosts}", f"--node-rank={host.rank}", f"--nproc-per-node={ranks}"]
             options += ["--master-addr=127.0.0.1", f"--master-port={port}"]
-            print(f"host {node_rank}$ torchrun", *options, Path(script).name, "...")
+            print(f"host {host.rank}$ torchrun", *options, Path(script).name, "...")
             words = [sys.executable, "-m", "torch.distributed.run", *options, script, *arguments]
-            agents.append(subprocess.Popen(words, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
-        print(*[agent.communicate(timeout=limit_s)[0] for agent in agents])
-    finally:
-        for agent in agents:  # after an interrupt: give torchrun time to end its workers
-            agent.terminate()
-        for agent in agents:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                agent.wait(timeout=10)
-            agent.kill()
+            said = cluster.folder / f"host-{host.rank}.txt"
+            programs.append((words, environment(host, cluster.folder), said))
+        agents, roots = _start(programs, cluster.folder)
+        try:
+            for agent in agents:
+                agent.wait(limit_s)
+            print(*[said.read_text(errors="replace") for _, _, said in programs])
+        finally:
+            for agent in agents:  # after an interrupt: give torchrun time to end its workers
+                if agent.poll() is None:
+                    os.kill(agent.pid, signal.SIGTERM)
+            for agent in agents:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    agent.wait(10)
+            _end(roots)
