@@ -33,7 +33,10 @@ def num_gpus() -> int:
 
 
 def num_cores(cgroup: str | os.PathLike[str] = "/sys/fs/cgroup") -> int:
-    """Return the number of CPU cores that this process may use: its affinity and the container's quota, at least 1."""
+    """Return the number of CPU cores that this process may use: its affinity and the container's quota, at least 1.
+
+    How many threads a replica has is set in `replica_threads`, and those of a rank in `workers/process_group.py`.
+    """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, int(min(cores, _quota_in_cores(Path(cgroup)))))
 

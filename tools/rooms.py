@@ -70,6 +70,11 @@ def _reached(room: str, imports: dict[str, set[str]]) -> set[str]:
     return imports[room].union(*(_reached(other, imports) for other in imports[room]))
 
 
+def _first_line(path: Path) -> str:
+    """Return the first line of a module's docstring."""
+    return (ast.get_docstring(ast.parse(path.read_text("utf-8"))) or "").split("\n")[0]
+
+
 def page() -> str:
     """Return the page. The picture has an arrow to a room only if no chain of other arrows leads there."""
     imports = imports_of_rooms()
@@ -80,9 +85,14 @@ def page() -> str:
     lines += ["```", "", OUTRO]
     lines += ["| room | what it holds | imports from |", "| --- | --- | --- |"]
     for room in sorted(ROOMS, key=lambda room: (len(_reached(room, imports)), room)):
-        about = (ast.get_docstring(ast.parse(MODULES[room].read_text("utf-8"))) or "").split("\n")[0]
+        about = _first_line(MODULES[room])
         below = ", ".join(sorted(imports[room] - {TOP})) or "no room"
         lines.append(f"| [`{room}`](../d2lite/{room}) | {about} | {below} |")
+    lines += ["", "The modules beside the rooms import from no room:", ""]
+    lines += ["| module | what it holds |", "| --- | --- |"]
+    for name, path in MODULES.items():
+        if room_of(name) == TOP and name not in FRONT:
+            lines.append(f"| [`{name}.py`](../d2lite/{name}.py) | {_first_line(path)} |")
     return "\n".join(lines) + "\n"
 
 

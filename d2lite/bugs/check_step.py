@@ -34,7 +34,7 @@ from d2lite.replica_threads import one_intra_op_thread
 from d2lite.training import replicate as copies
 from d2lite.workers import Workers, WorkersError
 from d2lite.workers.learner_pool import REASON_CHARS, quiet_pool, why_it_ended
-from d2lite.workers.time_limit import TookTooLong, at_most
+from d2lite.workers.learner_time_limit import TookTooLong, at_most
 
 __all__ = ["check_step", "judge_step"]
 

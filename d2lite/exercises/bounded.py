@@ -17,7 +17,7 @@ from d2lite.exercises.judge import NO_PROCESS
 from d2lite.exercises.run_cases import CaseResult, run_cases
 from d2lite.workers import WorkersError
 from d2lite.workers.learner_pool import REASON_CHARS, quiet_pool, why_it_ended
-from d2lite.workers.time_limit import TookTooLong, at_most
+from d2lite.workers.learner_time_limit import TookTooLong, at_most
 
 __all__ = ["run_bounded"]
 

@@ -1,4 +1,4 @@
-"""Whether the difference of two arms is significant, and how many seeds per arm it takes to see a difference.
+"""Whether the accuracies of two arms, over seeds, differ by more than chance, and how many seeds it takes to see it.
 
 Arms with seeds of their own have Welch's interval (Welch 1947, doi:10.1093/biomet/34.1-2.28): their spreads need not be
 equal. Arms that share their seeds have Student's interval of the differences, seed by seed (Student 1908,

@@ -1,4 +1,4 @@
-"""A limit of time for what runs in a pool."""
+"""A limit of time for learners' code in a pool; of ranks that do not answer `RankHandle.given_up` decides."""
 
 import contextlib
 import threading
