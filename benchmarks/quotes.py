@@ -409,8 +409,15 @@ QUOTES = (
             ),
         )
         for k, words in (
-            (2, "rate loses {:.0f} and {:.0f} points, and the seeds differ by less, {:.0f} and {:.0f} points"),
-            (1, "it gains {:.0f} point and loses {:.0f}, and the seeds differ by more, {:.0f} and {:.0f} points"),
+            (
+                2,
+                "rate costs {:.0f} points (seed 0) and {:.0f} (seed 1). Two runs that differ in the seed alone are "
+                "{:.0f} and {:.0f} points apart",
+            ),
+            (
+                1,
+                "gains {:.0f} point and loses {:.0f}, which is less than the {:.0f} and {:.0f} points between seeds",
+            ),
         )
     ),
     Quote(
