@@ -147,6 +147,20 @@ def _grad_of(loss_of: LossOf, Y: torch.Tensor, n: int, m: int) -> torch.Tensor:
     return grad
 
 
+def _forward(weight: torch.Tensor, X: torch.Tensor | None, sizes: Sequence[int]) -> tuple[Any, list[torch.Tensor]]:
+    """Compute the forward passes of this rank, and send what they give; return their inputs and outputs."""
+    rank = dist.get_rank()
+    inputs = [weight.new_empty(size, len(weight)) for size in sizes] if X is None else X.split(list(sizes))
+    outputs = []
+    for X_part in inputs:
+        if rank > 0:
+            dist.recv(X_part, rank - 1)
+        outputs.append(torch.tanh(X_part @ weight))
+        if rank < dist.get_world_size() - 1:
+            dist.send(outputs[-1].detach(), rank + 1)
+    return inputs, outputs
+
+
 def _pipeline(
     loss_of: LossOf = _share,
     backward: Callable[..., Any] = _backward,
@@ -161,14 +175,7 @@ def _pipeline(
 
     def pipeline_gradient(weight: torch.Tensor, X: torch.Tensor | None, sizes: Sequence[int]) -> Any:
         rank, last, m = dist.get_rank(), dist.get_world_size() - 1, len(sizes)
-        inputs = [weight.new_empty(size, len(weight)) for size in sizes] if X is None else X.split(list(sizes))
-        outputs = []
-        for X_part in inputs:
-            if rank > 0:
-                dist.recv(X_part, rank - 1)
-            outputs.append(torch.tanh(X_part @ weight))
-            if rank < last:
-                dist.send(outputs[-1], rank + 1)
+        inputs, outputs = _forward(weight, X, sizes)
         total = torch.zeros_like(weight)
         for i in last_order([*range(m)]) if rank == last else range(m):
             grad = torch.zeros_like(outputs[i])
@@ -198,14 +205,7 @@ def _summed_over_ranks(total: torch.Tensor, m: int) -> torch.Tensor:
 def _without_requires_grad(weight: torch.Tensor, X: torch.Tensor | None, sizes: Sequence[int]) -> Any:
     weight.requires_grad_()
     rank, last = dist.get_rank(), dist.get_world_size() - 1
-    inputs = [weight.new_empty(size, len(weight)) for size in sizes] if X is None else X.split(list(sizes))
-    outputs = []
-    for X_part in inputs:
-        if rank > 0:
-            dist.recv(X_part, rank - 1)
-        outputs.append(torch.tanh(X_part @ weight))
-        if rank < last:
-            dist.send(outputs[-1].detach(), rank + 1)
+    inputs, outputs = _forward(weight, X, sizes)
     for X_part, Y in zip(inputs, outputs, strict=True):
         if rank == last:
             _share(Y, sum(sizes), len(sizes)).backward()
