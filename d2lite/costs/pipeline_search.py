@@ -1,5 +1,6 @@
 """The shortest step that any schedule of a small pipeline can have, found by an exhaustive search."""
 
+from dataclasses import dataclass
 from itertools import product
 
 from d2lite._checks import positive_int, true_or_false
@@ -56,32 +57,25 @@ def shortest_step(
     )
 
 
+@dataclass
 class _Search:
     """Whether a schedule ends within `limit`: a search by depth over what each rank begins at each moment."""
 
-    def __init__(
-        self,
-        num_ranks: int,
-        num_microbatches: int,
-        most_held: int,
-        forward: int,
-        backward: int,
-        split: bool,
-        limit: int,
-    ) -> None:
-        self.last, self.m, self.most_held, self.limit, self.split = (
-            num_ranks - 1,
-            num_microbatches,
-            most_held,
-            limit,
-            split,
-        )
-        half = backward // 2
-        self.lasts = {"F": forward, "B": backward, "I": half, "W": half}
+    num_ranks: int
+    m: int
+    most_held: int
+    forward: int
+    backward: int
+    split: bool
+    limit: int
+
+    def __post_init__(self) -> None:
+        half = self.backward // 2
+        self.lasts = {"F": self.forward, "B": self.backward, "I": half, "W": half}
         self.failed: set[tuple[int, tuple[_Rank, ...]]] = set()
 
     def fits(self) -> bool:
-        return self._ends(0, ((0, 0, 0, "", 0),) * (self.last + 1))
+        return self._ends(0, ((0, 0, 0, "", 0),) * self.num_ranks)
 
     def _ends(self, now: int, ranks: tuple[_Rank, ...]) -> bool:
         if all(weights == self.m and not left for _, _, weights, _, left in ranks):
@@ -115,7 +109,7 @@ class _Search:
             return [one]
         done = [self._done(rank) for rank in ranks]
         choices: list[_Rank] = []
-        if inputs < done[i][0] and (i == self.last or inputs < done[i + 1][1]):
+        if inputs < done[i][0] and (i == self.num_ranks - 1 or inputs < done[i + 1][1]):
             if not self.split or inputs == weights:
                 choices.append((forwards, inputs + 1, weights + 1, "B", self.lasts["B"]))
             if self.split:

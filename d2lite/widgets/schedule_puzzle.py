@@ -68,14 +68,16 @@ class SchedulePuzzle(Explorer):
 
     def _draw(self) -> Figure:
         self.is_legal, self.is_solved, self.step_ms = False, False, float("nan")
-        try:
-            schedule = [parse_passes(line.value, rank) for rank, line in enumerate(self.lines)]
-            self._words = self._judged(schedule)
-        except (ValueError, TypeError) as error:
-            self._words = f"<b>Not yet</b>: {html.escape(str(error))}"
-        if not any(line.value.strip() for line in self.lines):
+        schedule: list[list[Pass]] = []
+        if any(line.value.strip() for line in self.lines):
+            try:
+                schedule = [parse_passes(line.value, rank) for rank, line in enumerate(self.lines)]
+                self._words = self._judged(schedule)
+            except (ValueError, TypeError) as error:
+                self._words = f"<b>Not yet</b>: {html.escape(str(error))}"
+        else:
             self._words = "<b>Empty</b>: write the passes of each rank."
-        events = [] if self._words.startswith("<b>Empty") else self._up_to_the_error()
+        events = self._up_to_the_error(schedule)
         if not events:
             return Figure(layout={"title": {"text": "nothing can run yet"}})
         return timeline_figure(events, "your schedule, predicted")
@@ -103,11 +105,10 @@ class SchedulePuzzle(Explorer):
             return f"{words}<b>Solved</b>: no schedule under this limit is shorter."
         return f"{words}The shortest step under this limit is {self.best_ms} ms."
 
-    def _up_to_the_error(self) -> list[Event]:
+    def _up_to_the_error(self, schedule: Sequence[Sequence[Pass]]) -> list[Event]:
         """Return the predicted events of the passes that can run, in milliseconds."""
-        ran: list[list[Pass]] = [[] for _ in self.lines]
+        ran: list[list[Pass]] = [[] for _ in schedule]
         try:
-            schedule = [parse_passes(line.value, rank) for rank, line in enumerate(self.lines)]
             for rank, one in pass_order(schedule, self.num_ranks):
                 ran[rank].append(one)
         except ValueError:
