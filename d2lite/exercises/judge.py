@@ -76,8 +76,13 @@ def judge(exercise: Question, seen: Iterable[tuple[int, CaseResult]], hung: str 
         thinks: Whether the score says how to think.
     """
     latest = {(rank, result.case): result for rank, result in seen}  # a result may come again, with its mistakes
-    seen = [(rank, result) for (rank, _), result in latest.items()]
     labels = list(exercise.cases())
+    place = {label: i for i, label in enumerate(labels)}
+    # case by case, and rank by rank: which rank was the first to answer decides nothing
+    seen = sorted(
+        ((rank, result) for (rank, _), result in latest.items()),
+        key=lambda one: (place.get(one[1].case, len(place)), one[0]),
+    )
     missing = [label for label in labels if any((i, label) not in latest for i in range(exercise.world_size))]
     if not missing:
         hung = ""  # the answer was not what took long
