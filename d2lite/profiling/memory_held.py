@@ -81,6 +81,11 @@ class ActivationsHeld:
             self.now_n_bytes -= n_bytes
 
 
+def _storage(tensor: Any) -> torch.UntypedStorage:
+    """Return the memory of a tensor; of a DTensor that of the part on this rank."""
+    return (tensor.detach().to_local() if hasattr(tensor, "to_local") else tensor).untyped_storage()
+
+
 class _Kept:
     """A tensor that an operation keeps; it goes when the operation does."""
 
@@ -92,7 +97,8 @@ class _Kept:
 def activations_held(params: Iterable[torch.Tensor]) -> Iterator[ActivationsHeld]:
     """Count the bytes of activations while a block runs forward and backward passes, in any order.
 
-    A tensor that several operations keep is counted once, and so are views of it. Parameters are no activations.
+    A tensor that several operations keep is counted once, and so are views of it. Parameters are no activations. Of a
+    DTensor the part on this rank is counted.
 
     Example:
         >>> layer = torch.nn.Linear(3, 4)
@@ -103,11 +109,11 @@ def activations_held(params: Iterable[torch.Tensor]) -> Iterator[ActivationsHeld
         >>> held.most_n_bytes, held.now_n_bytes
         (120, 0)
     """
-    own = {param.untyped_storage().data_ptr() for param in params}
+    own = {_storage(param).data_ptr() for param in params}
     held = ActivationsHeld()
 
     def pack(tensor: torch.Tensor) -> _Kept:
-        kept, storage = _Kept(tensor.detach()), tensor.untyped_storage()
+        kept, storage = _Kept(tensor.detach()), _storage(tensor)
         if storage.data_ptr() not in own:
             held._keep(storage.data_ptr(), storage.nbytes())
             weakref.finalize(kept, held._release, storage.data_ptr(), storage.nbytes())
