@@ -11,6 +11,7 @@ from d2lite.costs.memory import (
     predict_memory,
     transformer_activations,
 )
+from d2lite.costs.mesh_step import Mesh, MeshStep, predict_mesh_step
 from d2lite.costs.partitioning import all_ways, bytes_sent, layers_of, messages, stages
 from d2lite.costs.pipeline_schedule import (
     PASS_KINDS,
@@ -53,6 +54,8 @@ __all__ = [
     "MEMORY_MODELS",
     "MemoryModel",
     "MemoryPrediction",
+    "Mesh",
+    "MeshStep",
     "NETWORKS",
     "OPTIMIZER_NUMBERS",
     "PASS_KINDS",
@@ -86,6 +89,7 @@ __all__ = [
     "parse_passes",
     "pass_order",
     "predict_memory",
+    "predict_mesh_step",
     "predict_pipeline",
     "predict_scaling",
     "predict_step",

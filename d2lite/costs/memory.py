@@ -46,6 +46,16 @@ MEMORY_MODELS = (
         "GPT-3, 175 B", 1.746e11, 12_288, 96, 96, 2048, 50_257, "Brown et al. 2020, arXiv:2005.14165, Table 2.1"
     ),
     MemoryModel(
+        "Llama 3, 405 B",
+        405_853_388_800,  # of the sizes in the table: 8 key-value heads, MLP of width 53,248, embedding apart from head
+        16_384,
+        126,
+        128,
+        8192,
+        128_256,
+        "Grattafiori et al. 2024, arXiv:2407.21783, Table 3",
+    ),
+    MemoryModel(
         "GPT, 1 T", 1.008e12, 25_600, 128, 160, 2048, 51_200, "Narayanan et al. 2021, arXiv:2104.04473, Table 1"
     ),
 )
@@ -117,6 +127,7 @@ def transformer_activations(
     num_characters: int,
     bytes_per_number: int = 4,
     checkpointing: bool = False,
+    keep_scores: bool = True,
 ) -> float:
     """Return the bytes that autograd keeps of a forward pass of `Transformer` on `microbatch` pieces of a text.
 
@@ -124,16 +135,19 @@ def transformer_activations(
     GELU, and q, k, v), and for each head a weight per pair of places. With checkpointing a block keeps its input alone;
     what else it needs is computed again in the backward pass, for one block at a time, and this block is counted.
     Korthikanti et al. 2022 (arXiv:2205.05198) count in the same way; their layer has dropout as well. Statistics of the
-    normalisations and the mask, less than a hundredth, are left out.
+    normalisations and the mask, less than a hundredth, are left out. Without `keep_scores` the weights per pair of
+    places are not kept: attention that is computed in blocks (Dao et al. 2022, arXiv:2205.14135) computes them again.
 
-    Raises ValueError or TypeError for what is no positive whole number.
+    Raises ValueError or TypeError for what is no positive whole number, or no True or False where that is expected.
     """
     sizes = {"microbatch": microbatch, "context": context, "width": width, "num_blocks": num_blocks}
     sizes |= {"num_heads": num_heads, "num_characters": num_characters, "bytes_per_number": bytes_per_number}
     for name, size in sizes.items():
         positive_int(name, size)
     places = microbatch * context
-    block = 16 * places * width + num_heads * places * context
+    block = 16 * places * width
+    if true_or_false("keep_scores", keep_scores):
+        block += num_heads * places * context
     blocks = (
         num_blocks * places * width + block if true_or_false("checkpointing", checkpointing) else num_blocks * block
     )

@@ -72,6 +72,19 @@ def test_activations_are_what_autograd_keeps(sizes, dtype):
     assert transformer_activations(*sizes, 96, dtype.itemsize) == pytest.approx(counted, rel=0.01)
 
 
+def test_attention_in_blocks_keeps_no_scores(monkeypatch):
+    def forward(self, X):
+        q, k, v = (layer(X).unflatten(-1, (4, -1)).transpose(1, 2) for layer in (self.query, self.key, self.value))
+        return self.out(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2))
+
+    net, X = Transformer(context=128), torch.zeros(4, 128, dtype=torch.int64)
+    monkeypatch.setattr(type(net.blocks[0].attention), "forward", forward)
+    counted = bytes_held(net.parameters(), lambda X: F.cross_entropy(net(X).flatten(0, 1), X.flatten()), X)
+    sizes = (4, 128, 128, 4, 4, 96)
+    assert transformer_activations(*sizes, keep_scores=False) == pytest.approx(counted["activations"], rel=0.01)
+    assert transformer_activations(*sizes) > 1.2 * counted["activations"]
+
+
 def test_checkpointing_keeps_the_inputs_of_the_blocks():
     net, X = Transformer(), torch.zeros(16, 64, dtype=torch.int64)
 
@@ -102,3 +115,9 @@ def test_wrong_input_is_refused(arguments, message):
         predict_memory(**{"num_params": 1e6} | arguments)
     with pytest.raises(TypeError):
         transformer_activations(1.5, 8, 8, 1, 1, 96)
+
+
+@pytest.mark.parametrize("switch", ["checkpointing", "keep_scores"])
+def test_a_switch_is_on_or_off(switch):
+    with pytest.raises(TypeError, match=f"{switch}: expected True or False, got 'no'"):
+        transformer_activations(1, 8, 8, 1, 1, 96, **{switch: "no"})

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from d2lite import costs
-from d2lite.costs import Device, Link, Setup, Workload, layers_of
+from d2lite.costs import MEMORY_MODELS, Device, Link, Mesh, Setup, Workload, layers_of
 
 LINK, DEVICE = Link(1e-5, 1e9), Device(1e12)
 NET = Workload("two layers", (400, 40), (100, 10), 1000)
@@ -25,6 +25,7 @@ VALID = {
     "Device": {"flops_per_s": 1e12, "overhead_s": 0.0, "name": ""},
     "Link": {"latency_s": 0.0, "bandwidth_bytes_per_s": 1e9, "name": "", "ports": 1},
     "Setup": vars(LENET),
+    "Mesh": {"pipe": 1, "data": 2, "tensor": 4},
     "all_reduce_seconds": {"algorithm": "ring", "k": 2, "n_bytes": 8.0, "cluster": LINK},
     "all_ways": {"layers": LAYERS, "k": 2},
     "bubble_formula": {"num_stages": 2, "num_microbatches": 4},
@@ -39,6 +40,19 @@ VALID = {
     "messages_seconds": {"messages": [], "cluster": LINK},
     "named_workload": {"name": "LeNet"},
     "normal_wait": {"k": 2, "std_s": 0.1},
+    "predict_mesh_step": {
+        "model": MEMORY_MODELS[0],
+        "mesh": Mesh(2, 2, 2),
+        "batch_size": 8,
+        "device": DEVICE,
+        "cluster": LINK,
+        "microbatch": 2,
+        "stages_per_rank": 2,
+        "overlap": True,
+        "stage": 1,
+        "checkpointing": False,
+        "keep_scores": True,
+    },
     "predict_scaling": {"setup": LENET, "k": 2},
     "predict_step": STEPPED | {"algorithm": "ring", "overlap": True, "caps": (100,), "wait_s": 0.0},
     "shortest_step": {

@@ -1,0 +1,219 @@
+"""One step of a transformer on a mesh of ranks: pipeline, data and tensor parallelism together, predicted.
+
+Nothing here is measured. The time is a sum of four terms, each in closed form with its source at the line.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+
+from d2lite._checks import instance_of, non_negative_number, positive_int, true_or_false, whole_number
+from d2lite.costs.alpha_beta import Cluster, Device, Link, all_reduce_seconds, as_cluster, lower_bound_n_bytes
+from d2lite.costs.memory import MemoryModel, MemoryPrediction, predict_memory, transformer_activations
+
+__all__ = ["Mesh", "MeshStep", "predict_mesh_step"]
+
+_N_BYTES = 2  # of a 16-bit number
+
+
+@dataclass(frozen=True)
+class Mesh:
+    """Ranks in three dimensions: stages of a pipeline, replicas (data), and parts of each layer (tensor).
+
+    Ranks are numbered row by row, as in `init_device_mesh("cpu", mesh.shape)`: ranks of a tensor group are neighbours,
+    then comes data, then pipe. Raises ValueError for a number below 1, and TypeError for what is no whole number.
+
+    Example:
+        >>> mesh = Mesh(pipe=2, data=4, tensor=8)
+        >>> print(mesh, "=", mesh.num_ranks)
+        2 x 4 x 8 = 64
+    """
+
+    pipe: int = 1
+    data: int = 1
+    tensor: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("pipe", "data", "tensor"):
+            positive_int(name, getattr(self, name))
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(pipe, data, tensor)."""
+        return self.pipe, self.data, self.tensor
+
+    @property
+    def num_ranks(self) -> int:
+        """How many ranks the mesh has."""
+        return self.pipe * self.data * self.tensor
+
+    def __str__(self) -> str:
+        return " x ".join(map(str, self.shape))
+
+
+@dataclass(frozen=True)
+class MeshStep:
+    """One predicted step on a mesh: its time in seconds, in four terms, and what one rank sends and holds.
+
+    A rank computes for `compute_s`. It waits for `tensor_s` in the all-reduces of tensor parallelism, for `bubble_s`
+    while the pipeline fills and empties, and for `data_s` in the all-reduce of gradients. `sent_n_bytes` has the bytes
+    that a rank in the middle of the mesh sends in a step, by dimension: "tensor", "pipe", "data". `links` has the link
+    that each dimension uses.
+    """
+
+    mesh: Mesh
+    compute_s: float
+    tensor_s: float
+    bubble_s: float
+    data_s: float
+    num_microbatches: int
+    sent_n_bytes: dict[str, float]
+    links: dict[str, Link]
+    memory: MemoryPrediction
+    model_flops_per_gpu: float  # without what checkpointing computes a second time
+
+    @property
+    def seconds(self) -> float:
+        """The time of the step: the sum of the four terms."""
+        return self.compute_s + self.tensor_s + self.bubble_s + self.data_s
+
+    @property
+    def tflops_per_gpu(self) -> float:
+        """Model operations per second and GPU, in 10^12: 6 per parameter and token, whatever else is computed."""
+        return self.model_flops_per_gpu / self.seconds / 1e12
+
+    def fits(self, n_bytes: float) -> bool:
+        """Return whether a rank with `n_bytes` of memory can hold it.
+
+        Raises ValueError or TypeError for what is no finite number from 0 on.
+        """
+        return self.memory.total_n_bytes <= non_negative_number("n_bytes", n_bytes)
+
+
+def predict_mesh_step(
+    model: MemoryModel,
+    mesh: Mesh,
+    batch_size: int,
+    device: Device,
+    cluster: Cluster | Link,
+    *,
+    microbatch: int = 1,
+    stages_per_rank: int = 1,
+    overlap: bool = True,
+    stage: int = 1,
+    checkpointing: bool = False,
+    keep_scores: bool = True,
+) -> MeshStep:
+    """Return the MeshStep of one step of training with Adam in mixed precision, on all ranks of a mesh.
+
+    Assumed: all ranks compute equally long (blocks, embedding and output head are divided evenly among the stages);
+    each GPU has a port of its own to the network, as in hosts with 8 H100 and 8 network cards, so groups side by side
+    do not slow each other down; tensor parallelism comes with sequence parallelism, which divides all activations and
+    sends as many bytes as the all-reduces; the schedule is 1F1B, interleaved if `stages_per_rank` is above 1.
+
+    Args:
+        model: The sizes of the transformer.
+        mesh: The ranks.
+        batch_size: Pieces of text in the minibatch of all ranks, each as long as the model's context.
+        device: How fast each rank computes.
+        cluster: The links: a Cluster of hosts, or a Link if all ranks are in one host. A group of ranks that lies in
+            one host uses the link inside of it, any other the link from host to host.
+        microbatch: Pieces of text that go through a stage at a time.
+        stages_per_rank: Stages of the pipeline on each rank.
+        overlap: Whether gradients are summed during the backward pass of the last microbatch, or after it.
+        stage: The stage of ZeRO, 0 or 1: 1 divides the optimizer's state among the replicas. The other stages send at
+            each microbatch, which is not counted here.
+        checkpointing: Whether the backward pass computes the activations of a block again, from the block's input.
+        keep_scores: Whether a block keeps the weights of its attention; see `transformer_activations`.
+
+    Raises:
+        ValueError: If the minibatch gives no whole number of microbatches to each replica, the heads cannot be divided
+            by `mesh.tensor`, there are more stages than blocks, or a number is out of range.
+        TypeError: If an argument has another type.
+
+    Example:
+        >>> model = MemoryModel("small", 1e9, 2048, 24, 16, 1024, 50_000, "")
+        >>> step = predict_mesh_step(model, Mesh(tensor=4), 8, Device(1e14), Link(5e-6, 1e11))
+        >>> step.num_microbatches, round(step.compute_s, 3), round(step.tensor_s, 3), f"{step.tflops_per_gpu:.0f}"
+        (8, 0.123, 0.071, '63')
+    """
+    cluster, num_microbatches = _checked(model, mesh, batch_size, device, cluster, microbatch, stages_per_rank)
+    true_or_false("overlap", overlap)
+    whole_number("stage", stage, 0, 1, "Stages 2 and 3 send at each microbatch, which is not counted here.")
+    p, d, k = mesh.shape
+    m, blocks, params = num_microbatches, model.num_blocks / p, model.num_params / (p * k)
+    links = {"tensor": _link(cluster, mesh, k), "pipe": _link(cluster, mesh, p * d * k)}
+    links["data"] = _link(cluster, mesh, d * k)
+    model_flops = 6 * model.num_params * batch_size * model.context / mesh.num_ranks  # forward 2, backward 4
+    again = 4 / 3 if true_or_false("checkpointing", checkpointing) else 1.0  # a second forward pass: 8 in place of 6
+    compute_s = again * model_flops / device.flops_per_s + device.overhead_s
+    activation = microbatch * model.context * model.width * _N_BYTES  # what a block hands to the next one
+    # forward and backward, one sum after attention and one after the MLP (Shoeybi et al. 2019, arXiv:1909.08053)
+    sums = m * 4 * blocks
+    tensor_s = sums * all_reduce_seconds("ring", k, activation, links["tensor"])
+    # Huang et al. 2019 (arXiv:1811.06965); with more stages per rank Narayanan et al. 2021 (arXiv:2104.04473), 2.2
+    bubble_s = (p - 1) / (m * stages_per_rank) * (compute_s + tensor_s)
+    # the first activations and the last gradient are waited for, all others are sent beside the computation
+    bubble_s += 2 * (p - 1) * links["pipe"].seconds(activation)
+    data_s = all_reduce_seconds("ring", d, _N_BYTES * params, links["data"])
+    if overlap:
+        data_s = max(0.0, data_s - (1 - 1 / 3 / again) * compute_s / m)  # behind the last backward pass
+    sent = {
+        "tensor": sums * lower_bound_n_bytes(k, activation),
+        "pipe": 2.0 * m * stages_per_rank * activation if p > 1 else 0.0,
+        "data": lower_bound_n_bytes(d, _N_BYTES * params),
+    }
+    of_a_microbatch = partial(
+        transformer_activations,
+        *(microbatch, model.context, model.width),
+        num_heads=model.num_heads,
+        num_characters=model.num_characters,
+        bytes_per_number=_N_BYTES,
+        keep_scores=keep_scores,
+    )
+    kept = of_a_microbatch(num_blocks=model.num_blocks, checkpointing=checkpointing)
+    # with checkpointing the block that is computed again is there once, for any number of microbatches and stages
+    block = of_a_microbatch(num_blocks=2) - of_a_microbatch(num_blocks=1) if checkpointing else 0.0
+    # 1F1B holds a microbatch per stage; interleaved stages: Korthikanti et al. 2022 (arXiv:2205.05198), 4.2.3
+    held = min(m, p + ((p - 1) / stages_per_rank if stages_per_rank > 1 else 0))
+    kept = (held * (kept - block) / p + block) / k
+    memory = predict_memory(params, "Adam", "mixed", stage, d, kept)
+    return MeshStep(mesh, compute_s, tensor_s, bubble_s, data_s, m, sent, links, memory, model_flops)
+
+
+def _checked(
+    model: MemoryModel,
+    mesh: Mesh,
+    batch_size: int,
+    device: Device,
+    cluster: Cluster | Link,
+    microbatch: int,
+    stages_per_rank: int,
+) -> tuple[Cluster, int]:
+    """Return the Cluster and the number of microbatches of a replica."""
+    instance_of("model", model, MemoryModel)
+    instance_of("mesh", mesh, Mesh)
+    instance_of("device", device, Device)
+    batch_size, microbatch = positive_int("batch_size", batch_size), positive_int("microbatch", microbatch)
+    stages = mesh.pipe * positive_int("stages_per_rank", stages_per_rank)
+    if batch_size % (mesh.data * microbatch):
+        raise ValueError(
+            f"batch_size: expected a multiple of {mesh.data * microbatch} (data {mesh.data} times microbatch "
+            f"{microbatch}), got {batch_size}. Each replica gets whole microbatches."
+        )
+    if model.num_heads % mesh.tensor:
+        raise ValueError(
+            f"mesh: expected a tensor that divides the {model.num_heads} heads of {model.name}, got {mesh.tensor}. "
+            "A rank computes whole heads."
+        )
+    if stages > model.num_blocks:
+        raise ValueError(
+            f"mesh: expected at most {model.num_blocks} stages, the blocks of {model.name}, got {stages}. "
+            "Each stage has a block."
+        )
+    return as_cluster(cluster), batch_size // (mesh.data * microbatch)
+
+
+def _link(cluster: Cluster, mesh: Mesh, span: int) -> Link:
+    """Return the link of groups that lie in blocks of `span` consecutive ranks, from rank 0 on."""
+    per_host = cluster.per_host or mesh.num_ranks
+    return cluster.inside if mesh.num_ranks <= per_host or per_host % span == 0 else cluster.between

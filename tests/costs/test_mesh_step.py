@@ -1,0 +1,259 @@
+"""One step on a mesh: with one dimension it is what the models of that dimension say, and its bytes are counted."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from d2lite.costs import (
+    MEMORY_MODELS,
+    Cluster,
+    Device,
+    Link,
+    MemoryModel,
+    Mesh,
+    MeshStep,
+    Workload,
+    all_reduce_seconds,
+    bubble_formula,
+    find_device,
+    find_link,
+    one_f_one_b,
+    predict_memory,
+    predict_mesh_step,
+    predict_pipeline,
+    predict_step,
+    transformer_activations,
+)
+
+MODEL = MemoryModel("small", 1.2e9, 2048, 24, 16, 1024, 50_000, "")
+DEVICE, FREE = Device(1e14), Link(0.0, 1e30)
+NVLINK, NETWORK = find_link("NVLink 4 (H100, 18 links)"), find_link("InfiniBand NDR 400 Gb/s")
+CLUSTER = Cluster(NVLINK, NETWORK, 8)
+GPT3 = next(model for model in MEMORY_MODELS if model.name == "GPT-3, 175 B")
+powers = st.sampled_from([1, 2, 4, 8, 16])
+
+
+def step_on(*shape, batch_size=64, device=DEVICE, cluster=CLUSTER, model=MODEL, **options):
+    return predict_mesh_step(model, Mesh(*shape), batch_size, device, cluster, **options)
+
+
+def test_ranks_are_numbered_as_by_torch():
+    mesh = Mesh(pipe=2, data=3, tensor=4)
+    assert (mesh.shape, mesh.num_ranks, str(mesh)) == ((2, 3, 4), 24, "2 x 3 x 4")
+    assert Mesh().shape == (1, 1, 1)
+
+
+def test_one_rank_computes_and_sends_nothing():
+    step = step_on(1, 1, 1, batch_size=4, device=Device(1e14, overhead_s=0.25))
+    assert step.seconds == step.compute_s == pytest.approx(6 * 1.2e9 * 4 * 1024 / 1e14 + 0.25)
+    assert set(step.sent_n_bytes.values()) == {0.0} and step.num_microbatches == 4
+    assert step.tflops_per_gpu == pytest.approx(6 * 1.2e9 * 4 * 1024 / step.seconds / 1e12)
+    free = step_on(2, 2, 4, cluster=FREE)
+    assert free.seconds - free.bubble_s == pytest.approx(free.compute_s) and free.bubble_s > 0
+
+
+def test_data_alone_is_the_step_of_data_parallelism():
+    layers = 100
+    tokens_macs = int(MODEL.num_params / layers) * MODEL.context  # one example is a piece of text
+    net = Workload("", (int(2 * MODEL.num_params / layers),) * layers, (tokens_macs,) * layers)
+    link = Link(0.0, 1e10)
+    apart = predict_step(net, 2, 4, DEVICE, link, overlap=False)
+    assert step_on(1, 4, 1, batch_size=8, cluster=link, overlap=False).seconds == pytest.approx(apart.seconds)
+    for microbatch, bandwidth in ((2, 1e10), (2, 1e12)):
+        link = Link(0.0, bandwidth)
+        beside = predict_step(net, 2, 4, DEVICE, link, caps=(1,))
+        mine = step_on(1, 4, 1, batch_size=8, cluster=link, microbatch=microbatch)
+        assert mine.seconds == pytest.approx(beside.seconds, rel=0.02)  # there one layer is sent after the end
+        assert mine.data_s > 0 if bandwidth == 1e10 else mine.data_s == 0
+
+
+def test_tensor_alone_is_what_chapter_14_prints():
+    for link, waits_s in ((NVLINK, 0.11), (NETWORK, 0.76)):
+        step = step_on(1, 1, 8, batch_size=1, model=GPT3, device=Device(400e12), cluster=link)
+        assert step.tensor_s == pytest.approx(4 * 96 * all_reduce_seconds("ring", 8, 2048 * 12288 * 2, link))
+        assert round(step.tensor_s, 2) == waits_s and (step.bubble_s, step.data_s) == (0, 0)
+
+
+@given(st.integers(1, 8), st.integers(1, 16))
+def test_pipe_alone_is_the_step_of_1f1b(p, m):
+    step = step_on(p, 1, 1, batch_size=m, cluster=FREE)
+    pass_s = step.compute_s / m / 3  # of the blocks of a stage
+    events = predict_pipeline([one_f_one_b(stage, p, m) for stage in range(p)], pass_s, 2 * pass_s)
+    assert step.seconds == pytest.approx(max(event.end_s for event in events))
+    assert step.bubble_s / step.seconds == pytest.approx(bubble_formula(p, m), abs=1e-9)
+
+
+def test_sending_through_the_pipeline_is_waited_for_at_both_ends():
+    link = Link(1e-3, 1e9)
+    send_s = link.seconds(2 * 1024 * 2048 * 2)  # a microbatch of two pieces of text
+    step, free = (step_on(4, 1, 1, microbatch=2, cluster=one) for one in (link, FREE))
+    assert step.bubble_s - free.bubble_s == pytest.approx(2 * 3 * send_s)
+    one_by_one = step_on(4, 1, 1, batch_size=1, cluster=link)  # a microbatch alone is sent in front of every pass
+    pass_s = one_by_one.compute_s / 3
+    events = predict_pipeline([one_f_one_b(i, 4, 1) for i in range(4)], pass_s, 2 * pass_s, link.seconds(2**22))
+    assert one_by_one.seconds == pytest.approx(max(event.end_s for event in events))
+
+
+def test_more_stages_per_rank_make_the_bubble_smaller_and_send_more():
+    one, two = step_on(4, 1, 1, cluster=FREE), step_on(4, 1, 1, cluster=FREE, stages_per_rank=2)
+    assert two.bubble_s == pytest.approx(one.bubble_s / 2)
+    assert two.sent_n_bytes["pipe"] == 2 * one.sent_n_bytes["pipe"]
+    # Korthikanti et al. 2022, 4.2.3: 1 + (p - 1) / (p v) times as much
+    assert two.memory.activations_n_bytes == pytest.approx(one.memory.activations_n_bytes * (1 + 3 / 8))
+
+
+def test_bytes_are_those_of_each_message():
+    p, d, k, b = 2, 4, 8, 2
+    step = step_on(p, d, k, microbatch=b)
+    m, activation = 64 // (d * b), b * 1024 * 2048 * 2
+    ring = sum(activation / k for _ in range(2 * (k - 1)))  # a chunk in each step of the ring
+    assert step.num_microbatches == m == 8
+    assert step.sent_n_bytes["tensor"] == pytest.approx(
+        sum(ring for _ in range(m) for _ in range(24 // p) for _ in "12345"[:4])
+    )
+    assert step.sent_n_bytes["pipe"] == m * (activation + activation)
+    assert step.sent_n_bytes["data"] == pytest.approx(sum(2 * 1.2e9 / (p * k) / d for _ in range(2 * (d - 1))))
+
+
+def hosts_of(groups, per_host):
+    return max(len({int(rank) // per_host for rank in group}) for group in groups)
+
+
+@given(st.tuples(powers, st.integers(1, 6), powers), st.integers(1, 9))
+def test_a_group_uses_the_link_between_hosts_where_one_lies_in_two(shape, per_host):
+    p, d, k = shape
+    ranks = torch.arange(p * d * k).reshape(shape)  # the numbers that init_device_mesh gives
+    groups = {"pipe": ranks.permute(1, 2, 0), "data": ranks.permute(0, 2, 1), "tensor": ranks}
+    links = step_on(*shape, batch_size=d, cluster=Cluster(NVLINK, NETWORK, per_host)).links
+    for name, group in groups.items():
+        if group.shape[-1] > 1:
+            inside = hosts_of(group.reshape(-1, group.shape[-1]), per_host) == 1
+            assert links[name] == (NVLINK if inside else NETWORK), name
+
+
+def test_in_one_host_there_is_one_link():
+    assert set(step_on(2, 2, 4, cluster=NVLINK).links.values()) == {NVLINK}
+    assert step_on(2, 2, 4, cluster=NVLINK) == step_on(2, 2, 4, cluster=Cluster(NVLINK))
+
+
+def test_memory_is_that_of_a_part_of_the_network():
+    sizes = (1, 1024, 2048, 24, 16, 50_000, 2)
+    step = step_on(4, 2, 8)
+    kept = transformer_activations(*sizes) / 8  # four microbatches of a fourth of the blocks
+    assert step.memory == predict_memory(1.2e9 / 32, "Adam", "mixed", 1, 2, kept)
+    assert step_on(4, 2, 8, batch_size=2).memory.activations_n_bytes == pytest.approx(kept / 4)
+    assert step_on(4, 2, 8, stage=0).memory.optimizer_n_bytes == 2 * step.memory.optimizer_n_bytes
+    assert step.fits(step.memory.total_n_bytes) and not step.fits(0.99 * step.memory.total_n_bytes)
+
+
+def test_checkpointing_computes_again_and_keeps_less():
+    plain, again = step_on(4, 2, 2), step_on(4, 2, 2, checkpointing=True)
+    assert again.compute_s == pytest.approx(8 / 6 * plain.compute_s)
+    assert again.tflops_per_gpu < plain.tflops_per_gpu and again.sent_n_bytes == plain.sent_n_bytes
+    inputs, head = 24 * 1024 * 2048, 1024 * (2 * 2048 + 50_000)
+    block = 16 * 1024 * 2048 + 16 * 1024**2
+    assert again.memory.activations_n_bytes == 2 * (inputs + head + block) / 2
+    less = step_on(4, 2, 2, checkpointing=True, keep_scores=False).memory.activations_n_bytes
+    assert again.memory.activations_n_bytes - less == 2 * 16 * 1024**2 / 2  # of the block that is computed again
+
+
+@pytest.mark.parametrize(("checkpointing", "backward"), [(False, 4), (True, 6)])
+def test_gradients_are_sent_behind_the_backward_pass_of_the_last_microbatch(checkpointing, backward):
+    beside, after = (
+        step_on(4, 2, 2, cluster=Link(0.0, 1e8), overlap=overlap, checkpointing=checkpointing)
+        for overlap in (True, False)
+    )
+    assert after.data_s - beside.data_s == pytest.approx(backward * 1.2e9 * 1024 / 8 / 1e14)  # of one piece of text
+    assert after.seconds - beside.seconds == pytest.approx(after.data_s - beside.data_s)
+
+
+meshes = st.builds(Mesh, powers, powers, powers)
+
+
+@given(meshes, st.sampled_from([16, 64]), st.sampled_from([1, 2]), st.booleans())
+def test_faster_hardware_is_never_slower(mesh, batch_size, microbatch, overlap):
+    assume(batch_size % (mesh.data * microbatch) == 0)
+
+    def seconds(device=DEVICE, cluster=CLUSTER, batch_size=batch_size):
+        options = {"microbatch": microbatch, "overlap": overlap}
+        return predict_mesh_step(MODEL, mesh, batch_size, device, cluster, **options).seconds
+
+    base = seconds()
+    assert math.isfinite(base)
+    assert seconds(replace(DEVICE, flops_per_s=2e14)) <= base * (1 + 1e-9)
+    assert seconds(cluster=Cluster(NVLINK, replace(NETWORK, bandwidth_bytes_per_s=1e12), 8)) <= base
+    assert seconds(cluster=Cluster(NVLINK, NETWORK, 16)) <= base  # larger hosts
+    assert seconds(cluster=FREE) <= base
+    assert base < seconds(batch_size=2 * batch_size)
+
+
+@given(meshes, st.sampled_from([16, 64]))
+def test_a_step_takes_at_least_the_arithmetic_and_the_parts_hold_at_least_the_whole(mesh, batch_size):
+    assume(batch_size % mesh.data == 0)
+    step = step_on(*mesh.shape, batch_size=batch_size)
+    assert min(step.tensor_s, step.bubble_s, step.data_s, *step.sent_n_bytes.values()) >= 0
+    assert 0 < step.tflops_per_gpu <= DEVICE.flops_per_s / 1e12 * (1 + 1e-9)
+    assert step.memory.optimizer_n_bytes * mesh.num_ranks == pytest.approx(12 * MODEL.num_params)
+    assert step.memory.parameters_n_bytes * mesh.pipe * mesh.tensor == pytest.approx(2 * MODEL.num_params)
+    assert isinstance(step, MeshStep) and step.mesh == mesh
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (lambda: Mesh(pipe=0), ValueError, "pipe: expected a positive whole number, got 0."),
+        (lambda: Mesh(1, 2.0), TypeError, "data: expected a positive whole number, got 2.0 (float)."),
+        (lambda: Mesh(tensor="8"), TypeError, "tensor: expected a positive whole number, got '8' (str)."),
+        (
+            lambda: step_on(1, 3, 1, microbatch=2),
+            ValueError,
+            "batch_size: expected a multiple of 6 (data 3 times microbatch 2), got 64. Each replica gets whole "
+            "microbatches.",
+        ),
+        (
+            lambda: step_on(1, 1, 5),
+            ValueError,
+            "mesh: expected a tensor that divides the 16 heads of small, got 5. A rank computes whole heads.",
+        ),
+        (
+            lambda: step_on(13, 1, 1, stages_per_rank=2),
+            ValueError,
+            "mesh: expected at most 24 stages, the blocks of small, got 26. Each stage has a block.",
+        ),
+        (
+            lambda: step_on(1, 1, 1, stage=2),
+            ValueError,
+            "stage: expected a whole number from 0 to 1, got 2. Stages 2 and 3 send at each microbatch, which is not "
+            "counted here.",
+        ),
+        (
+            lambda: predict_mesh_step(MODEL, (1, 1, 1), 64, DEVICE, CLUSTER),
+            TypeError,
+            "mesh: expected Mesh, got (1, 1, 1) (tuple).",
+        ),
+        (
+            lambda: step_on(1, 1, 1).fits(-1),
+            ValueError,
+            "n_bytes: expected a finite number from 0 on, got -1.",
+        ),
+    ],
+)
+def test_wrong_input_is_explained(call, error, words):
+    with pytest.raises(error) as caught:
+        call()
+    assert str(caught.value) == words
+
+
+def test_the_sizes_of_llama_3_give_its_parameters():
+    model = next(model for model in MEMORY_MODELS if model.name.startswith("Llama 3"))
+    width, kv, mlp = 16_384, 8 * 128, 53_248  # Table 3: 8 key-value heads of 128 numbers
+    block = 2 * width * width + 2 * width * kv + 3 * width * mlp + 2 * width  # and two RMSNorms
+    assert model.num_params == 126 * block + 2 * 128_256 * width + width
+    # blocks need not divide by stages: 126 on 16, tensor 8 inside of hosts (Table 4)
+    mesh, device = Mesh(16, 128, 8), find_device("H100, bfloat16, GPT 1.3B")
+    step = predict_mesh_step(model, mesh, 2048, device, CLUSTER, keep_scores=False)
+    assert step.num_microbatches == 16 and [step.links[name] for name in ("tensor", "data")] == [NVLINK, NETWORK]
