@@ -127,7 +127,7 @@ def predict_mesh_step(
 
     Raises:
         ValueError: If the minibatch gives no whole number of microbatches to each replica, the heads cannot be divided
-            by `mesh.tensor`, there are more stages than blocks, or a number is out of range.
+            by `mesh.tensor`, there are more stages than layers (blocks, embedding, head), or a number is out of range.
         TypeError: If an argument has another type.
 
     Example:
@@ -205,10 +205,10 @@ def _checked(
             f"mesh: expected a tensor that divides the {model.num_heads} heads of {model.name}, got {mesh.tensor}. "
             "A rank computes whole heads."
         )
-    if stages > model.num_blocks:
+    if stages > model.num_blocks + 2:
         raise ValueError(
-            f"mesh: expected at most {model.num_blocks} stages, the blocks of {model.name}, got {stages}. "
-            "Each stage has a block."
+            f"mesh: expected at most {model.num_blocks + 2} stages for the {model.num_blocks} blocks of {model.name}, its "
+            f"embedding and its output head, got {stages}. Each stage has a layer."
         )
     return as_cluster(cluster), batch_size // (mesh.data * microbatch)
 
