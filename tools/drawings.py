@@ -590,6 +590,32 @@ def two_by_two() -> str:
     return _svg("Two by two ranks: data and tensor parallelism", words, 520, 300, parts)
 
 
+def mesh_of_eight() -> str:
+    """Eight ranks, three ways of parallelism: chapter 16."""
+    parts = []
+    for stage in range(2):
+        left, top = 50 + 330 * stage, 60
+        parts.append(_frame(left - 20, 26, 250, 196, f"stage {stage}"))
+        for i in range(2):
+            for j in range(2):
+                parts.append(
+                    _box(left + 130 * j, top + 96 * i, 80, 44, f"rank {4 * stage + 2 * i + j}", PALETTE[stage])
+                )
+            parts.append(_arrow((left + 84, top + 22 + 96 * i), (left + 126, top + 22 + 96 * i), both=True))
+            parts.append(_arrow((left + 40 + 130 * i, top + 48), (left + 40 + 130 * i, top + 92), both=True))
+        parts.append(_text(left + 105, 74, "tensor"))
+        parts.append(_text(left + 48, 134, "data", "start"))
+    parts.append(_arrow((280, 130), (358, 130), both=True))
+    parts += [_text(319, y, text) for y, text in ((100, "pipe"), (118, "0 - 4, 1 - 5"), (154, "2 - 6, 3 - 7"))]
+    words = (
+        "Eight ranks in two blocks of two rows and two columns. The first block, ranks 0 to 3, is stage 0, the second "
+        "one, ranks 4 to 7, is stage 1. In each block the two ranks of a row share the layers (tensor), and the two "
+        "ranks of a column share the minibatch (data). A rank and the one at the same place in the other block send "
+        "activations and gradients to each other (pipe): 0 and 4, 1 and 5, 2 and 6, 3 and 7."
+    )
+    return _svg("Eight ranks as a mesh of 2 x 2 x 2: pipe, data, tensor", words, 640, 230, parts)
+
+
 def one_microbatch() -> str:
     """The four passes of a microbatch through two stages, and what they send: chapter 15."""
     parts = [_text(70, 58, "rank 0", "end", "bold"), _text(70, 168, "rank 1", "end", "bold")]
@@ -623,6 +649,7 @@ DRAWINGS = {
     "lanes": lanes,
     "who-holds-what": who_holds_what,
     "f-and-g": f_and_g,
+    "mesh-of-eight": mesh_of_eight,
     "two-by-two": two_by_two,
     "one-microbatch": one_microbatch,
 }

@@ -207,8 +207,8 @@ def _checked(
         )
     if stages > model.num_blocks + 2:
         raise ValueError(
-            f"mesh: expected at most {model.num_blocks + 2} stages for the {model.num_blocks} blocks of {model.name}, its "
-            f"embedding and its output head, got {stages}. Each stage has a layer."
+            f"mesh: expected at most {model.num_blocks + 2} stages for {model.name} ({model.num_blocks} blocks, an "
+            f"embedding, a head), got {stages}. Each stage has a layer."
         )
     return as_cluster(cluster), batch_size // (mesh.data * microbatch)
 
