@@ -74,7 +74,7 @@ GROUPS = Exercise(
     mistakes=(
         Mistake(
             lambda shape, rank: _groups(shape, rank, lambda shape: [prod(shape[:i]) for i in range(len(shape))]),
-            "the ranks are numbered along the first dimension first, and they are numbered row by row.",
+            "the ranks are numbered column by column, and a mesh numbers them row by row.",
             _LAST_FASTEST,
         ),
         Mistake(
@@ -116,7 +116,7 @@ GROUPS = Exercise(
         ),
         Mistake(
             _past_the_end,
-            "after the last rank it goes on with rank 0. A group ends earlier where its dimension is not the first.",
+            "it counts on past the end of a group, and after the last rank of all it goes on with rank 0.",
             _DRAW,
         ),
         Mistake(
@@ -158,7 +158,7 @@ def _fastest(
     without: Callable[[Any], Any] = lambda order: None,
     returned: Callable[[float, int, int, int], Any] = lambda s, pipe, data, tensor: (pipe, data, tensor),
 ) -> Callable[..., Any]:
-    """Return an answer; by default the right one. `without` gets the first of all meshes, where none has room."""
+    """Return an answer; by default the right one. `without` gets all meshes in their order where none has room."""
 
     def fastest_mesh(
         num_ranks: int,
@@ -261,12 +261,12 @@ FASTEST = Exercise(
         ),
         Mistake(
             _fastest(tensor_fits=lambda tensor, num_heads: True),
-            "tensor need not divide the number of heads in your meshes: some ranks would get a part of a head.",
+            "it allows every tensor, and some of them do not divide the number of heads: a rank would get a part of a head.",
             "12 heads on 8 ranks: how many heads does each rank get?",
         ),
         Mistake(
             _fastest(tensor_fits=lambda tensor, num_heads: tensor <= num_heads),
-            "tensor is at most the number of heads, and need not divide it: some ranks get more heads than others.",
+            "it allows every tensor up to the number of heads: some ranks would get more heads than others.",
             "12 heads on 8 ranks: how many heads does each rank get?",
         ),
         Mistake(
@@ -276,12 +276,12 @@ FASTEST = Exercise(
         ),
         Mistake(
             _fastest(pipe_fits=lambda pipe, num_blocks: num_blocks % pipe == 0),
-            "pipe has to divide the number of blocks in your meshes, and nobody asks for equal stages.",
+            "it allows only a pipe that divides the number of blocks, and stages need not be equal.",
             "Can 6 blocks be cut into 4 stages? Which condition for pipe is in the exercise?",
         ),
         Mistake(
             _fastest(sizes=_powers_of_two),
-            "pipe and tensor are powers of two, and other sizes are allowed.",
+            "it tries powers of two alone for pipe and tensor, and other sizes are allowed.",
             "Write down all meshes of 3 ranks. Which of them does your function try?",
         ),
         Mistake(
@@ -311,7 +311,7 @@ FASTEST = Exercise(
         ),
         Mistake(
             _fastest(order=lambda s, held, pipe, data, tensor: (held, s, tensor, pipe)),
-            "it is the mesh that holds least, and the fastest one that fits is asked for.",
+            "it returns the mesh that holds least, and the fastest one that fits is asked for.",
             "Is memory that is left over worth anything here? What are the two functions for?",
         ),
         Mistake(
