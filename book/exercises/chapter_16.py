@@ -261,7 +261,7 @@ FASTEST = Exercise(
         ),
         Mistake(
             _fastest(tensor_fits=lambda tensor, num_heads: True),
-            "it allows every tensor, and some of them do not divide the number of heads: a rank would get a part of a head.",
+            "it allows a tensor that does not divide the number of heads: a rank would get a part of a head.",
             "12 heads on 8 ranks: how many heads does each rank get?",
         ),
         Mistake(
