@@ -281,6 +281,26 @@ def _pipeline(r: random.Random) -> Cases:
     return _named(f"microbatches of {sizes}", (sizes, r.randint(2, 4), r.randint(9, 10**6)))
 
 
+def _mesh_groups(r: random.Random) -> Cases:
+    shape = tuple(r.randint(2, 6) for _ in range(3))
+    i, size = r.randrange(3), shape[0] * shape[1] * shape[2]
+    flat = (*shape[:i], 1, *shape[i:])
+    return {
+        **_named(f"the shape {shape}", (shape, r.randrange(1, size - 1))),
+        **_named(f"the shape {flat}", (flat, r.randrange(size))),
+    }
+
+
+def _fastest_mesh(r: random.Random) -> Cases:
+    n, heads = r.choice((12, 18, 20, 24, 36, 60)), r.choice((4, 6, 8, 12))
+    params, state, activations = (r.randint(1, 40) * 1e10 for _ in range(3))
+    tensor = r.choice([t for t in range(1, heads + 1) if n % t == 0 and heads % t == 0])
+    limit = params / tensor + state / n + activations / tensor  # what a mesh with pipe = 1 holds
+    cost_s = (8.0, *(r.randint(1, 32) / 8 for _ in range(3)))
+    args = (n, r.randint(2, 9), heads, (params, state, activations), cost_s)
+    return {**_named(f"{n} ranks", (*args, limit)), **_named(f"{n} ranks, no mesh fits", (*args, state / n))}
+
+
 FRESH: dict[str, Draw] = {
     "1.1": _epoch,
     "1.2": _fewer_bytes,
@@ -326,4 +346,6 @@ FRESH: dict[str, Draw] = {
     "14.2": _tokens,
     "15.1": _held,
     "15.2": _pipeline,
+    "16.1": _mesh_groups,
+    "16.2": _fastest_mesh,
 }
