@@ -246,6 +246,28 @@ def no_rule_for_parts(alone):
     return message_of(layer.weight.unfold, 0, 2, 1)
 
 
+# -- meshes and fake process groups
+
+
+def in_fake_group(function):
+    """The message that a function raises as rank 0 of 8, with nobody else there."""
+    dist.init_process_group("fake", rank=0, world_size=8)
+    try:
+        return message_of(function)
+    finally:
+        dist.destroy_process_group()
+
+
+MAKERS |= {
+    "Mesh should not be bigger than default world size": lambda: in_fake_group(
+        lambda: init_device_mesh("cpu", (4, 4)),
+    ),
+    "expected the hook result is either a Tensor or a TensorList": lambda: in_fake_group(
+        lambda: DistributedDataParallel(nn.Linear(1, 1))(torch.ones(1, 1)).sum().backward(),
+    ),
+}
+
+
 # -- pipelines
 
 MAKERS["Expected input batch_size (...) to match target batch_size (...)"] = lambda: message_of(

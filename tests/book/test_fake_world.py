@@ -1,0 +1,72 @@
+"""Chapter 16: what its functions count as rank 0 of a fake world, against formulas, for meshes of every kind."""
+
+import math
+import sys
+
+import pytest
+import torch.distributed as dist
+
+from benchmarks.records.chapter_code import chapter_code
+from d2lite import Transformer
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs ranks")
+
+WIDTH, PIECES, PLACES, BLOCKS = 64, 16, 64, 8
+MESHES = [(1, 8, 1), (1, 1, 8), (8, 1, 1), (1, 64, 8), (4, 1, 4), (8, 8, 8), (2, 3, 2), (1, 512, 1)]
+
+
+@pytest.fixture(scope="module")
+def chapter():
+    given = {"__name__": "__main__"}  # so that functions travel to ranks by value
+    return chapter_code("16-rank-0-of-512.ipynb", given, values=("WAYS", "PLAN", "H100"))
+
+
+def shapes_on_rank(shape):
+    """The shapes of the parameters that rank 0 has before FSDP cuts them: {of which layer: shapes}."""
+    pipe, _, tensor = shape
+    net = Transformer(WIDTH, num_blocks=BLOCKS, num_heads=8)
+    layers = [net.embedding, *net.blocks[: BLOCKS // pipe], *([net.head] if pipe == 1 else [])]
+    by_outputs = ("query.weight", "key.weight", "value.weight", "up.weight", "query.bias", "key.bias", "value.bias")
+    found = []
+    for layer in layers:
+        for name, param in layer.named_parameters():
+            size = list(param.shape)
+            if name.endswith((*by_outputs, "up.bias")):
+                size[0] //= tensor
+            elif name.endswith(("out.weight", "down.weight")):
+                size[1] //= tensor
+            found.append(tuple(size))
+    return found
+
+
+@pytest.mark.parametrize("shape", MESHES, ids=str)
+def test_bytes_are_those_of_the_formulas(chapter, shape):
+    """Parameters are padded and gathered for each forward pass, a block has six sums, a microbatch is sent once."""
+    pipe, data, tensor = shape
+    m = 8 if pipe > 1 else 1
+    calls, num_params, _ = count_on_rank_0(chapter, math.prod(shape), shape, PIECES * data, m)
+    sent = {"pipe": 0.0, "data": 0.0, "tensor": 0.0}
+    for call in calls:
+        distance = call.ranks[1] - call.ranks[0]
+        way = "tensor" if tensor > 1 and distance == 1 else "pipe" if call.name == "send" else "data"
+        sent[way] += call.sent_n_bytes
+    activations = 4 * PIECES * PLACES * WIDTH  # all microbatches of a rank together
+    shapes = shapes_on_rank(shape)
+    padded = sum(4 * math.ceil(rows / data) * data * math.prod(rest) for rows, *rest in shapes)
+    gathers = m + 1  # the first stage frees its parameters after each forward pass, and keeps them backward
+    expected = {
+        "tensor": 6 * BLOCKS / pipe * 2 * (tensor - 1) / tensor * activations,
+        "pipe": activations if pipe > 1 else 0.0,
+        "data": (gathers + 1) * (data - 1) / data * padded,
+    }
+    assert {way: round(n_bytes) for way, n_bytes in sent.items()} == {w: round(n) for w, n in expected.items()}
+    assert num_params == sum(math.ceil(rows / data) * math.prod(rest) for rows, *rest in shapes)
+
+
+def count_on_rank_0(chapter, world_size, *args):
+    return chapter["as_rank_0_of"](world_size, chapter["count_step"], *args, WIDTH)
+
+
+def test_values_mean_nothing(chapter):
+    assert chapter["as_rank_0_of"](512, chapter["sum_of_ones"]) == [1.0, 1.0, 1.0]
+    assert not dist.is_initialized()  # the fake group is in another process
