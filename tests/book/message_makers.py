@@ -258,13 +258,16 @@ def in_fake_group(function):
         dist.destroy_process_group()
 
 
+def ddp_in_fake_group():
+    net = DistributedDataParallel(nn.Linear(3, 2))  # must live until the backward pass
+    net(torch.ones(4, 3)).sum().backward()
+
+
 MAKERS |= {
     "Mesh should not be bigger than default world size": lambda: in_fake_group(
         lambda: init_device_mesh("cpu", (4, 4)),
     ),
-    "expected the hook result is either a Tensor or a TensorList": lambda: in_fake_group(
-        lambda: DistributedDataParallel(nn.Linear(1, 1))(torch.ones(1, 1)).sum().backward(),
-    ),
+    "expected the hook result is either a Tensor or a TensorList": lambda: in_fake_group(ddp_in_fake_group),
 }
 
 
