@@ -11,6 +11,7 @@ from d2lite.costs.memory import (
     predict_memory,
     transformer_activations,
 )
+from d2lite.costs.mesh_search import fastest_mesh, possible_meshes, why_slower
 from d2lite.costs.mesh_step import Mesh, MeshStep, predict_mesh_step
 from d2lite.costs.partitioning import all_ways, bytes_sent, layers_of, messages, stages
 from d2lite.costs.pipeline_schedule import (
@@ -74,6 +75,7 @@ __all__ = [
     "check_schedule",
     "crossover",
     "crossover_batch_size",
+    "fastest_mesh",
     "find_device",
     "find_link",
     "gpipe",
@@ -88,6 +90,7 @@ __all__ = [
     "one_f_one_b",
     "parse_passes",
     "pass_order",
+    "possible_meshes",
     "predict_memory",
     "predict_mesh_step",
     "predict_pipeline",
@@ -100,5 +103,6 @@ __all__ = [
     "torch_schedule",
     "transformer_activations",
     "weak_scaling",
+    "why_slower",
     "workload",
 ]

@@ -10,7 +10,7 @@ from d2lite._checks import instance_of, non_negative_number, positive_int, true_
 from d2lite.costs.alpha_beta import Cluster, Device, Link, all_reduce_seconds, as_cluster, lower_bound_n_bytes
 from d2lite.costs.memory import MemoryModel, MemoryPrediction, predict_memory, transformer_activations
 
-__all__ = ["Mesh", "MeshStep", "predict_mesh_step"]
+__all__ = ["Mesh", "MeshStep", "microbatches_per_replica", "predict_mesh_step"]
 
 _N_BYTES = 2  # of a 16-bit number
 
@@ -57,7 +57,7 @@ class MeshStep:
     A rank computes for `compute_s`. It waits for `tensor_s` in the all-reduces of tensor parallelism, for `bubble_s`
     while the pipeline fills and empties, and for `data_s` in the all-reduce of gradients. `sent_n_bytes` has the bytes
     that a rank in the middle of the mesh sends in a step, by dimension: "tensor", "pipe", "data". `links` has the link
-    that each dimension uses.
+    that each dimension uses. A replica has `num_microbatches` of `microbatch` pieces of text.
     """
 
     mesh: Mesh
@@ -65,7 +65,9 @@ class MeshStep:
     tensor_s: float
     bubble_s: float
     data_s: float
+    microbatch: int
     num_microbatches: int
+    stages_per_rank: int
     sent_n_bytes: dict[str, float]
     links: dict[str, Link]
     memory: MemoryPrediction
@@ -136,11 +138,13 @@ def predict_mesh_step(
         >>> step.num_microbatches, round(step.compute_s, 3), round(step.tensor_s, 3), f"{step.tflops_per_gpu:.0f}"
         (8, 0.123, 0.071, '63')
     """
-    cluster, num_microbatches = _checked(model, mesh, batch_size, device, cluster, microbatch, stages_per_rank)
+    m = microbatches_per_replica(model, mesh, batch_size, microbatch, stages_per_rank)
+    instance_of("device", device, Device)
+    cluster = as_cluster(cluster)
     true_or_false("overlap", overlap)
     whole_number("stage", stage, 0, 1, "Stages 2 and 3 send at each microbatch, which is not counted here.")
     p, d, k = mesh.shape
-    m, blocks, params = num_microbatches, model.num_blocks / p, model.num_params / (p * k)
+    blocks, params = model.num_blocks / p, model.num_params / (p * k)
     links = {"tensor": _link(cluster, mesh, k), "pipe": _link(cluster, mesh, p * d * k)}
     links["data"] = _link(cluster, mesh, d * k)
     model_flops = 6 * model.num_params * batch_size * model.context / mesh.num_ranks  # forward 2, backward 4
@@ -177,22 +181,19 @@ def predict_mesh_step(
     held = min(m, p + ((p - 1) / stages_per_rank if stages_per_rank > 1 else 0))
     kept = (held * (kept - block) / p + block) / k
     memory = predict_memory(params, "Adam", "mixed", stage, d, kept)
-    return MeshStep(mesh, compute_s, tensor_s, bubble_s, data_s, m, sent, links, memory, model_flops)
+    times = (compute_s, tensor_s, bubble_s, data_s)
+    return MeshStep(mesh, *times, microbatch, m, stages_per_rank, sent, links, memory, model_flops)
 
 
-def _checked(
-    model: MemoryModel,
-    mesh: Mesh,
-    batch_size: int,
-    device: Device,
-    cluster: Cluster | Link,
-    microbatch: int,
-    stages_per_rank: int,
-) -> tuple[Cluster, int]:
-    """Return the Cluster and the number of microbatches of a replica."""
+def microbatches_per_replica(
+    model: MemoryModel, mesh: Mesh, batch_size: int, microbatch: int = 1, stages_per_rank: int = 1
+) -> int:
+    """Return how many microbatches go through each replica in a step, if the mesh can train this model.
+
+    Raises ValueError or TypeError as `predict_mesh_step` does.
+    """
     instance_of("model", model, MemoryModel)
     instance_of("mesh", mesh, Mesh)
-    instance_of("device", device, Device)
     batch_size, microbatch = positive_int("batch_size", batch_size), positive_int("microbatch", microbatch)
     stages = mesh.pipe * positive_int("stages_per_rank", stages_per_rank)
     if batch_size % (mesh.data * microbatch):
@@ -210,7 +211,7 @@ def _checked(
             f"mesh: expected at most {model.num_blocks + 2} stages for {model.name} ({model.num_blocks} blocks, an "
             f"embedding, a head), got {stages}. Each stage has a layer."
         )
-    return as_cluster(cluster), batch_size // (mesh.data * microbatch)
+    return batch_size // (mesh.data * microbatch)
 
 
 def _link(cluster: Cluster, mesh: Mesh, span: int) -> Link:

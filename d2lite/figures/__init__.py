@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         predictions_summary,
     )
     from d2lite.figures.memory import memory_bars
+    from d2lite.figures.mesh_step import mesh_step_figure
     from d2lite.figures.palette import COLOURS, GREY, PALETTE, ink_on, style
     from d2lite.figures.partitioning import partition_figure, traffic_bars
     from d2lite.figures.rank_traffic import rank_traffic_figure
@@ -60,6 +61,7 @@ __all__ = [
     "ledger_html",
     "losses",
     "memory_bars",
+    "mesh_step_figure",
     "partition_figure",
     "predicted_and_measured",
     "predictions_html",
@@ -96,6 +98,7 @@ _ROOM = {
         "predictions_summary",
     ),
     "memory": ("memory_bars",),
+    "mesh_step": ("mesh_step_figure",),
     "palette": ("COLOURS", "GREY", "PALETTE", "style", "ink_on"),
     "partitioning": ("partition_figure", "traffic_bars"),
     "scaling": ("efficiency_figure", "predicted_and_measured", "step_figure"),

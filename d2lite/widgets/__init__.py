@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from d2lite.widgets.fault_lab import FaultLab
     from d2lite.widgets.figure_explorer import FigureExplorer
     from d2lite.widgets.memory_explorer import MemoryExplorer
+    from d2lite.widgets.mesh_game import MeshGame
     from d2lite.widgets.museum import Museum
     from d2lite.widgets.panel import Panel
     from d2lite.widgets.partition_explorer import NETS, PartitionExplorer, sizes_of
@@ -33,6 +34,7 @@ __all__ = [
     "DivergenceFinder",
     "FaultLab",
     "MemoryExplorer",
+    "MeshGame",
     "Museum",
     "FigureExplorer",
     "NETS",
@@ -56,6 +58,7 @@ _WHERE = {
     "FaultLab": "fault_lab",
     "FigureExplorer": "figure_explorer",
     "MemoryExplorer": "memory_explorer",
+    "MeshGame": "mesh_game",
     "Museum": "museum",
     "NETS": "partition_explorer",
     "Panel": "panel",

@@ -18,6 +18,7 @@ LENET = Setup("LeNet")
 STEPPED = {"workload": NET, "batch_size": 32, "k": 2, "device": DEVICE, "cluster": LINK}
 SCALED = {"workload": NET, "batch_size": 32, "ks": [1, 2], "device": DEVICE, "cluster": LINK}
 SPLIT = {"way": "data", "layers": LAYERS, "k": 2}
+MESHES = {"model": MEMORY_MODELS[0], "num_ranks": 4, "batch_size": 8, "microbatch": 2, "stages_per_rank": 2}
 
 # name -> arguments that are right
 VALID = {
@@ -32,6 +33,7 @@ VALID = {
     "bytes_sent": SPLIT,
     "crossover": {"setup": LENET},
     "crossover_batch_size": {"workload": NET, "device": DEVICE, "cluster": LINK, "k": 2, "most": 2**10},
+    "fastest_mesh": MESHES | {"device": DEVICE, "cluster": LINK, "device_n_bytes": 80e9},
     "find_device": {"name": "P100, float32"},
     "find_link": {"name": "PCIe 3 x16"},
     "layers_of": {"net": TRAINED, "X": torch.ones(2, 4)},
@@ -40,6 +42,7 @@ VALID = {
     "messages_seconds": {"messages": [], "cluster": LINK},
     "named_workload": {"name": "LeNet"},
     "normal_wait": {"k": 2, "std_s": 0.1},
+    "possible_meshes": MESHES,
     "predict_mesh_step": {
         "model": MEMORY_MODELS[0],
         "mesh": Mesh(2, 2, 2),

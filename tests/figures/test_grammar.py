@@ -12,7 +12,18 @@ pytest.importorskip("plotly")
 
 from d2lite import figures  # noqa: E402
 from d2lite.bugs import History, find_divergence  # noqa: E402
-from d2lite.costs import Setup, all_reduce_seconds, all_ways, find_link, predict_memory, predict_scaling  # noqa: E402
+from d2lite.costs import (  # noqa: E402
+    MEMORY_MODELS,
+    Device,
+    Mesh,
+    Setup,
+    all_reduce_seconds,
+    all_ways,
+    find_link,
+    predict_memory,
+    predict_mesh_step,
+    predict_scaling,
+)
 from d2lite.figures import alternative_text, palette  # noqa: E402
 from d2lite.figures.figure_layout import MOST_LABELS  # noqa: E402
 from d2lite.profiling import CollectiveCall  # noqa: E402
@@ -35,6 +46,7 @@ TRIALS = {
 GRID = {(size, lr): 0.84 - abs(size / 300 - lr) / 2 for size in (32, 128, 512) for lr in (0.1, 0.4, 1.6)}
 KEPT = json.loads((ROOT / "benchmarks" / "results" / "cluster.json").read_text())
 ETHERNET = find_link("Ethernet 25 Gb/s, RDMA")
+MESH_STEP = predict_mesh_step(MEMORY_MODELS[2], Mesh(2, 2, 4), 16, Device(4e14), ETHERNET)
 STEP = [
     Event(rank, kind, name, start, end, n_bytes)
     for rank in (0, 1)
@@ -92,6 +104,7 @@ FIGURES = {
         24e9,
         "What a rank holds",
     ),
+    "mesh_step_figure": lambda: figures.mesh_step_figure({"2 x 2 x 4": MESH_STEP, "another": 12.5, "no mesh": None}),
     "partition_figure": lambda: figures.partition_figure("pipeline", LAYERS, 2),
     "predicted_and_measured": lambda: figures.predicted_and_measured(
         {(48, 1): 0.02, (96, 1): 0.04, (48, 2): 0.03}, {(48, 1): 0.021, (96, 1): 0.04, (48, 2): 0.03}, "LeNet: a step"
