@@ -160,7 +160,7 @@ def _fastest(
 ) -> Callable[..., Any]:
     """Return an answer; by default the right one. `without` gets all meshes in their order where none has room."""
 
-    def fastest_mesh(
+    def best_mesh(
         num_ranks: int,
         num_blocks: int,
         num_heads: int,
@@ -179,7 +179,7 @@ def _fastest(
         best = next((mesh for mesh in found if has_room(held(mesh), limit)), None)
         return without(found) if best is None else returned(seconds(best), *best)
 
-    return fastest_mesh
+    return best_mesh
 
 
 def _powers_of_two(num_ranks: int) -> list[int]:

@@ -291,7 +291,7 @@ def _mesh_groups(r: random.Random) -> Cases:
     }
 
 
-def _fastest_mesh(r: random.Random) -> Cases:
+def _best_mesh(r: random.Random) -> Cases:
     n, heads = r.choice((12, 18, 20, 24, 36, 60)), r.choice((4, 6, 8, 12))
     params, state, activations = (r.randint(1, 40) * 1e10 for _ in range(3))
     tensor = r.choice([t for t in range(1, heads + 1) if n % t == 0 and heads % t == 0])
@@ -347,5 +347,5 @@ FRESH: dict[str, Draw] = {
     "15.1": _held,
     "15.2": _pipeline,
     "16.1": _mesh_groups,
-    "16.2": _fastest_mesh,
+    "16.2": _best_mesh,
 }
