@@ -125,6 +125,7 @@ def predict_mesh_step(
         stage: The stage of ZeRO, 0 or 1: 1 divides the optimizer's state among the replicas. The other stages send at
             each microbatch, which is not counted here.
         checkpointing: Whether the backward pass computes the activations of a block again, from the block's input.
+            All-reduces that come a second time with it are not counted.
         keep_scores: Whether a block keeps the weights of its attention; see `transformer_activations`.
 
     Raises:

@@ -40,14 +40,17 @@ def memory_bars(predictions: Mapping[str, MemoryPrediction], device_n_bytes: flo
             hovertemplate="%{customdata}<extra></extra>",
             marker_color=colour,
         )
+    most = 1.4 * max([*totals, device_n_bytes])
     for row, total in zip(rows, totals, strict=True):
+        # the text never lies on the line
+        at = device_n_bytes if total <= device_n_bytes < total + 0.3 * most else total
         fits = ", fits" if total <= device_n_bytes else ""
         figure.add_annotation(
-            text=f"{format_bytes(total)}{fits}", name="", x=total, y=row, xanchor="left", xshift=6, showarrow=False
+            text=f"{format_bytes(total)}{fits}", name="", x=at, y=row, xanchor="left", xshift=6, showarrow=False
         )
     line = {"color": GREY, "width": 2, "dash": "dash"}
     figure.add_shape(type="line", x0=device_n_bytes, x1=device_n_bytes, y0=-0.5, y1=len(rows) - 0.5, line=line)
-    figure.update_xaxes(range=[0, 1.4 * max([*totals, device_n_bytes])], showticklabels=False, showgrid=False, ticks="")
+    figure.update_xaxes(range=[0, most], showticklabels=False, showgrid=False, ticks="")
     figure.update_yaxes(range=[len(rows) - 0.4, -0.6], tickvals=rows, ticktext=list(predictions), showgrid=False)
     figure.update_layout(barmode="stack")
     key = [("■", colour, name) for name, colour in zip(_KINDS.values(), PALETTE[:4], strict=True)]

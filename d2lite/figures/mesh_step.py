@@ -33,7 +33,7 @@ def mesh_step_figure(steps: Mapping[str, MeshStep | float | None], title: str = 
         for name, terms in times.items()
     }
     for term, (colour, pattern) in {**_TERMS, _WHOLE: (GREY, "")}.items():
-        shown = {lanes[name]: terms[term] for name, terms in times.items() if term in terms}
+        shown = {lanes[name]: terms[term] for name, terms in times.items() if terms.get(term)}
         marker = {"color": TRANSPARENT if pattern or term == _WHOLE else colour, "line": {"color": colour, "width": 1}}
         if pattern:
             marker |= {"pattern": {"shape": pattern, "fgcolor": colour, "size": 6}}
@@ -47,7 +47,7 @@ def mesh_step_figure(steps: Mapping[str, MeshStep | float | None], title: str = 
             hovertemplate=f"%{{y}}<br>{term}: %{{x:.3g}} s<br>predicted<extra></extra>",
         )
     figure.update_xaxes(range=[0, 1.02 * max([sum(terms.values()) for terms in times.values()] or [1]) or 1])
-    marks = [("▨" if pattern else "■", colour, term) for term, (colour, pattern) in _TERMS.items()]
+    marks = [("░" if pattern else "■", colour, term) for term, (colour, pattern) in _TERMS.items()]
     add_key(figure, marks)
     add_lanes(figure, list(lanes.values()))
     return figure.update_layout(barmode="stack")

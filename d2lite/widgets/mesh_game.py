@@ -5,7 +5,7 @@ import html
 import ipywidgets as widgets
 
 from d2lite._checks import one_of, positive_int
-from d2lite._format import format_bytes, format_seconds
+from d2lite._format import format_seconds
 from d2lite.costs.alpha_beta import Cluster
 from d2lite.costs.hardware import find_device, find_link
 from d2lite.costs.memory import MEMORY_MODELS, MemoryModel
@@ -74,7 +74,7 @@ class MeshGame(Explorer):
         self.is_solved, self.seconds, self.best_seconds = False, float("nan"), float("nan")
         rules = (
             f"A minibatch of {batch_size} pieces of text. pipe · data · tensor is the number of GPUs. GPUs are H100 "
-            f"with {format_bytes(_DEVICE_N_BYTES)}, 8 in a host, with NVLink inside and 400 Gb/s InfiniBand from host "
+            f"with {_DEVICE_N_BYTES / 1e9:g} GB, 8 in a host, with NVLink inside and 400 Gb/s InfiniBand from host "
             "to host; Adam in mixed precision, ZeRO stage 1, 1F1B. All times and bytes are predicted."
         )
         self.summary = widgets.HTML(layout=widgets.Layout(min_height="128px", max_width="820px"))
@@ -125,7 +125,7 @@ class MeshGame(Explorer):
             )
         steps = {"your mesh": self.step, "the fastest mesh that fits": best if is_shown else best and best.seconds}
         held = {"a rank": self.step.memory} if self.step else {}
-        memory = memory_bars(held, _DEVICE_N_BYTES, "What a rank holds, predicted").update_layout(height=180)
+        memory = memory_bars(held, _DEVICE_N_BYTES, "What a rank holds, predicted").update_layout(height=200)
         return mesh_step_figure(steps), memory
 
     def _predict(self, model: MemoryModel) -> MeshStep:
@@ -143,7 +143,7 @@ class MeshGame(Explorer):
         if best is None:
             return (
                 f"<b>No mesh fits</b>: {self.model.value} does not fit on {self.num_ranks.value} GPUs of "
-                f"{format_bytes(_DEVICE_N_BYTES)}, whatever the mesh. Choose more GPUs or another network."
+                f"{_DEVICE_N_BYTES / 1e9:g} GB, whatever the mesh. Choose more GPUs or another network."
             )
         fits = step.fits(_DEVICE_N_BYTES)
         self.is_solved = fits and step.seconds <= 1.02 * best.seconds

@@ -26,9 +26,14 @@ def step_on(*shape):
 def shows(page, words, *steps):
     """Whether the summary has these words, and the bars are those of these steps."""
     bars = json.loads(page.evaluate(BARS))
-    names = {"computing": "compute_s", "tensor: all-reduces": "tensor_s", "pipe: bubble": "bubble_s"}
+    names = {
+        "computing": "compute_s",
+        "tensor: all-reduces": "tensor_s",
+        "pipe: bubble": "bubble_s",
+        "data: gradients": "data_s",
+    }
     own = all(
-        bars.get(name) == [pytest.approx(getattr(step, attribute)) for step in steps]
+        bars.get(name) == [pytest.approx(getattr(step, attribute)) for step in steps if getattr(step, attribute)]
         for name, attribute in names.items()
     )
     held = [pytest.approx(step.memory.activations_n_bytes) for step in steps[:1]]

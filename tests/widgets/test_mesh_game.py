@@ -126,7 +126,7 @@ def test_it_can_be_solved_where_something_fits(name, num_ranks):
 def test_where_nothing_fits_it_says_so():
     game = MeshGame(num_ranks=32)
     assert words(game) == (
-        "No mesh fits: GPT-3, 175 B does not fit on 32 GPUs of 80.0 GB, whatever the mesh. Choose more GPUs or another "
+        "No mesh fits: GPT-3, 175 B does not fit on 32 GPUs of 80 GB, whatever the mesh. Choose more GPUs or another "
         "network."
     )
     assert game.step == predicted(game) and not game.is_solved and "the whole step" not in lengths(game.plot)
