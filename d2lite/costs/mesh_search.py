@@ -29,8 +29,8 @@ def possible_meshes(
     for name, number in (("batch_size", batch_size), ("microbatch", microbatch), ("stages_per_rank", stages_per_rank)):
         positive_int(name, number)
     meshes = []
-    for pipe in range(1, model.num_blocks + 1):
-        for tensor in range(1, model.num_heads + 1):
+    for pipe in range(1, num_ranks + 1):
+        for tensor in range(1, num_ranks + 1):
             if num_ranks % (pipe * tensor) == 0:
                 mesh = Mesh(pipe, num_ranks // (pipe * tensor), tensor)
                 try:

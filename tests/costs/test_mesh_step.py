@@ -220,9 +220,9 @@ def test_a_step_takes_at_least_the_arithmetic_and_the_parts_hold_at_least_the_wh
             "mesh: expected a tensor that divides the 16 heads of small, got 5. A rank computes whole heads.",
         ),
         (
-            lambda: step_on(13, 1, 1, stages_per_rank=2),
+            lambda: step_on(9, 1, 1, stages_per_rank=3),
             ValueError,
-            "mesh: expected at most 24 stages, the blocks of small, got 26. Each stage has a block.",
+            "mesh: expected at most 26 stages for small (24 blocks, an embedding, a head), got 27. Each stage has a layer.",
         ),
         (
             lambda: step_on(1, 1, 1, stage=2),

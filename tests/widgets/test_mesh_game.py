@@ -151,7 +151,7 @@ def test_a_mesh_that_cannot_be_is_explained():
         "microbatches."
     )
     assert "expected a tensor that divides the 25 heads of GPT-2, 1.5 B, got 8." in words(MeshGame("GPT-2, 1.5 B"))
-    assert "expected at most 32 stages, the blocks of Llama 2, 7 B, got 64." in words(
+    assert "expected at most 34 stages for Llama 2, 7 B (32 blocks, an embedding, a head), got 64." in words(
         chosen(64, 1, 1, model="Llama 2, 7 B")
     )
 
