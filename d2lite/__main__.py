@@ -5,6 +5,8 @@ nothing and imports no plotting or widget package: it reads the versions of what
 downloads all 60,000 training images; the chapters need only the 12,000 that come with d2lite. `python -m d2lite
 progress [FOLDER]` lists the exercises that were solved with the notebooks of a folder, by default the current one.
 `python -m d2lite book FOLDER` copies the chapters, with the scripts and results that they read, into a new folder.
+`python -m d2lite rehearse --gpus 4 train.py` runs a script of your own for a few steps, on pretend GPUs where there are
+no real ones, and says what is wrong with it: exit code 0 without findings, 1 with, 2 if it could not be run.
 For teachers: `python -m d2lite course OUT --chapters 1,2,4,5` writes a students' book without the answers, and
 `python -m d2lite grade FOLDER --course OUT` grades what comes back; `--format nbgrader` and `--format otter` also write
 what these two programs need to grade in the same way.
@@ -18,6 +20,7 @@ import shlex
 import socket
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import torch
@@ -186,6 +189,20 @@ def grade_submissions(given: argparse.Namespace) -> None:
     print(f"The scores are in {scores}: scores.html, scores.csv, scores.json, and gradescope/ for each submission.")
 
 
+def rehearse_script(given: argparse.Namespace) -> int:
+    """Rehearse a script, print and write the reports, and return the exit code."""
+    from d2lite._files import replace_file
+    from d2lite.rehearsal import rehearse, report_json, report_page, report_text
+
+    limits = {"patience_s": given.patience, "limit_s": given.limit}
+    found = rehearse(given.script, given.arguments, gpus=given.gpus, steps=given.steps, **limits)
+    print(report_text(found))
+    for path, write in ((given.json, report_json), (given.html, report_page)):
+        if path:
+            replace_file(Path(path), write(found))
+    return found.exit_code
+
+
 def main(arguments: Sequence[str] = ()) -> None:
     """Print the report; with an argument do what it names (see the module)."""
     parser = argparse.ArgumentParser("python -m d2lite", description="Without a command: what works on this machine.")
@@ -213,6 +230,15 @@ def main(arguments: Sequence[str] = ()) -> None:
     graded.add_argument(
         "--unsafe-no-sandbox", action="store_true", help="run submissions with all your rights, where no sandbox works"
     )
+    rehearsed = add("rehearse", "run a script as torchrun would, on pretend GPUs if need be, and say what is wrong")
+    rehearsed.add_argument("--gpus", type=int, default=2, help="ranks, each with one GPU; default: 2")
+    rehearsed.add_argument("--steps", type=int, default=20, help="updates after which the run ends; default: 20")
+    rehearsed.add_argument("--patience", type=float, default=15.0, help="seconds without progress that are a hang")
+    rehearsed.add_argument("--limit", type=float, default=600.0, help="seconds after which the run ends in any case")
+    rehearsed.add_argument("--json", metavar="FILE", help="also write the report as JSON")
+    rehearsed.add_argument("--html", metavar="FILE", help="also write the report as a page of its own")
+    rehearsed.add_argument("script", help="a Python file that torchrun could start")
+    rehearsed.add_argument("arguments", nargs=argparse.REMAINDER, help="the script's own arguments")
     given = parser.parse_args(arguments)
     if given.command is None:
         print(report())
@@ -224,10 +250,15 @@ def main(arguments: Sequence[str] = ()) -> None:
                 write_course(given.folder, given.chapters, given.format)
             elif given.command == "grade":
                 grade_submissions(given)
+            elif given.command == "rehearse":
+                sys.exit(rehearse_script(given))
             else:
                 {"progress": print_progress, "book": copy_out}[given.command](given.folder)
         except (ImportError, OSError, ValueError) as error:
-            sys.exit(f"python -m d2lite {given.command}: {error}")
+            print(f"python -m d2lite {given.command}: {error}", file=sys.stderr)
+            sys.exit(2 if given.command == "rehearse" else 1)
+        except KeyboardInterrupt:
+            sys.exit(130)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 from d2lite.workers.batch_mode import use_batch_mode
 
-__all__ = ["PoolGroup"]
+__all__ = ["PoolGroup", "torchrun_variables"]
 
 ADDRESS = "127.0.0.1"
 
@@ -62,7 +62,7 @@ class PoolGroup:
         store.set_timeout(self.timeout)
         if self.rank == 0:
             store.set("d2lite/port", str(_free_port()))
-        self.environment = _torchrun_variables(self.rank, self.world_size, store.get("d2lite/port").decode())
+        self.environment = torchrun_variables(self.rank, self.world_size, store.get("d2lite/port").decode())
         os.environ.update(self.environment)
         dist.init_process_group(
             "cpu:gloo,cuda:nccl" if self.backend == "nccl" else self.backend,  # tensors on the CPU can be sent too
@@ -126,7 +126,7 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _torchrun_variables(rank: int, world_size: int, port: str) -> dict[str, str]:
+def torchrun_variables(rank: int, world_size: int, port: str) -> dict[str, str]:
     """Return what torchrun sets for one host without restarts, except for its own store and its run's name."""
     ranks = {name: str(rank) for name in ("RANK", "LOCAL_RANK", "ROLE_RANK")}
     sizes = {name: str(world_size) for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE", "ROLE_WORLD_SIZE")}

@@ -1,0 +1,112 @@
+"""How a run ended that did not end well: an error of the script, a GPU's refusal, a process that died, a hang."""
+
+import re
+from collections.abc import Sequence
+
+from d2lite.rehearsal.finding import Finding
+from d2lite.rehearsal.observations import Place
+from d2lite.rehearsal.observer import script_place
+from d2lite.rehearsal.ranks import Run
+from d2lite.workers import diagnose_hang
+from d2lite.workers.failures import describe_failure
+
+__all__ = ["could_not_run", "how_it_ended", "refusal"]
+
+# {a part of what PyTorch says on GPUs: how to mend it}
+REFUSALS = {
+    "Expected all tensors to be on the same device": "Move each to the rank's device: X.to(device), y.to(device).",
+    "can't convert cuda": "Call .cpu() before .numpy(): X.detach().cpu().numpy().",
+    "invalid device ordinal": 'Use the number of the GPU on this host: int(os.environ["LOCAL_RANK"]).',
+    "No backend type associated with device type cpu": "NCCL sends what is on GPUs: move it to one first.",
+    "Duplicate GPU detected": "Call torch.cuda.set_device(local_rank) first, and move tensors to this device.",
+    "attempting to assign a gradient with device type": "Move the gradient to the device of its parameter.",
+    "should be the same or input should be a MKLDNN": "Move each minibatch to the rank's device, as the network.",
+}
+NOT_SURE = re.compile(r"^not sure which rank is at fault: ")
+
+
+def refusal(message: str) -> str:
+    """Return how to mend what a GPU has refused with this message; "" if it is a different error."""
+    return next((repair for part, repair in REFUSALS.items() if part in message), "")
+
+
+def could_not_run(run: Run) -> str:
+    """Return why the script could not be run: the error that all ranks raised before any update; "" if it could."""
+    errors = [run.reports[one.rank] for one in run.observed]
+    same = len({(e.get("type"), str(script_place(e.get("frames", ())))) for e in errors}) == 1
+    if run.ending != "failed" or not same or any(one.num_updates for one in run.observed):
+        return ""
+    first = errors[0]
+    if first["state"] == "died":
+        return f"the ranks ended ({first['exitcode']}) before the script began. {first['output']}".strip()
+    if first["state"] != "error" or refusal(first["message"]):
+        return ""
+    rank, _ = describe_failure(run.reports, run.waited_s, run.records)
+    if rank is None:  # a time-out or a lost connection: a consequence of what ranks did
+        return ""
+    return f"{first['type']}: {first['message']}"
+
+
+def how_it_ended(run: Run) -> list[Finding]:
+    """Return the finding of a run that failed or hangs, [] for all others."""
+    if run.ending in ("enough", "limit"):
+        return [] if run.ending == "enough" else [_limit(run)]
+    if run.ending == "failed":
+        return [_failed(run)]
+    return [_hang(run)]
+
+
+def _failed(run: Run) -> Finding:
+    rank, message = describe_failure(run.reports, run.waited_s, run.records)
+    head = NOT_SURE.sub("", message.splitlines()[0])
+    report = run.reports[rank] if rank is not None else {}
+    place = script_place(report.get("frames", ()))
+    step = _step(run, [rank] if rank is not None else range(len(run.reports)))
+    if report.get("state") != "error":
+        kind = "error" if report.get("state") == "died" else "hang"
+        return Finding(kind, head, _REPAIR[kind], () if rank is None else (rank,), step, place)
+    same = (report["type"], place)
+    others = {r: (x.get("type"), script_place(x.get("frames", ()))) for r, x in sorted(run.reports.items())}
+    ranks = tuple(r for r in others if others[r] == same)
+    said = f"{report['type']}: {next(iter(report['message'].splitlines()), '')}"
+    if repair := refusal(report["message"]):
+        return Finding("devices", f"a GPU refuses this. {said}", repair, ranks, step, place)
+    who = "all ranks" if len(ranks) == len(run.reports) > 1 else ", ".join(f"rank {r}" for r in ranks)
+    return Finding("error", f"{who} raised {said}", "Read the traceback in the rank's output.", ranks, step, place)
+
+
+_REPAIR = {
+    "error": "Read the last lines of the rank's output.",
+    "hang": "All ranks must call the same collectives in the same order; see the places of all ranks.",
+}
+
+
+def _hang(run: Run) -> Finding:
+    found = diagnose_hang(run.records)
+    waiting = [rank for rank, report in sorted(run.reports.items()) if report["state"] != "done"]
+    rank = found.rank if found.rank_is_sure else None
+    words = f"no rank has moved for {run.waited_s:.0f} s: {found.words}"
+    if not found.cause:
+        places = "; ".join(f"rank {r} {_where(run, r)}" for r in waiting)
+        words = f"no rank has moved for {run.waited_s:.0f} s, and the collectives agree: {places}."
+    shown = rank if rank is not None and run.reports[rank].get("frames") else next(iter(waiting), None)
+    place = script_place(run.reports[shown].get("frames", ())) if shown is not None else None
+    ranks = () if rank is None else (rank,)
+    return Finding("hang", words, _REPAIR["hang"], ranks, _step(run, waiting), place, run.ending == "hang")
+
+
+def _limit(run: Run) -> Finding:
+    places = "; ".join(f"rank {rank} {_where(run, rank)}" for rank in sorted(run.reports))
+    words = f"ended after {run.seconds:.0f} s, before the last step: {places}."
+    return Finding("hang", words, "Ask for fewer steps, a smaller network, or more time: --limit.", is_sure=False)
+
+
+def _where(run: Run, rank: int) -> str:
+    place: Place | None = script_place(run.reports[rank].get("frames", ()))
+    if place is None:
+        return {"done": "has ended", "silent": "did not answer"}.get(run.reports[rank]["state"], "is elsewhere")
+    return f"is in {place[2]}, line {place[1]}"
+
+
+def _step(run: Run, ranks: Sequence[int]) -> int:
+    return min((run.observed[rank].num_updates for rank in ranks), default=0) + 1

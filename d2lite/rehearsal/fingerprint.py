@@ -1,0 +1,59 @@
+"""Fingerprints of tensors: short texts that are equal on two ranks if the tensors are, and a few of their values."""
+
+import hashlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+__all__ = ["Print", "first_tensor", "row_prints", "tensor_print"]
+
+Print = tuple[str, tuple[float, ...]]  # digest, a few values
+MOST_BYTES = 1 << 20  # of a tensor that is read completely in each step
+MOST_ROWS = 4096
+NUM_VALUES = 8
+
+
+def tensor_print(tensor: torch.Tensor, complete: bool = True) -> Print:
+    """Return (digest, up to 8 values spread over the tensor) of a tensor.
+
+    With `complete=False` the digest of a tensor above 1 MB is that of every n-th element: two tensors that differ may
+    then have the same digest, and equal ones never have different digests. A sparse tensor is not read.
+    """
+    if tensor.is_sparse:
+        return "sparse", ()
+    flat = tensor.detach().reshape(-1)
+    values = flat[:: max(1, flat.numel() // NUM_VALUES)][:NUM_VALUES]
+    if not complete and (n_bytes := flat.numel() * flat.element_size()) > MOST_BYTES:
+        flat = flat[:: -(-n_bytes // MOST_BYTES)]
+    return _digest(_bytes(flat)), tuple(values.double().tolist()) if not values.is_complex() else ()
+
+
+def row_prints(tensor: torch.Tensor) -> tuple[str, ...]:
+    """Return the digest of each row (each slice of the first dimension) of a tensor, of the first 4096 at most."""
+    tensor = tensor.detach()[:MOST_ROWS]
+    rows = tensor.reshape(len(tensor), -1) if tensor.numel() else tensor.new_zeros(len(tensor), 0)
+    return tuple(_digest(_bytes(row)) for row in rows.cpu())
+
+
+def first_tensor(value: Any, depth: int = 0) -> torch.Tensor | None:
+    """Return the first tensor with a dimension in lists, tuples and dicts, which may be nested four deep; else None."""
+    return next(_tensors(value, depth), None)
+
+
+def _tensors(value: Any, depth: int) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        if value.dim():
+            yield value
+    elif depth < 4 and isinstance(value, list | tuple | dict):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _tensors(item, depth + 1)
+
+
+def _bytes(flat: torch.Tensor) -> Any:
+    """Return the bytes of a tensor with one dimension."""
+    return flat.cpu().contiguous().view(torch.uint8).numpy() if flat.numel() else b""
+
+
+def _digest(data: Any) -> str:
+    return hashlib.blake2b(data, digest_size=8).hexdigest()

@@ -1,0 +1,502 @@
+"""The observer on a rank: it watches a script through PyTorch's hooks, and writes what it sees as JSON lines.
+
+Public hooks are used where there are some: those of all optimizers and of all modules. `backward`, `torch.save`,
+`torch.load`, `clip_grad_norm_`, the steps of schedulers, DataLoader and DistributedDataParallel are wrapped. The
+observer changes no tensor and no random number. An error of its own never reaches the script.
+"""
+
+import contextlib
+import functools
+import os
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.algorithms.join import Join
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import lr_scheduler
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.utils.data import DataLoader, DistributedSampler, RandomSampler, dataloader
+
+from d2lite.rehearsal.fingerprint import Print, first_tensor, row_prints, tensor_print
+from d2lite.rehearsal.observations import (
+    Clipped,
+    DataSet,
+    Ended,
+    Event,
+    Forward,
+    Group,
+    Loaded,
+    LoaderBegins,
+    Memory,
+    Place,
+    Saved,
+    Scheduled,
+    Uneven,
+    Update,
+    Wrapped,
+    as_line,
+)
+
+__all__ = ["Observer", "script_place"]
+
+SHARDED = ("FullyShardedDataParallel",)  # the other ways to shard use DTensor
+BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+OFTEN = 10  # all bytes of large tensors are read in the first three updates, and in each tenth
+NOT_OF_SCRIPTS = ("site-packages", "dist-packages")
+_TORCH = os.path.dirname(torch.__file__) + os.sep
+_OURS = os.path.dirname(os.path.dirname(__file__)) + os.sep
+_STDLIB = os.path.dirname(os.__file__) + os.sep
+
+
+@functools.cache
+def _is_of_the_script(file: str) -> bool:
+    outside = file.startswith((_TORCH, _OURS, _STDLIB, "<")) or any(part in file for part in NOT_OF_SCRIPTS)
+    return not outside and "pretend_gpus" not in file
+
+
+def script_place(frames: Any) -> Place | None:
+    """Return the innermost of (file, line, function) that belongs to the script; `frames` begin with the outermost."""
+    return next(((f, n, name) for f, n, name in reversed(frames) if _is_of_the_script(f)), None)
+
+
+def _place() -> Place | None:
+    """Return where in the script this thread is."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        if _is_of_the_script(frame.f_code.co_filename):
+            return frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name
+        frame = frame.f_back  # type: ignore[assignment]
+    return None
+
+
+class Observer:
+    """Watches the script of one rank, from `install` on, and calls `enough` after `steps` updates of one optimizer.
+
+    `progress` counts what the script has done, and `in_backward` says whether a backward pass runs.
+    """
+
+    def __init__(self, path: Path, steps: int, enough: Callable[[], None]) -> None:
+        self.steps, self.enough = steps, enough
+        self.file: TextIO = open(path, "w", encoding="utf-8")
+        self.pid, self.thread = os.getpid(), threading.get_ident()
+        self.progress, self.step, self.depth, self.backwards = 0, 1, 0, 0
+        self.grad_enabled = True  # for the script, when the observer was called last
+        self.in_backward = self.in_schedule = self.failed = self.sharded = self.kept = False
+        self.numbers: dict[int, int] = {}  # id of an outermost module -> its number
+        self.names: dict[int, str] = {}  # id of a parameter -> its name
+        self.in_ddp: dict[int, tuple[int, ...]] = {}  # id of a module or parameter in a DDP -> the ranks of its group
+        self.used: list[Any] = []  # keeps what the ids belong to
+        self.optimizers: dict[int, int] = {}
+        self.counts: dict[int, int] = {}
+        self.updates: int | None = None  # id of the optimizer whose update runs; it may call others
+        self.begun: dict[str, Any] = {}  # the facts of that update
+        self.last: tuple[nn.Parameter, Print] | None = None  # a gradient of the last update
+        self.ended_at = time.perf_counter()
+        self.loaders: weakref.WeakKeyDictionary[Any, list[int]] = weakref.WeakKeyDictionary()  # number, epochs
+        self.iterators: weakref.WeakKeyDictionary[Any, tuple[int, int]] = weakref.WeakKeyDictionary()
+        self.loader = (-1, -1)  # that gave the last minibatch, and its epoch
+        self.data_sets: dict[
+            int, Any
+        ] = {}  # number of a loader -> its data set, if its sampler is a DistributedSampler
+        self.measures: Any = None
+        self.activations = -1
+
+    def write(self, kind: type[Event], **facts: Any) -> None:
+        """Write one event with the step and the place in the script."""
+        self.file.write(as_line(kind(self.step, facts.pop("place", None) or _place(), **facts)) + "\n")
+        self.file.flush()
+
+    def end(self, how: str, code: int = 0) -> None:
+        """Write that the script has ended, and what can be read only then."""
+        self._quietly(self._read_data_sets)
+        self.write(Ended, how=how, code=code)
+
+    def install(self) -> None:
+        """Begin to watch."""
+        register_module_forward_pre_hook(self._before_forward)
+        register_module_forward_hook(self._after_forward, with_kwargs=True, always_call=True)
+        register_optimizer_step_pre_hook(self._before_update)
+        register_optimizer_step_post_hook(self._after_update)
+        _wrap(torch.autograd, "backward", self._backward)
+        _wrap(torch, "save", self._save)
+        _wrap(torch, "load", self._load)
+        _wrap(nn.utils, "clip_grad_norm_", self._clip)
+        vars(nn.utils.clip_grad)["clip_grad_norm_"] = nn.utils.clip_grad_norm_
+        _wrap(DataLoader, "__iter__", self._begin_loader)
+        _wrap(dataloader._BaseDataLoaderIter, "__next__", self._next)
+        _wrap(DistributedDataParallel, "__init__", self._wrap_in_ddp)
+        for kind in list(vars(lr_scheduler).values()):
+            if isinstance(kind, type) and "step" in vars(kind):
+                _wrap(kind, "step", self._schedule)
+        _wrap(dist, "init_process_group", self._join_group)
+        vars(dist.distributed_c10d)["init_process_group"] = dist.init_process_group
+        _wrap(Join, "__enter__", self._may_end_earlier)
+
+    def _is_mine(self) -> bool:
+        """Return whether this is the script's own thread, and not a thread or a process that it has started."""
+        return self.pid == os.getpid() and self.thread == threading.get_ident()
+
+    def _quietly(self, function: Callable[..., None], *args: Any) -> None:
+        """Call a function of the observer: it computes no gradients, and its errors do not reach the script."""
+        if self._is_mine():
+            self.grad_enabled = torch.is_grad_enabled()
+            try:
+                with torch.no_grad():
+                    function(*args)
+            except Exception as error:
+                if not self.failed:
+                    print(f"rehearsal: not observed: {type(error).__name__}: {error}", file=sys.stderr)
+                self.failed = True
+
+    # forward and backward passes
+
+    def _before_forward(self, module: nn.Module, args: Any) -> None:
+        if self._is_mine():
+            self.depth += 1
+            if self.depth == 1 and self.activations < 0 and self.step == 2 and not self.in_backward:
+                self._quietly(self._begin_to_measure, module)
+
+    def _begin_to_measure(self, module: nn.Module) -> None:
+        params = list(module.parameters())
+        if self.grad_enabled and params and not self.sharded and not any(map(_is_sharded, params)):
+            kept = _Kept(params)
+            kept.__enter__()
+            self.measures = kept
+
+    def _after_forward(self, module: nn.Module, args: Any, *rest: Any) -> None:
+        if not self._is_mine():
+            return
+        self.depth = max(0, self.depth - 1)
+        if self.depth:
+            return
+        self.progress += 1
+        if self.measures is not None:
+            self.measures.__exit__()
+            self.activations, self.measures = self.measures.n_bytes, None
+        if torch.is_grad_enabled() and module.training and not self.in_backward:
+            self._quietly(self._forward, module, args, rest[0] if len(rest) == 2 else {})
+
+    def _forward(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+        if next(module.parameters(), None) is None:  # a loss
+            return
+        if id(module) not in self.numbers:
+            self._name(module)
+        tensor = first_tensor([args, kwargs])
+        self.write(
+            Forward,
+            model=self._number(self.numbers, module),
+            name=type(_inner(module)).__name__,
+            rows=() if tensor is None else _rows(tensor),
+            loader=self.loader[0],
+            epoch=self.loader[1],
+            in_ddp=isinstance(module, DistributedDataParallel),
+            syncs=bool(getattr(module, "require_backward_grad_sync", True)),
+            around_ddp=id(module) in self.in_ddp,
+        )
+
+    def _number(self, numbers: dict[int, int], thing: Any) -> int:
+        if id(thing) not in numbers:
+            numbers[id(thing)] = len(numbers)
+            self.used.append(thing)
+        return numbers[id(thing)]
+
+    def _name(self, module: nn.Module) -> None:
+        """Keep the names of a module's parameters, and whether they are parts of what several ranks hold."""
+        for name, param in _inner(module).named_parameters():
+            self.names.setdefault(id(param), name)
+        self.sharded |= any(type(part).__name__ in SHARDED for part in module.modules())
+
+    def _wrap_in_ddp(self, make: Callable[..., None], ddp: Any, module: Any, *args: Any, **kwargs: Any) -> None:
+        make(ddp, module, *args, **kwargs)
+        self._quietly(self._wrapped, ddp, module)
+
+    def _wrapped(self, ddp: Any, module: nn.Module) -> None:
+        ranks = tuple(dist.get_process_group_ranks(ddp.process_group))
+        self._name(ddp)
+        for thing in [*module.modules(), *module.parameters()]:
+            self.in_ddp[id(thing)] = ranks
+            self.used.append(thing)
+        norms = sum(isinstance(part, BATCH_NORMS) for part in module.modules())
+        self.write(Wrapped, ranks=ranks, name=type(module).__name__, batch_norms=norms)
+
+    def _backward(self, backward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if not self._is_mine():
+            return backward(*args, **kwargs)
+        self._quietly(self._look_for_kept_gradients)
+        self.progress += 1
+        self.backwards += 1
+        self.in_backward = True
+        try:
+            return backward(*args, **kwargs)
+        finally:
+            self.in_backward = False
+
+    def _look_for_kept_gradients(self) -> None:
+        if self.last is not None and self.backwards == 0:
+            param, before = self.last
+            self.kept = param.grad is not None and any(before[1]) and _print(param.grad) == before
+
+    # updates
+
+    def _before_update(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        if self._is_mine() and self.updates in (None, id(optimizer)):
+            self.updates, self.begun = id(optimizer), {}
+            self._quietly(self._begin_update, optimizer, args, kwargs)
+
+    def _begin_update(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        named = self._named(optimizer)
+        complete = self._complete()
+        grads = {name: None if p.grad is None else self._print_of(p.grad, complete) for name, p in named.items()}
+        first = id(optimizer) not in self.optimizers
+        groups = {self.in_ddp.get(id(p)) for p in named.values()}
+        self.begun = {
+            "place": _place(),
+            "optimizer": self._number(self.optimizers, optimizer),
+            "name": type(optimizer).__name__,
+            "lrs": tuple(float(group["lr"]) for group in optimizer.param_groups if "lr" in group),
+            "grads": grads,
+            "before": {name: self._print_of(p, True) for name, p in named.items()} if first else {},
+            "devices": tuple(sorted({str(p.device) for p in named.values()})),
+            "visible": os.environ.get("CUDA_VISIBLE_DEVICES", ""),
+            "backwards": self.backwards,
+            "kept": self.kept,
+            "closure": any(map(callable, [*args[1:], *kwargs.values()])),
+            "sharded": self.sharded or any(map(_is_sharded, named.values())),
+            "group": groups.pop() or () if len(groups) == 1 else (),
+            "seconds": time.perf_counter() - self.ended_at,
+        }
+        self.last = next(((p, _print(p.grad)) for p in named.values() if p.grad is not None), None)
+
+    def _after_update(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        if not self._is_mine() or self.updates != id(optimizer):
+            return
+        self.updates = None
+        self.progress += 1
+        self._quietly(self._end_update, optimizer)
+        self.counts[id(optimizer)] = self.counts.get(id(optimizer), 0) + 1
+        self.backwards, self.kept = 0, False
+        self.step += 1
+        self.ended_at = time.perf_counter()
+        if self.counts[id(optimizer)] >= self.steps:
+            self.end("enough")
+            self.enough()
+
+    def _end_update(self, optimizer: torch.optim.Optimizer) -> None:
+        if self.begun:
+            named, complete = self._named(optimizer), self._complete()
+            self.write(Update, weights={name: self._print_of(p, complete) for name, p in named.items()}, **self.begun)
+            if self.step == 2:
+                self._measure(optimizer, list(named.values()))
+
+    def _named(self, optimizer: torch.optim.Optimizer) -> dict[str, nn.Parameter]:
+        """Return {name: parameter} of an optimizer."""
+        named: dict[str, nn.Parameter] = {}
+        for i, group in enumerate(optimizer.param_groups):
+            for j, param in enumerate(group["params"]):
+                name = self.names.get(id(param), f"parameter {j}" + (f" of group {i}" if i else ""))
+                named[name if name not in named else f"{name} ({i}, {j})"] = param
+        return named
+
+    def _complete(self) -> bool:
+        return self.step <= 3 or self.step % OFTEN == 0
+
+    def _print_of(self, tensor: torch.Tensor, complete: bool) -> Print | None:
+        return None if self.sharded or _is_sharded(tensor) else _print(tensor, complete)
+
+    def _measure(self, optimizer: torch.optim.Optimizer, params: Sequence[nn.Parameter]) -> None:
+        local = [getattr(p, "_local_tensor", p) for p in params]
+        state = [t for p in params for t in optimizer.state.get(p, {}).values() if isinstance(t, torch.Tensor)]
+        self.write(
+            Memory,
+            parameters=_n_bytes(local),
+            gradients=_n_bytes([p for p, q in zip(local, params, strict=True) if q.grad is not None]),
+            optimizer=_n_bytes([getattr(t, "_local_tensor", t) for t in state]),
+            activations=self.activations,
+        )
+
+    def _clip(self, clip: Callable[..., Any], parameters: Any, max_norm: Any, *args: Any, **kwargs: Any) -> Any:
+        params = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+        facts: dict[str, Any] = {}
+        self._quietly(self._begin_clip, params, facts)
+        norm = clip(params, max_norm, *args, **kwargs)
+        if facts:
+            self._quietly(lambda: self.write(Clipped, **facts, norm=float(norm), most=float(max_norm)))
+        return norm
+
+    def _begin_clip(self, params: Sequence[nn.Parameter], facts: dict[str, Any]) -> None:
+        grads = [(self.names.get(id(p), f"parameter {i}"), p.grad) for i, p in enumerate(params)]
+        prints = {name: self._print_of(grad, self._complete()) for name, grad in grads if grad is not None}
+        facts["grads"] = {name: found[0] for name, found in prints.items() if found is not None}
+
+    def _schedule(self, step: Callable[..., Any], scheduler: Any, *args: Any, **kwargs: Any) -> Any:
+        outermost = self._is_mine() and not self.in_schedule
+        if not outermost or sys._getframe(2).f_code.co_name == "_initial_step":
+            return step(scheduler, *args, **kwargs)
+        self.in_schedule = True
+        try:
+            return step(scheduler, *args, **kwargs)
+        finally:
+            self.in_schedule = False
+            self._quietly(lambda: self.write(Scheduled, name=type(scheduler).__name__))
+
+    # data
+
+    def _begin_loader(self, begin: Callable[..., Any], loader: Any) -> Any:
+        iterator = begin(loader)
+        self._quietly(self._loader_begun, loader, iterator)
+        return iterator
+
+    def _loader_begun(self, loader: Any, iterator: Any) -> None:
+        number, epoch = self.loaders.setdefault(loader, [len(self.loaders), -1])
+        self.loaders[loader][1] = epoch = epoch + 1
+        self.iterators[iterator] = number, epoch
+        sampler = getattr(loader.batch_sampler, "sampler", None) or loader.sampler
+        is_random = isinstance(sampler, RandomSampler) and not sampler.replacement
+        if isinstance(sampler, DistributedSampler):
+            self.data_sets[number] = loader.dataset
+        self.write(
+            LoaderBegins,
+            loader=number,
+            epoch=epoch,
+            sampler=type(sampler).__name__,
+            shuffles=bool(getattr(sampler, "shuffle", is_random)),
+            sampler_epoch=int(getattr(sampler, "epoch", -1)),
+            num_examples=_len(loader.dataset),
+            num_batches=_len(loader),
+        )
+
+    def _next(self, following: Callable[..., Any], iterator: Any) -> Any:
+        minibatch = following(iterator)
+        if self._is_mine():
+            self.progress += 1
+            self.loader = self.iterators.get(iterator, (-1, -1))
+        return minibatch
+
+    def _read_data_sets(self) -> None:
+        """Write the digests of two examples of each data set whose examples are always the same."""
+        for number, data in self.data_sets.items():
+            if (n := _len(data)) > 0:
+                once, again = ([first_tensor(list(_sequence(data[i]))) for i in (0, n - 1)] for _ in range(2))
+                prints = [[None if t is None else _print(t)[0] for t in items] for items in (once, again)]
+                if prints[0] == prints[1] and None not in prints[0]:
+                    self.write(DataSet, loader=number, items=tuple(prints[0]))
+
+    # files and groups
+
+    def _save(self, save: Callable[..., Any], obj: Any, f: Any, *args: Any, **kwargs: Any) -> Any:
+        self._quietly(self._saved, obj, f)
+        return save(obj, f, *args, **kwargs)
+
+    def _saved(self, obj: Any, f: Any) -> None:
+        if (path := _path(f)) and os.path.isabs(path) and (os.path.isfile(path) or not os.path.exists(path)):
+            states = [found for found in (obj, *_sequence(obj)) if _is_state(found)]
+            names = [str(name) for state in states for name in state]
+            on_gpu = any(t.device.type == "cuda" for state in states for t in state.values())
+            is_prefixed = bool(names) and all(name.startswith("module.") for name in names)
+            self.write(Saved, path=path, on_gpu=on_gpu, module_names=is_prefixed)
+
+    def _load(self, load: Callable[..., Any], f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
+        loaded = load(f, map_location, *args, **kwargs)
+        self._quietly(self._loaded, f, map_location, loaded)
+        return loaded
+
+    def _loaded(self, f: Any, map_location: Any, loaded: Any) -> None:
+        states = [found for found in (loaded, *_sequence(loaded)) if _is_state(found)]
+        devices = sorted({str(t.device) for state in states for t in state.values()})
+        self.write(Loaded, path=_path(f), mapped=map_location is not None, devices=tuple(devices))
+
+    def _may_end_earlier(self, enter: Callable[..., Any], join: Any) -> Any:
+        self._quietly(lambda: self.write(Uneven))
+        return enter(join)
+
+    def _join_group(self, join: Callable[..., None], *args: Any, **kwargs: Any) -> None:
+        join(*args, **kwargs)
+        self._quietly(lambda: self.write(Group, backend=str(dist.get_backend())))
+
+
+class _Kept(torch.autograd.graph.saved_tensors_hooks):
+    """Counts the bytes that a forward pass keeps for the backward pass, the parameters themselves left out."""
+
+    def __init__(self, params: Sequence[nn.Parameter]) -> None:
+        self.params = {p.untyped_storage().data_ptr() for p in params}
+        self.sizes: dict[int, int] = {}
+        super().__init__(self._note, lambda tensor: tensor)
+
+    def _note(self, tensor: torch.Tensor) -> torch.Tensor:
+        with torch._C.DisableTorchFunction(), contextlib.suppress(RuntimeError):  # some tensors have no storage
+            storage = tensor.untyped_storage()
+            if storage.data_ptr() not in self.params:
+                self.sizes[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    @property
+    def n_bytes(self) -> int:
+        return sum(self.sizes.values())
+
+
+def _wrap(owner: Any, name: str, around: Callable[..., Any]) -> None:
+    """Replace a function of a module or class by around(function, *its arguments)."""
+    function = getattr(owner, name)
+
+    @functools.wraps(function)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        return around(function, *args, **kwargs)
+
+    setattr(owner, name, wrapped)
+
+
+def _print(tensor: torch.Tensor, complete: bool = True) -> Print:
+    with torch._C.DisableTorchFunction():
+        return tensor_print(tensor, complete)
+
+
+def _rows(tensor: torch.Tensor) -> tuple[str, ...]:
+    with torch._C.DisableTorchFunction():
+        return row_prints(tensor)
+
+
+def _inner(module: nn.Module) -> Any:
+    """Return the module that DistributedDataParallel or `torch.compile` has wrapped."""
+    while isinstance(module, DistributedDataParallel) or hasattr(module, "_orig_mod"):
+        module = module.module if isinstance(module, DistributedDataParallel) else module._orig_mod  # type: ignore
+    return module
+
+
+def _is_sharded(tensor: torch.Tensor) -> bool:
+    return hasattr(tensor, "_local_tensor") or type(tensor).__name__ == "FlatParameter"
+
+
+def _n_bytes(tensors: Sequence[torch.Tensor]) -> int:
+    return sum(t.numel() * t.element_size() for t in tensors)
+
+
+def _len(thing: Any) -> int:
+    try:
+        return len(thing)
+    except (TypeError, NotImplementedError):
+        return -1
+
+
+def _sequence(value: Any) -> Sequence[Any]:
+    if isinstance(value, dict):
+        return list(value.values())
+    return value if isinstance(value, list | tuple) else [value]
+
+
+def _is_state(value: Any) -> bool:
+    return isinstance(value, dict) and bool(value) and all(isinstance(t, torch.Tensor) for t in value.values())
+
+
+def _path(f: Any) -> str:
+    """Return the absolute path of a file that is given as a path or is open; "" for all else."""
+    f = f if isinstance(f, str | os.PathLike) else getattr(f, "name", None)
+    return os.path.realpath(f) if isinstance(f, str | os.PathLike) else ""

@@ -1,0 +1,221 @@
+"""The ranks of a rehearsal: started as torchrun would, watched, and ended; what they did as plain data."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from d2lite.rehearsal.observations import Ended, Raised, RankObservations, read_observations
+from d2lite.workers import FlightRecord, make_tempdir, remove_tempdir
+from d2lite.workers.flight_recorder import flight_record
+from d2lite.workers.process_group import torchrun_variables
+
+__all__ = ["Run", "run_ranks"]
+
+TICK_S = 0.05
+OTHERS_S = 1.0  # how long other ranks may go on after one has failed: they may fail, too
+LEFT_S = 4.0  # how long a rank may wait for one whose script has ended
+IDLE = 0.1  # CPU seconds a second: below, a rank waits for something
+LONGER = 4  # times the patience for a rank that is idle and in no collective: it may wait for a disk or a server
+DUMP_S = 2.0
+OUTPUT_CHARS = 4000
+
+
+@dataclass(frozen=True)
+class Run:
+    """What the ranks did, and how it ended: "enough" (of steps, or the script), "failed", "hang", "idle", "limit".
+
+    `reports` and `records` are those of `d2lite.workers`, of each rank; `waited_s` is how long nothing had moved.
+    """
+
+    observed: Sequence[RankObservations]
+    ending: str
+    seconds: float
+    waited_s: float = 0.0
+    reports: Mapping[int, dict[str, Any]] = field(default_factory=dict)
+    records: Mapping[int, FlightRecord] = field(default_factory=dict)
+    outputs: Mapping[int, str] = field(default_factory=dict)
+
+
+def run_ranks(
+    script: str, arguments: Sequence[str], gpus: int, steps: int, patience_s: float, limit_s: float, pretend: bool
+) -> Run:
+    """Run a script on `gpus` ranks until each has made `steps` updates, has ended, has failed or hangs."""
+    began = time.monotonic()
+    folder, lock = make_tempdir()
+    port = _free_port()
+    request = {
+        "folder": str(folder), "script": os.path.abspath(script), "arguments": list(arguments), "steps": steps,
+        "gpus": gpus, "pretend": gpus if pretend else 0,
+        "environment": [torchrun_variables(rank, gpus, str(port)) for rank in range(gpus)],
+    }  # fmt: skip
+    starter = _Starter(request, folder)
+    try:
+        watch = _Watch(folder, gpus, patience_s, pretend)
+        while not (ending := watch.ending(starter.ended)):
+            if time.monotonic() - began > limit_s:
+                ending = "limit"
+                break
+            time.sleep(TICK_S)
+        seconds = time.monotonic() - began
+        dumps = _dumps(folder, gpus, starter.ended) if ending != "enough" else {}
+        ended = dict(starter.ended)  # by themselves
+        starter.end()
+        observed = read_observations(folder, gpus)
+        outputs = {rank: _tail(folder / f"rank-{rank}.out") for rank in range(gpus)}
+        outputs[0] = (_tail(folder / "starter.out") + outputs[0])[-OUTPUT_CHARS:]
+        reports = {one.rank: _report(one, ended, dumps, watch.pulses, outputs) for one in observed}
+        records = {
+            rank: flight_record(rank, dumps[rank]["recorder"] if rank in dumps else None, reports[rank])
+            for rank in reports
+        }
+        return Run(observed, ending, seconds, watch.waited_s, reports, records, outputs)
+    finally:
+        starter.end()
+        remove_tempdir(folder, lock)
+
+
+class _Starter:
+    """The process that starts the ranks; `ended` is {rank: exit code} of those that have ended."""
+
+    def __init__(self, request: dict[str, Any], folder: Path) -> None:
+        self.ended: dict[int, int] = {}
+        with open(folder / "starter.out", "wb") as out:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "d2lite.rehearsal.rank_starter"],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=out, text=True, env=_environment(),
+                start_new_session=True,
+            )  # fmt: skip
+        assert self.process.stdin is not None
+        with suppress(BrokenPipeError):
+            self.process.stdin.write(json.dumps(request) + "\n")
+            self.process.stdin.flush()
+        self.gpus = request["gpus"]
+        self.reader = threading.Thread(target=self._read, daemon=True)
+        self.reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            end = json.loads(line)
+            self.ended[end["rank"]] = end["code"]
+        for rank in range(self.gpus):  # the starter itself has ended
+            self.ended.setdefault(rank, 1)
+
+    def end(self) -> None:
+        """End the ranks, and whatever they have started."""
+        assert self.process.stdin is not None and self.process.stdout is not None
+        with suppress(OSError):
+            self.process.stdin.close()
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(2.0)
+        with suppress(OSError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        self.reader.join(2.0)
+        self.process.stdout.close()
+
+
+class _Watch:
+    """Looks at the ranks' pulses, and decides whether the run has ended."""
+
+    def __init__(self, folder: Path, gpus: int, patience_s: float, pretend: bool) -> None:
+        self.folder, self.gpus, self.patience_s, self.pretend = folder, gpus, patience_s, pretend
+        self.pulses: dict[int, dict[str, Any]] = {}
+        self.moved_at, self.failed_at, self.waited_s = time.monotonic(), 0.0, 0.0
+        self.seen: Any = None
+        self.cpu_s: dict[int, float] = {}
+
+    def ending(self, ended: Mapping[int, int]) -> str:
+        """Return how the run has ended, or "" while it goes on."""
+        for rank in range(self.gpus):
+            with suppress(OSError, ValueError):
+                self.pulses[rank] = json.loads((self.folder / f"rank-{rank}.pulse").read_text(encoding="utf-8"))
+        states = {r: "died" if r in ended else self.pulses.get(r, {}).get("state", "starts") for r in range(self.gpus)}
+        active = [rank for rank, state in states.items() if state in ("running", "starts")]
+        now = time.monotonic()
+        if any(state in ("died", "error") for state in states.values()):
+            self.failed_at = self.failed_at or now
+            return "failed" if not active or now - self.failed_at > OTHERS_S else ""
+        if not active:
+            return "enough"
+        return self._stuck(active, now, any(state == "done" for state in states.values()))
+
+    def _stuck(self, active: Sequence[int], now: float, left: bool) -> str:
+        pulses = [self.pulses.get(rank, {}) for rank in active]
+        seen = [
+            (rank, p.get("progress"), p.get("step"), p.get("place")) for rank, p in zip(active, pulses, strict=True)
+        ]
+        if seen != self.seen:
+            self.seen, self.moved_at = seen, now
+            self.cpu_s = {rank: p.get("cpu_s", 0.0) for rank, p in zip(active, pulses, strict=True)}
+        self.waited_s = now - self.moved_at
+        if self.waited_s < min(self.patience_s, LEFT_S if left else self.patience_s) or not all(pulses):
+            return ""
+        idle = {r: p["cpu_s"] - self.cpu_s[r] < IDLE * self.waited_s for r, p in zip(active, pulses, strict=True)}
+        waits = {r: p["waits"] for r, p in zip(active, pulses, strict=True)}
+        if not any(waits.values()) or any(not idle[r] and (self.pretend or not waits[r]) for r in active):
+            return ""
+        if all(waits.values()):
+            return "hang"
+        return "idle" if self.waited_s > LONGER * self.patience_s else ""
+
+
+def _dumps(folder: Path, gpus: int, ended: Mapping[int, int]) -> dict[int, dict[str, Any]]:
+    """Return what the ranks tell of their stacks and collectives, as soon as all that live have answered."""
+    (folder / "dump").touch()
+    until, found = time.monotonic() + DUMP_S, dict[int, dict[str, Any]]()
+    while time.monotonic() < until and not all(rank in found or rank in ended for rank in range(gpus)):
+        for rank in range(gpus):
+            with suppress(OSError, ValueError):
+                found[rank] = json.loads((folder / f"rank-{rank}.dump").read_text(encoding="utf-8"))
+        time.sleep(TICK_S)
+    return found
+
+
+def _report(
+    one: RankObservations, ended: Mapping[int, int], dumps: Mapping[int, Any], pulses: Mapping[int, Any],
+    outputs: Mapping[int, str],
+) -> dict[str, Any]:  # fmt: skip
+    """Return the report of one rank as `d2lite.workers` has them."""
+    if raised := one.of(Raised):
+        return {"state": "error", **raised[-1].report}
+    exits = [end for end in one.of(Ended) if end.how == "exit"]
+    if exits:
+        place = [exits[-1].place] if exits[-1].place else []
+        return {"state": "error", "type": "SystemExit", "message": str(exits[-1].code), "frames": place}
+    if one.rank in ended:
+        return {"state": "died", "exitcode": ended[one.rank], "output": outputs[one.rank]}
+    state = pulses.get(one.rank, {}).get("state", "running")
+    if state in ("enough", "done"):
+        return {"state": "done"}
+    dump = dumps.get(one.rank)
+    return {"state": "running", "frames": dump["frames"]} if dump else {"state": "silent"}
+
+
+def _tail(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace")[-OUTPUT_CHARS:] if path.exists() else ""
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _environment() -> dict[str, str]:
+    loopback = "lo0" if sys.platform == "darwin" else "lo"
+    path = os.pathsep.join(p for p in sys.path if isinstance(p, str) and p and "\0" not in p)
+    return {
+        **os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "TORCH_FR_BUFFER_SIZE": "2000",
+        "GLOO_SOCKET_IFNAME": loopback, "NCCL_SOCKET_IFNAME": loopback,
+    }  # fmt: skip

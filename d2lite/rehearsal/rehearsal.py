@@ -1,0 +1,146 @@
+"""`rehearse`: run a script on several ranks for a few steps, and say what is wrong with it."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from d2lite._checks import positive_int, positive_number
+from d2lite._format import format_bytes
+from d2lite.rehearsal.endings import could_not_run, how_it_ended
+from d2lite.rehearsal.finding import Finding
+from d2lite.rehearsal.observations import Memory, RankObservations, Scheduled, Update
+from d2lite.rehearsal.ranks import Run, run_ranks
+from d2lite.rehearsal.rules import RULES, minibatch_rows, replicas
+from d2lite.workers import FlightRecord
+
+__all__ = ["Rehearsal", "UNKNOWN", "judge", "rehearse"]
+
+UNKNOWN = (
+    "Not known without GPUs: speed, errors of NCCL itself, kernels that round differently, and the memory that CUDA "
+    "takes."
+)
+SIZES = (8, 24, 80)  # GB of usual GPUs
+MOST_RANKS = 64
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """What a rehearsal found. `error` says why the script could not be run, "" if it could.
+
+    `findings` are sure, `notes` are something to look at, and `facts` are sentences about the run. `records` and
+    `outputs` hold the last collectives and the last lines of each rank.
+    """
+
+    command: str
+    gpus: int
+    are_real: bool
+    steps: int
+    seconds: float
+    findings: Sequence[Finding] = ()
+    notes: Sequence[Finding] = ()
+    facts: Sequence[str] = ()
+    error: str = ""
+    records: Mapping[int, FlightRecord] = field(default_factory=dict)
+    outputs: Mapping[int, str] = field(default_factory=dict)
+
+    @property
+    def exit_code(self) -> int:
+        """0 without findings, 1 with, 2 if the script could not be run."""
+        return 2 if self.error else int(bool(self.findings))
+
+
+def rehearse(
+    script: str,
+    arguments: Sequence[str] = (),
+    gpus: int = 2,
+    steps: int = 20,
+    patience_s: float = 15.0,
+    limit_s: float = 600.0,
+) -> Rehearsal:
+    """Run a script as `torchrun --nproc-per-node=GPUS` would, and return what was found.
+
+    Each rank is a process with one GPU: a real one where the machine has enough, else a pretend one on the CPU. The
+    run ends after `steps` updates by an optimizer on all ranks, or earlier if the script ends, fails or hangs.
+
+    Args:
+        script: the path of a Python file.
+        arguments: the script's own arguments.
+        gpus: how many ranks, up to 64.
+        steps: updates after which the run ends.
+        patience_s: seconds without any progress, in a collective, after which the ranks count as hanging.
+        limit_s: seconds after which the run ends, whatever it does.
+
+    Raises:
+        TypeError, ValueError: for other numbers.
+        FileNotFoundError: if there is no such script.
+
+    Example:
+        >>> rehearse("book/scripts/train_ddp.py", ["--synthetic", "512"], gpus=2, steps=4).exit_code
+        0
+    """
+    gpus, steps = positive_int("gpus", gpus, most=MOST_RANKS), positive_int("steps", steps)
+    patience_s, limit_s = positive_number("patience_s", patience_s), positive_number("limit_s", limit_s)
+    if not os.path.isfile(script):
+        raise FileNotFoundError(f"{script}: expected the path of a Python file, got none. Is it in a different folder?")
+    are_real = torch.cuda.device_count() >= gpus
+    run = run_ranks(script, arguments, gpus, steps, patience_s, limit_s, pretend=not are_real)
+    return judge(run, " ".join([script, *arguments]), are_real)
+
+
+def judge(run: Run, command: str = "", are_real: bool = False) -> Rehearsal:
+    """Return the rehearsal of a run: all rules on its observations."""
+    ended = how_it_ended(run)
+    found = [*ended, *(finding for rule in RULES for finding in rule(run.observed))]
+    steps = min(one.num_updates for one in run.observed)
+    return Rehearsal(
+        command,
+        len(run.observed),
+        are_real,
+        steps,
+        run.seconds,
+        [finding for finding in found if finding.is_sure],
+        [finding for finding in found if not finding.is_sure],
+        _facts(run.observed),
+        could_not_run(run),
+        run.records,
+        run.outputs,
+    )
+
+
+def _facts(observed: Sequence[RankObservations]) -> list[str]:
+    """Return sentences about the minibatch, the learning rate, the copies and the memory."""
+    updates = observed[0].of(Update)
+    if not updates:
+        return ["No step of an optimizer was seen, so that weights and gradients were not compared."]
+    facts = []
+    sizes = [len(minibatch_rows(one).get(1, ())) for one in observed]
+    lr = ", ".join(f"{lr:g}" for lr in dict.fromkeys(updates[0].lrs))
+    rule = f"{updates[0].name}, learning rate {lr}"
+    if all(sizes):
+        each = f"{len(sizes)} × {sizes[0]}" if len(set(sizes)) == 1 else " + ".join(map(str, sizes))
+        facts.append(f"Global minibatch: {sum(sizes)} = {each} rows. {rule}.")
+    else:
+        facts.append(f"{rule}.")
+    if scheduled := len(observed[0].of(Scheduled)):
+        facts.append(f"Learning rates: {scheduled} steps of a scheduler in {len(updates)} updates.")
+    if len(observed) > 1 and replicas(observed):
+        facts.append("The weights are the same on all ranks after each update.")
+    memory = [found for one in observed for found in one.of(Memory)]
+    if memory:
+        facts.append(_memory(max(memory, key=_n_bytes)))
+    return facts
+
+
+def _n_bytes(memory: Memory) -> int:
+    return memory.parameters + memory.gradients + memory.optimizer + max(0, memory.activations)
+
+
+def _memory(memory: Memory) -> str:
+    parts = {"parameters": memory.parameters, "gradients": memory.gradients, "optimizer": memory.optimizer}
+    if memory.activations >= 0:
+        parts["kept by the forward pass"] = memory.activations
+    said = ", ".join(f"{format_bytes(n)} {name}" for name, n in parts.items())
+    fits = next((f"fits in {size} GB" for size in SIZES if _n_bytes(memory) < size * 1e9), "does not fit in 80 GB")
+    return f"Memory of a GPU: {said}; {fits} (predicted)."
