@@ -20,6 +20,7 @@ class Bug:
     line: str
     ranks: tuple[int, ...] = (0, 1)
     step: int = 1
+    gpus: int = 2
 
     def write(self, folder: Path) -> Path:
         """Write the script with the bug into a folder."""
@@ -160,7 +161,7 @@ BUGS = {
         "different numbers of updates: 5 on rank 0",
         "optimizer.step()",
         ranks=(0,),
-        step=7,
+        step=5,
     ),
     "fewer minibatches on a rank": Bug(
         "ddp",
@@ -171,10 +172,11 @@ BUGS = {
 +                break
 """,
         "hang",
+        "rank 1 took fewer steps",
         "",
-        "",
-        ranks=(),
+        ranks=(1,),
         step=7,
+        gpus=3,
     ),
     "a barrier for one rank": Bug(
         "ddp",
@@ -185,10 +187,11 @@ BUGS = {
 +                dist.barrier()
 """,
         "hang",
-        "",
-        "",
-        ranks=(),
-        step=7,
+        "rank 0 called barrier",
+        "dist.barrier()",
+        ranks=(0,),
+        step=2,
+        gpus=3,
     ),
     "a minibatch on the CPU": Bug(
         "ddp",

@@ -1,0 +1,155 @@
+"""Rehearsals of scripts: right ones have no finding, each bug is named, and nothing is left behind."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from d2lite import __main__ as command
+from d2lite.rehearsal import rehearse, report_text
+from tests.rehearsal.bugs import BUGS, SCRIPTS
+
+PATIENCE_S = 3  # enough here: what hangs is all that runs
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="ranks need Linux or macOS")
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(tmp_path, monkeypatch):
+    """A rehearsal leaves no process and no folder; the scripts write into the test's own folder."""
+    monkeypatch.chdir(tmp_path)
+    before = {process.pid for process in psutil.process_iter()}
+    yield
+    assert [*Path(tempfile.gettempdir()).glob("d2lite-workers-*")] == []
+    mine = [p for p in psutil.process_iter(["cmdline"]) if p.pid not in before and is_a_rank(p)]
+    assert mine == []
+
+
+def is_a_rank(process):
+    return "d2lite.rehearsal.rank_starter" in (process.info["cmdline"] or ()) and is_mine(process)
+
+
+def is_mine(process):
+    try:
+        return process.environ().get("TMPDIR") == tempfile.gettempdir() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "gpus"), [("ddp", 3), ("by_hand", 2), ("accumulate", 2), ("sharded", 2), ("adversarial", 2)]
+)
+def test_a_right_script_has_no_finding(name, gpus):
+    found = rehearse(str(SCRIPTS / f"{name}.py"), gpus=gpus)
+    assert found.exit_code == 0 and not found.error and found.findings == [], report_text(found)
+    assert found.steps >= 5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", BUGS)
+def test_a_bug_is_named(name, tmp_path):
+    bug = BUGS[name]
+    path = bug.write(tmp_path)
+    found = rehearse(str(path), gpus=bug.gpus, patience_s=PATIENCE_S)
+    assert found.exit_code == 1 and len(found.findings) == 1, report_text(found)
+    (finding,) = found.findings
+    assert bug.words in finding.words and (finding.kind, finding.ranks) == (bug.kind, bug.ranks)
+    assert finding.step == bug.step
+    if bug.line:
+        file, line, _ = finding.place
+        assert Path(file).name == path.name and bug.line in path.read_text().splitlines()[line - 1]
+
+
+@pytest.mark.slow
+def test_a_script_that_cannot_be_run(tmp_path):
+    script = tmp_path / "train.py"
+    for text, said in (
+        ("import no_such_module\n", "ModuleNotFoundError"),
+        ("import sys\nsys.exit(2)\n", "SystemExit: 2"),
+    ):
+        script.write_text(text)
+        found = rehearse(str(script))
+        assert found.exit_code == 2 and said in found.error and "could not be run" in report_text(found)
+
+
+@pytest.mark.slow
+def test_the_command_writes_reports_and_gives_the_script_its_arguments(tmp_path, capsys):
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import os, sys\nprint(sys.argv[1:], os.environ['RANK'], os.environ['WORLD_SIZE'], __name__)\n"
+        "print('<script>alert(1)</script>')\n"
+    )
+    with pytest.raises(SystemExit) as end:
+        command.main(["rehearse", "--gpus", "2", "--json", "r.json", "--html", "r.html", str(script), "--gpus", "7"])
+    assert end.value.code == 0
+    assert "No step of an optimizer was seen" in capsys.readouterr().out
+    report = json.loads(Path("r.json").read_text())
+    assert (report["exit_code"], report["gpus"], report["findings"]) == (0, 2, [])
+    page = Path("r.html").read_text()
+    assert "[&#x27;--gpus&#x27;, &#x27;7&#x27;] 1 2 __main__" in page
+    assert "&lt;script&gt;alert(1)" in page and "<script" not in page
+
+
+@pytest.mark.slow
+def test_control_c_ends_all_ranks(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text("import time\nopen('began', 'a').close()\ntime.sleep(600)\n")
+    process = subprocess.Popen([sys.executable, "-m", "d2lite", "rehearse", str(script)], env=with_path())
+    until = time.monotonic() + 60
+    while not Path("began").exists() and time.monotonic() < until:
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(20) == 130
+
+
+@pytest.mark.slow
+def test_a_killed_command_leaves_no_rank(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text("import time\nopen('began', 'a').close()\ntime.sleep(600)\n")
+    process = subprocess.Popen([sys.executable, "-m", "d2lite", "rehearse", str(script)], env=with_path())
+    until = time.monotonic() + 60
+    while not Path("began").exists() and time.monotonic() < until:
+        time.sleep(0.1)
+    ranks = [p for p in psutil.Process(process.pid).children(recursive=True)]
+    process.kill()
+    process.wait(20)
+    _, alive = psutil.wait_procs(ranks, timeout=20)
+    assert len(ranks) == 3 and alive == []
+    rehearse_folder = [*Path(tempfile.gettempdir()).glob("d2lite-workers-*")]
+    assert len(rehearse_folder) == 1  # the next start of a pool or a rehearsal removes it
+    from d2lite.workers.tempdir import sweep_tempdirs
+
+    sweep_tempdirs()
+
+
+def with_path():
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+
+
+@pytest.mark.slow
+def test_the_limit_ends_a_script_that_goes_on(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text("import time\nwhile True:\n    time.sleep(0.01)\n")
+    found = rehearse(str(script), limit_s=8)
+    assert found.exit_code == 0 and "ended after 8 s" in found.notes[0].words
+
+
+def test_wrong_arguments(tmp_path, capsys):
+    script = tmp_path / "train.py"
+    script.write_text("")
+    with pytest.raises(FileNotFoundError, match="expected the path of a Python file"):
+        rehearse("no.py")
+    for wrong, error in (({"gpus": 0}, ValueError), ({"gpus": 65}, ValueError), ({"steps": 1.5}, TypeError),
+                         ({"patience_s": 0}, ValueError), ({"limit_s": "1"}, TypeError)):  # fmt: skip
+        with pytest.raises(error, match=next(iter(wrong))):
+            rehearse(str(script), **wrong)
+    with pytest.raises(SystemExit) as end:
+        command.main(["rehearse", "no.py"])
+    assert end.value.code == 2 and "no.py" in capsys.readouterr().err
