@@ -9,7 +9,7 @@ import torch
 __all__ = ["Print", "first_tensor", "row_prints", "tensor_print"]
 
 Print = tuple[str, tuple[float, ...]]  # digest, a few values
-MOST_BYTES = 1 << 20  # of a tensor that is read completely in each step
+MOST_VALUES = 1 << 14  # of a tensor that are read in each step
 MOST_ROWS = 4096
 NUM_VALUES = 8
 
@@ -17,23 +17,25 @@ NUM_VALUES = 8
 def tensor_print(tensor: torch.Tensor, complete: bool = True) -> Print:
     """Return (digest, up to 8 values spread over the tensor) of a tensor.
 
-    With `complete=False` the digest of a tensor above 1 MB is that of every n-th element: two tensors that differ may
-    then have the same digest, and equal ones never have different digests. A sparse tensor is not read.
+    With `complete=False` the digest of a large tensor is that of every n-th element, at most 16,384 of them: two
+    tensors that differ may then have the same digest, and equal ones never have different digests. A sparse tensor is
+    not read.
     """
     if tensor.is_sparse:
         return "sparse", ()
     flat = tensor.detach().reshape(-1)
     values = flat[:: max(1, flat.numel() // NUM_VALUES)][:NUM_VALUES]
-    if not complete and (n_bytes := flat.numel() * flat.element_size()) > MOST_BYTES:
-        flat = flat[:: -(-n_bytes // MOST_BYTES)]
+    if not complete and flat.numel() > MOST_VALUES:
+        flat = flat[:: -(-flat.numel() // MOST_VALUES)]
     return _digest(_bytes(flat)), tuple(values.double().tolist()) if not values.is_complex() else ()
 
 
 def row_prints(tensor: torch.Tensor) -> tuple[str, ...]:
     """Return the digest of each row (each slice of the first dimension) of a tensor, of the first 4096 at most."""
+    if tensor.is_sparse or not tensor.numel():
+        return ("",) * min(len(tensor), MOST_ROWS)
     tensor = tensor.detach()[:MOST_ROWS]
-    rows = tensor.reshape(len(tensor), -1) if tensor.numel() else tensor.new_zeros(len(tensor), 0)
-    return tuple(_digest(_bytes(row)) for row in rows.cpu())
+    return tuple(map(_digest, _bytes(tensor.reshape(-1)).reshape(len(tensor), -1)))
 
 
 def first_tensor(value: Any, depth: int = 0) -> torch.Tensor | None:

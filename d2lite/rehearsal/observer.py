@@ -274,7 +274,8 @@ class Observer:
             "group": groups.pop() or () if len(groups) == 1 else (),
             "seconds": time.perf_counter() - self.ended_at,
         }
-        self.last = next(((p, _print(p.grad)) for p in named.values() if p.grad is not None), None)
+        small = min((p for p in named.values() if p.grad is not None), key=torch.numel, default=None)
+        self.last = None if small is None or small.grad is None else (small, _print(small.grad))
 
     def _after_update(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         if not self._is_mine() or self.updates != id(optimizer):

@@ -1,0 +1,70 @@
+"""Fingerprints: equal for equal tensors, different for different ones, whatever their type and layout."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from d2lite.rehearsal.fingerprint import MOST_VALUES, first_tensor, row_prints, tensor_print
+
+DTYPES = (
+    torch.float32,
+    torch.float64,
+    torch.bfloat16,
+    torch.float16,
+    torch.int64,
+    torch.uint8,
+    torch.bool,
+    torch.complex64,
+)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@given(shape=st.lists(st.integers(0, 4), max_size=3), at=st.integers(0, 63))
+def test_one_element_makes_the_difference(dtype, shape, at):
+    one = torch.ones(shape, dtype=dtype)
+    assert tensor_print(one) == tensor_print(one.clone())
+    if one.numel():
+        other = one.clone()
+        other.view(-1)[at % one.numel()] = 0
+        assert tensor_print(one)[0] != tensor_print(other)[0]
+        assert tensor_print(one, complete=False)[0] != tensor_print(other, complete=False)[0]  # it is small
+
+
+@given(st.permutations(range(6)), st.sampled_from(DTYPES[:6]))
+def test_rows_have_the_same_digest_wherever_they_are(order, dtype):
+    rows = torch.arange(24).reshape(6, 2, 2).to(dtype)
+    prints = row_prints(rows)
+    assert len(set(prints)) == 6
+    assert row_prints(rows[list(order)]) == tuple(prints[i] for i in order)
+    assert row_prints(rows.transpose(1, 2).contiguous().transpose(1, 2)) == prints  # a different layout
+
+
+def test_values_are_spread_over_the_tensor():
+    assert tensor_print(torch.arange(16.0))[1] == (0, 2, 4, 6, 8, 10, 12, 14)
+    assert tensor_print(torch.tensor(3.0))[1] == (3,)
+    assert tensor_print(torch.arange(3))[1] == (0, 1, 2)
+
+
+def test_large_tensors_are_read_in_part_where_that_is_enough():
+    one = torch.zeros(4 * MOST_VALUES)
+    other = one.clone()
+    other[1] = 1
+    assert tensor_print(one)[0] != tensor_print(other)[0]
+    assert tensor_print(one, complete=False) == tensor_print(other, complete=False)
+    other[4] = 1
+    assert tensor_print(one, complete=False)[0] != tensor_print(other, complete=False)[0]
+
+
+def test_what_is_not_read():
+    sparse = torch.eye(3).to_sparse()
+    assert tensor_print(sparse) == ("sparse", ()) and row_prints(sparse) == ("",) * 3
+    assert row_prints(torch.ones(3, 0)) == ("",) * 3 and row_prints(torch.ones(0, 3)) == ()
+    assert len(row_prints(torch.ones(5000, 1))) == 4096
+
+
+def test_the_first_tensor_of_arguments():
+    X = torch.ones(2)
+    assert first_tensor([[1, torch.tensor(1.0)], {"a": None, "X": X}]) is X
+    assert first_tensor([1, "a"]) is None
+    assert first_tensor([[[[[[X]]]]]]) is None
