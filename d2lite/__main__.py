@@ -255,8 +255,11 @@ def main(arguments: Sequence[str] = ()) -> None:
             else:
                 {"progress": print_progress, "book": copy_out}[given.command](given.folder)
         except (ImportError, OSError, ValueError) as error:
-            print(f"python -m d2lite {given.command}: {error}", file=sys.stderr)
-            sys.exit(2 if given.command == "rehearse" else 1)
+            said = f"python -m d2lite {given.command}: {error}"
+            if given.command != "rehearse":
+                sys.exit(said)
+            print(said, file=sys.stderr)
+            sys.exit(2)  # 1 says that something was found
         except KeyboardInterrupt:
             sys.exit(130)
 

@@ -22,6 +22,7 @@ BELOW["bugs"] = (*BELOW["profiling"], "profiling")
 BELOW["figures"] = (*BELOW["bugs"], "bugs")
 BELOW["widgets"] = (*BELOW["figures"], "figures")
 BELOW["exercises"] = BELOW["widgets"]  # beside widgets
+BELOW["rehearsal"] = BELOW["widgets"]  # beside widgets
 BELOW["course"] = (*BELOW["exercises"], "exercises")
 EACH = pytest.mark.parametrize("name", MODULES)
 

@@ -10,7 +10,7 @@ from d2lite.rehearsal.ranks import Run
 from d2lite.workers import diagnose_hang
 from d2lite.workers.failures import describe_failure
 
-__all__ = ["could_not_run", "how_it_ended", "refusal"]
+__all__ = ["could_not_run", "how_it_ended"]
 
 # {a part of what PyTorch says on GPUs: how to mend it}
 REFUSALS = {
@@ -25,21 +25,22 @@ REFUSALS = {
 NOT_SURE = re.compile(r"^not sure which rank is at fault: ")
 
 
-def refusal(message: str) -> str:
+def _refusal(message: str) -> str:
     """Return how to mend what a GPU has refused with this message; "" if it is a different error."""
     return next((repair for part, repair in REFUSALS.items() if part in message), "")
 
 
 def could_not_run(run: Run) -> str:
     """Return why the script could not be run: the error that all ranks raised before any update; "" if it could."""
+    if run.ending != "failed" or any(one.num_updates for one in run.observed):
+        return ""
     errors = [run.reports[one.rank] for one in run.observed]
-    same = len({(e.get("type"), str(script_place(e.get("frames", ())))) for e in errors}) == 1
-    if run.ending != "failed" or not same or any(one.num_updates for one in run.observed):
+    if len({(e.get("type"), str(script_place(e.get("frames", ())))) for e in errors}) > 1:
         return ""
     first = errors[0]
     if first["state"] == "died":
         return f"the ranks ended ({first['exitcode']}) before the script began. {first['output']}".strip()
-    if first["state"] != "error" or refusal(first["message"]):
+    if first["state"] != "error" or _refusal(first["message"]):
         return ""
     rank, _ = describe_failure(run.reports, run.waited_s, run.records)
     if rank is None:  # a time-out or a lost connection: a consequence of what ranks did
@@ -69,7 +70,7 @@ def _failed(run: Run) -> Finding:
     others = {r: (x.get("type"), script_place(x.get("frames", ()))) for r, x in sorted(run.reports.items())}
     ranks = tuple(r for r in others if others[r] == same)
     said = f"{report['type']}: {next(iter(report['message'].splitlines()), '')}"
-    if repair := refusal(report["message"]):
+    if repair := _refusal(report["message"]):
         return Finding("devices", f"a GPU refuses this. {said}", repair, ranks, step, place)
     who = "all ranks" if len(ranks) == len(run.reports) > 1 else ", ".join(f"rank {r}" for r in ranks)
     return Finding("error", f"{who} raised {said}", "Read the traceback in the rank's output.", ranks, step, place)

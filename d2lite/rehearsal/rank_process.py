@@ -25,7 +25,7 @@ from d2lite.rehearsal.pretence import install_pretend_gpus
 from d2lite.workers.flight_recorder import read_recorder, send_before_abort, waits_in
 from d2lite.workers.rank import error_report
 
-__all__ = ["PULSE_S", "run_rank"]
+__all__ = ["run_rank"]
 
 PULSE_S = 0.2
 OF_GROUP = (os.path.join("torch", "nn", "parallel", "distributed.py"), os.path.join("torch", "distributed", "utils.py"))
