@@ -8,7 +8,7 @@ SCRIPTS = Path(__file__).parent / "scripts"
 
 @dataclass(frozen=True)
 class Bug:
-    """Lines of a right script (-) and what stands there instead (+), and the one finding.
+    """Lines of a right script (-) and what stands there instead (+), apart by empty lines; and the one finding.
 
     `words` are a part of its sentence, and `line` is a part of the line of the script that it names.
     """
@@ -28,10 +28,11 @@ class Bug:
         edits: list[list[str]] = []
         before = "+"
         for line in self.difference.strip("\n").splitlines():
-            if line[0] == "-" and before == "+":
+            if line[:1] == "-" and before == "+":
                 edits.append(["", ""])
-            edits[-1]["-+".index(line[0])] += line[1:] + "\n"
-            before = line[0]
+            if line:
+                edits[-1]["-+".index(line[0])] += line[1:] + "\n"
+            before = line[:1] or "+"
         for right, wrong in edits:
             assert text.count(right) == 1, right
             text = text.replace(right, wrong)
@@ -197,6 +198,7 @@ BUGS = {
         "ddp",
         """
 -            X, y = X.to(rank), y.to(rank)
+
 -            loss = loss_fn(model(X), y)
 +            loss = loss_fn(net(X), y)
 """,
@@ -219,10 +221,11 @@ BUGS = {
         "ddp",
         """
 -    torch.cuda.set_device(rank)
+
 -    net = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Dropout(0.1), nn.Linear(16, 3)).to(rank)
 -    model = DistributedDataParallel(net, device_ids=[rank])
 +    net = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Dropout(0.1), nn.Linear(16, 3)).to("cuda")
-+    model = DistributedDataParallel(net, )
++    model = DistributedDataParallel(net)
 -            X, y = X.to(rank), y.to(rank)
 +            X, y = X.cuda(), y.cuda()
 -            print(epoch, loss.item(), evaluate(net, test, rank))
@@ -280,10 +283,11 @@ BUGS = {
     "clipped before the reduction": Bug(
         "by_hand",
         """
+-    nn.utils.clip_grad_norm_(net.parameters(), 0.05)
+
 -    loss.backward()
 +    loss.backward()
 +    nn.utils.clip_grad_norm_(net.parameters(), 0.05)
--    nn.utils.clip_grad_norm_(net.parameters(), 0.05)
 """,
         "arithmetic",
         "clips its own gradients",
