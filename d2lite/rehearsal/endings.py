@@ -69,6 +69,8 @@ def _failed(run: Run) -> Finding:
     same = (report["type"], place)
     others = {r: (x.get("type"), script_place(x.get("frames", ()))) for r, x in sorted(run.reports.items())}
     ranks = tuple(r for r in others if others[r] == same)
+    if "Duplicate GPU" in report["message"]:  # one rank raises it, several are there
+        ranks = tuple(sorted({*ranks, *map(int, re.findall(r"rank (\d+)", report["message"]))} & set(others)))
     said = f"{report['type']}: {next(iter(report['message'].splitlines()), '')}"
     if repair := _refusal(report["message"]):
         return Finding("devices", f"a GPU refuses this. {said}", repair, ranks, step, place)

@@ -14,12 +14,13 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from d2lite.rehearsal.observations import Raised
+from d2lite.rehearsal.observations import Place, Raised
 from d2lite.rehearsal.observer import Observer, script_place
 from d2lite.rehearsal.pretence import install_pretend_gpus
 from d2lite.workers.flight_recorder import read_recorder, send_before_abort, waits_in
@@ -28,7 +29,9 @@ from d2lite.workers.rank import error_report
 __all__ = ["run_rank"]
 
 PULSE_S = 0.2
-OF_GROUP = (os.path.join("torch", "nn", "parallel", "distributed.py"), os.path.join("torch", "distributed", "utils.py"))
+OF_GROUP = tuple(os.path.join(*parts) for parts in (
+    ("torch", "distributed"), ("torch", "nn", "parallel", "distributed.py"), ("pretend_gpus", "collectives.py"),
+))  # fmt: skip
 MOST_PARKED_S = 120  # a rank that nobody ends
 
 
@@ -114,12 +117,19 @@ def _pulse(observer: Observer, state: dict[str, str]) -> dict[str, Any]:
         "progress": observer.progress,
         "step": observer.step,
         "cpu_s": time.process_time(),
-        "waits": bool(waits_in(frames)) or observer.in_backward or frames[-1:][0][0].endswith(OF_GROUP),
+        "in_collective": bool(waits_in(frames)),
+        "waits": observer.in_backward or _in_the_group(frames),
         "place": script_place(frames),
     }
 
 
-def _main_frames() -> list[tuple[str, int, str]]:
+def _in_the_group(frames: Sequence[Place]) -> bool:
+    """Return whether the script has called something of torch.distributed, or a network in it, and is there."""
+    own = max((i for i, frame in enumerate(frames) if script_place([frame])), default=-1)
+    return any(part in file for file, _, _ in frames[own + 1 :] for part in OF_GROUP)
+
+
+def _main_frames() -> list[Place]:
     """Return the main thread's stack, outermost first."""
     frame, frames = sys._current_frames().get(threading.main_thread().ident or 0), []
     while frame is not None:

@@ -161,9 +161,12 @@ class _Watch:
         self.waited_s = now - self.moved_at
         if self.waited_s < min(self.patience_s, LEFT_S if left else self.patience_s) or not all(pulses):
             return ""
-        idle = {r: p["cpu_s"] - self.cpu_s[r] < IDLE * self.waited_s for r, p in zip(active, pulses, strict=True)}
-        waits = {r: p["waits"] for r, p in zip(active, pulses, strict=True)}
-        if not any(waits.values()) or any(not idle[r] and (self.pretend or not waits[r]) for r in active):
+        for rank, p in zip(active, pulses, strict=True):
+            is_idle = p["cpu_s"] - self.cpu_s[rank] < IDLE * self.waited_s
+            if not (is_idle or (p["in_collective"] and not self.pretend)):  # NCCL waits with a busy core
+                return ""
+        waits = {r: p["in_collective"] or p["waits"] for r, p in zip(active, pulses, strict=True)}
+        if not any(waits.values()):
             return ""
         if all(waits.values()):
             return "hang"

@@ -221,6 +221,8 @@ BUGS = {
         "ddp",
         """
 -    torch.cuda.set_device(rank)
+-    dist.init_process_group("nccl")
++    dist.init_process_group("gloo")
 
 -    net = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Dropout(0.1), nn.Linear(16, 3)).to(rank)
 -    model = DistributedDataParallel(net, device_ids=[rank])

@@ -58,6 +58,12 @@ def test_what_a_gpu_refuses(message, repair):
     assert not refused_at_once.error and refused_at_once.exit_code == 1
 
 
+def test_ranks_on_one_gpu():
+    message = "Duplicate GPU detected: rank 1 and rank 0 both on CUDA device 0."
+    found = judge(run("failed", [error(message), {"state": "running", "frames": FRAMES}], updates=(0, 0)))
+    assert (found.findings[0].kind, found.findings[0].ranks) == ("devices", (0, 1))
+
+
 def test_an_error_of_one_rank():
     finding = ending_of(run("failed", [{"state": "running", "frames": FRAMES}, error("no\nlabel", kind="KeyError")]))
     assert (finding.kind, finding.ranks) == ("error", (1,)) and finding.words == "rank 1 raised KeyError: no"
