@@ -173,7 +173,7 @@ BUGS = {
 +                break
 """,
         "hang",
-        "rank 1 took fewer steps",
+        "rank 1 called barrier",
         "",
         ranks=(1,),
         step=7,
