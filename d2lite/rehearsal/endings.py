@@ -1,7 +1,8 @@
 """How a run ended that did not end well: an error of the script, a GPU's refusal, a process that died, a hang."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from d2lite.rehearsal.finding import Finding
 from d2lite.rehearsal.observations import Place
@@ -45,7 +46,7 @@ def could_not_run(run: Run) -> str:
     rank, _ = describe_failure(run.reports, run.waited_s, run.records)
     if rank is None:  # a time-out or a lost connection: a consequence of what ranks did
         return ""
-    return f"{first['type']}: {first['message']}"
+    return _said(first)
 
 
 def how_it_ended(run: Run) -> list[Finding]:
@@ -71,11 +72,16 @@ def _failed(run: Run) -> Finding:
     ranks = tuple(r for r in others if others[r] == same)
     if "Duplicate GPU" in report["message"]:  # one rank raises it, several are there
         ranks = tuple(sorted({*ranks, *map(int, re.findall(r"rank (\d+)", report["message"]))} & set(others)))
-    said = f"{report['type']}: {next(iter(report['message'].splitlines()), '')}"
+    said = _said(report)
     if repair := _refusal(report["message"]):
         return Finding("devices", f"a GPU refuses this. {said}", repair, ranks, step, place)
     who = "all ranks" if len(ranks) == len(run.reports) > 1 else ", ".join(f"rank {r}" for r in ranks)
     return Finding("error", f"{who} raised {said}", "Read the traceback in the rank's output.", ranks, step, place)
+
+
+def _said(report: Mapping[str, Any]) -> str:
+    """Return the type and the first line of an error's message."""
+    return f"{report['type']}: {next((line for line in report['message'].splitlines() if line.strip()), '')}"
 
 
 _REPAIR = {

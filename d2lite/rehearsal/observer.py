@@ -140,6 +140,7 @@ class Observer:
         _wrap(dist, "init_process_group", self._join_group)
         vars(dist.distributed_c10d)["init_process_group"] = dist.init_process_group
         _wrap(Join, "__enter__", self._may_end_earlier)
+        _wrap(torch.multiprocessing, "spawn", _refuse_to_spawn)
 
     def _is_mine(self) -> bool:
         """Return whether this is the script's own thread, and not a thread or a process that it has started."""
@@ -442,6 +443,13 @@ class _Kept(torch.autograd.graph.saved_tensors_hooks):
     @property
     def n_bytes(self) -> int:
         return sum(self.sizes.values())
+
+
+def _refuse_to_spawn(spawn: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+    raise RuntimeError(
+        "the script starts its ranks itself, by torch.multiprocessing.spawn. A rehearsal starts them like torchrun: take "
+        'the rank from os.environ["RANK"] and LOCAL_RANK.'
+    )
 
 
 def _wrap(owner: Any, name: str, around: Callable[..., Any]) -> None:

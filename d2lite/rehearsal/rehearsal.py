@@ -10,7 +10,7 @@ from d2lite._checks import positive_int, positive_number
 from d2lite._format import format_bytes
 from d2lite.rehearsal.endings import could_not_run, how_it_ended
 from d2lite.rehearsal.finding import Finding
-from d2lite.rehearsal.observations import Memory, RankObservations, Scheduled, Update
+from d2lite.rehearsal.observations import Forward, LoaderBegins, Memory, RankObservations, Scheduled, Update
 from d2lite.rehearsal.ranks import Run, run_ranks
 from d2lite.rehearsal.rules import RULES, minibatch_rows, replicas
 from d2lite.workers import FlightRecord
@@ -115,22 +115,40 @@ def _facts(observed: Sequence[RankObservations]) -> list[str]:
     if not updates:
         return ["No step of an optimizer was seen, so that weights and gradients were not compared."]
     facts = []
-    sizes = [len(minibatch_rows(one).get(1, ())) for one in observed]
+    rows = [minibatch_rows(one).get(1, []) for one in observed]
+    sizes = list(map(len, rows))
     lr = ", ".join(f"{lr:g}" for lr in dict.fromkeys(updates[0].lrs))
     rule = f"{updates[0].name}, learning rate {lr}"
-    if all(sizes):
+    if len(observed) > 1 and sizes[0] and all(of == rows[0] for of in rows):
+        facts.append(f"Minibatch: {sizes[0]} rows, the same on all ranks. {rule}.")
+    elif all(sizes):
         each = f"{len(sizes)} × {sizes[0]}" if len(set(sizes)) == 1 else " + ".join(map(str, sizes))
         facts.append(f"Global minibatch: {sum(sizes)} = {each} rows. {rule}.")
     else:
         facts.append(f"{rule}.")
     if scheduled := len(observed[0].of(Scheduled)):
         facts.append(f"Learning rates: {scheduled} steps of a scheduler in {len(updates)} updates.")
+    if left := _left_of_the_epoch(observed[0]):
+        facts.append(left)
     if len(observed) > 1 and replicas(observed):
         facts.append("The weights are the same on all ranks after each update.")
     memory = [found for one in observed for found in one.of(Memory)]
     if memory:
         facts.append(_memory(max(memory, key=_n_bytes)))
     return facts
+
+
+def _left_of_the_epoch(one: RankObservations) -> str:
+    """Return a sentence if the run was stopped before the end of the first epoch; "" otherwise."""
+    trained = {(forward.loader, forward.epoch) for forward in one.of(Forward)}
+    for begins in one.of(LoaderBegins):
+        others = [key for key in trained if key[0] == begins.loader and key[1] != begins.epoch]
+        if (begins.loader, begins.epoch) in trained and not others and begins.num_batches > one.num_updates:
+            n = begins.num_batches
+            return (
+                f"The first epoch has not ended: it has {n} minibatches on each rank. See its end with --steps {n + 1}."
+            )
+    return ""
 
 
 def _n_bytes(memory: Memory) -> int:

@@ -73,6 +73,7 @@ def test_a_script_that_cannot_be_run(tmp_path):
     for text, said in (
         ("import no_such_module\n", "ModuleNotFoundError"),
         ("import sys\nsys.exit(2)\n", "SystemExit: 2"),
+        ("import torch\ntorch.multiprocessing.spawn(print, nprocs=2)\n", "the script starts its ranks itself"),
     ):
         script.write_text(text)
         found = rehearse(str(script))

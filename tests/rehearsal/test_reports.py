@@ -7,7 +7,7 @@ import pytest
 from torch.distributed import distributed_c10d
 
 from d2lite.rehearsal import Finding, Rehearsal, report_json, report_page, report_text
-from d2lite.rehearsal.observations import Ended, Forward, Memory, RankObservations, Scheduled, Update
+from d2lite.rehearsal.observations import Ended, Forward, LoaderBegins, Memory, RankObservations, Scheduled, Update
 from d2lite.rehearsal.ranks import Run
 from d2lite.rehearsal.rehearsal import UNKNOWN, judge
 from d2lite.workers import Collective, FlightRecord
@@ -144,6 +144,13 @@ def test_facts():
     assert "Learning rates: 1 steps of a scheduler in 2 updates." in facts
     assert "The weights are the same on all ranks after each update." in facts
     assert any("fits in 24 GB (predicted)" in fact and "10.0 GB kept by the forward pass" in fact for fact in facts)
+    same = [RankObservations(r, [Forward(1, None, 0, "Net", ("a", "b")), update(1)]) for r in (0, 1)]
+    assert "Minibatch: 2 rows, the same on all ranks." in judge(Run(same, "enough", 1.0)).facts[0]
+    loader = LoaderBegins(1, None, 0, 0, "DistributedSampler", num_batches=9)
+    begun = [loader, Forward(1, None, 0, "Net", ("a",), loader=0, epoch=0), update(1)]
+    assert any(
+        "See its end with --steps 10" in f for f in judge(Run([RankObservations(0, begun)], "enough", 1.0)).facts
+    )
     large = RankObservations(0, [update(1), Memory(2, None, 10**11, 0, 0)])
     assert any("does not fit in 80 GB (predicted)" in fact for fact in judge(Run([large], "enough", 1.0)).facts)
 
