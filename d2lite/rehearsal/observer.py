@@ -447,7 +447,7 @@ class _Kept(torch.autograd.graph.saved_tensors_hooks):
 
 def _refuse_to_spawn(spawn: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
     raise RuntimeError(
-        "the script starts its ranks itself, by torch.multiprocessing.spawn. A rehearsal starts them like torchrun: take "
+        "the script starts its ranks itself, by torch.multiprocessing.spawn. A rehearsal starts them as torchrun: take "
         'the rank from os.environ["RANK"] and LOCAL_RANK.'
     )
 
