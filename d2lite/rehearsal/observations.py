@@ -64,7 +64,11 @@ class Wrapped(Event):
 
 @dataclass(frozen=True)
 class LoaderBegins(Event):
-    """A DataLoader begins an epoch: `epoch` counts its epochs from 0; -1 is a number that is not known."""
+    """A DataLoader has given the first minibatch of an epoch.
+
+    `epoch` counts its epochs from 0. `sampler_epoch` is the number that a DistributedSampler shuffled with; -1 is a
+    number that is not known.
+    """
 
     loader: int
     epoch: int
@@ -73,7 +77,6 @@ class LoaderBegins(Event):
     sampler_epoch: int = -1
     num_examples: int = -1
     num_batches: int = -1
-    batch_size: int = -1
 
 
 @dataclass(frozen=True)
@@ -89,7 +92,8 @@ class Forward(Event):
     """A forward pass for training, of an outermost module `model`: `rows` are the digests of its first input's rows.
 
     `loader` and `epoch` are those of the DataLoader that gave the last minibatch, -1 without one. `around_ddp` is True
-    if the module is inside of a DistributedDataParallel that was not called.
+    if the module is inside of a DistributedDataParallel that was not called. `output` is the digest of the first tensor
+    that comes out, and `drops_out` says whether the module has a dropout.
     """
 
     model: int
@@ -100,6 +104,8 @@ class Forward(Event):
     in_ddp: bool = False
     syncs: bool = True
     around_ddp: bool = False
+    output: str = ""
+    drops_out: bool = False
 
 
 @dataclass(frozen=True)
@@ -117,7 +123,8 @@ class Update(Event):
 
     `backwards` counts the backward passes since the update before. `kept` says that a backward pass added its gradients
     to those of the update before. `group` are the ranks that hold copies, () where nothing says so. With a `closure`
-    the gradients are not those of the update. Tensors that are `sharded` over ranks are in `weights` with None.
+    the gradients are not those of the update. `hooked` says that DistributedDataParallel sends by a hook. Tensors that
+    are `sharded` over ranks are in `weights` with None.
     """
 
     optimizer: int
@@ -132,6 +139,7 @@ class Update(Event):
     kept: bool = False
     closure: bool = False
     sharded: bool = False
+    hooked: bool = False
     group: tuple[int, ...] = ()
     seconds: float = 0.0
 

@@ -20,11 +20,12 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.algorithms.join import Join
+from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import lr_scheduler
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
-from torch.utils.data import DataLoader, DistributedSampler, RandomSampler, dataloader
+from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, RandomSampler, dataloader
 
 from d2lite.rehearsal.fingerprint import Print, first_tensor, row_prints, tensor_print
 from d2lite.rehearsal.observations import (
@@ -50,6 +51,7 @@ __all__ = ["Observer", "script_place"]
 
 SHARDED = ("FullyShardedDataParallel",)  # the other ways to shard use DTensor
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+TIMES = 8  # an example is read, to see whether it changes
 OFTEN = 10  # all bytes of large tensors are read in the first three updates, and in each tenth
 NOT_OF_SCRIPTS = ("site-packages", "dist-packages")
 _TORCH = os.path.dirname(torch.__file__) + os.sep
@@ -94,6 +96,7 @@ class Observer:
         self.numbers: dict[int, int] = {}  # id of an outermost module -> its number
         self.names: dict[int, str] = {}  # id of a parameter -> its name
         self.in_ddp: dict[int, tuple[int, ...]] = {}  # id of a module or parameter in a DDP -> the ranks of its group
+        self.ddps: list[DistributedDataParallel] = []
         self.used: list[Any] = []  # keeps what the ids belong to
         self.optimizers: dict[int, int] = {}
         self.counts: dict[int, int] = {}
@@ -103,6 +106,8 @@ class Observer:
         self.ended_at = time.perf_counter()
         self.loaders: weakref.WeakKeyDictionary[Any, list[int]] = weakref.WeakKeyDictionary()  # number, epochs
         self.iterators: weakref.WeakKeyDictionary[Any, tuple[int, int]] = weakref.WeakKeyDictionary()
+        self.fresh: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()  # iterator -> its DataLoader
+        self.orders: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()  # sampler -> epoch of its order
         self.loader = (-1, -1)  # that gave the last minibatch, and its epoch
         self.data_sets: dict[
             int, Any
@@ -133,6 +138,7 @@ class Observer:
         vars(nn.utils.clip_grad)["clip_grad_norm_"] = nn.utils.clip_grad_norm_
         _wrap(DataLoader, "__iter__", self._begin_loader)
         _wrap(dataloader._BaseDataLoaderIter, "__next__", self._next)
+        _wrap(DistributedSampler, "__iter__", self._shuffle)
         _wrap(DistributedDataParallel, "__init__", self._wrap_in_ddp)
         for kind in list(vars(lr_scheduler).values()):
             if isinstance(kind, type) and "step" in vars(kind):
@@ -184,14 +190,14 @@ class Observer:
             self.measures.__exit__()
             self.activations, self.measures = self.measures.n_bytes, None
         if torch.is_grad_enabled() and module.training and not self.in_backward:
-            self._quietly(self._forward, module, args, rest[0] if len(rest) == 2 else {})
+            self._quietly(self._forward, module, args, rest[0] if len(rest) == 2 else {}, rest[-1] if rest else None)
 
-    def _forward(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+    def _forward(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         if next(module.parameters(), None) is None:  # a loss
             return
         if id(module) not in self.numbers:
             self._name(module)
-        tensor = first_tensor([args, kwargs])
+        tensor, result = first_tensor([args, kwargs]), first_tensor([output])
         self.write(
             Forward,
             model=self._number(self.numbers, module),
@@ -202,6 +208,8 @@ class Observer:
             in_ddp=isinstance(module, DistributedDataParallel),
             syncs=bool(getattr(module, "require_backward_grad_sync", True)),
             around_ddp=id(module) in self.in_ddp,
+            output="" if result is None else _print(result)[0],
+            drops_out=any(isinstance(part, _DropoutNd) and part.p > 0 for part in module.modules()),
         )
 
     def _number(self, numbers: dict[int, int], thing: Any) -> int:
@@ -214,6 +222,8 @@ class Observer:
         """Keep the names of a module's parameters, and whether they are parts of what several ranks hold."""
         for name, param in _inner(module).named_parameters():
             self.names.setdefault(id(param), name)
+        if isinstance(module, DistributedDataParallel) and module not in self.ddps:
+            self.ddps.append(module)
         self.sharded |= any(type(part).__name__ in SHARDED for part in module.modules())
 
     def _wrap_in_ddp(self, make: Callable[..., None], ddp: Any, module: Any, *args: Any, **kwargs: Any) -> None:
@@ -271,6 +281,7 @@ class Observer:
             "backwards": self.backwards,
             "kept": self.kept,
             "closure": any(map(callable, [*args[1:], *kwargs.values()])),
+            "hooked": any(getattr(ddp, "_comm_hooks", ()) for ddp in self.ddps),
             "sharded": self.sharded or any(map(_is_sharded, named.values())),
             "group": groups.pop() or () if len(groups) == 1 else (),
             "seconds": time.perf_counter() - self.ended_at,
@@ -354,43 +365,59 @@ class Observer:
 
     def _begin_loader(self, begin: Callable[..., Any], loader: Any) -> Any:
         iterator = begin(loader)
-        self._quietly(self._loader_begun, loader, iterator)
+        if self._is_mine():
+            number, epoch = self.loaders.setdefault(loader, [len(self.loaders), -1])
+            self.loaders[loader][1] = epoch + 1
+            self.iterators[iterator] = number, epoch + 1
+            self.fresh[iterator] = loader
         return iterator
-
-    def _loader_begun(self, loader: Any, iterator: Any) -> None:
-        number, epoch = self.loaders.setdefault(loader, [len(self.loaders), -1])
-        self.loaders[loader][1] = epoch = epoch + 1
-        self.iterators[iterator] = number, epoch
-        sampler = getattr(loader.batch_sampler, "sampler", None) or loader.sampler
-        is_random = isinstance(sampler, RandomSampler) and not sampler.replacement
-        if isinstance(sampler, DistributedSampler):
-            self.data_sets[number] = loader.dataset
-        self.write(
-            LoaderBegins,
-            loader=number,
-            epoch=epoch,
-            sampler=type(sampler).__name__,
-            shuffles=bool(getattr(sampler, "shuffle", is_random)),
-            sampler_epoch=int(getattr(sampler, "epoch", -1)),
-            num_examples=_len(loader.dataset),
-            num_batches=_len(loader),
-        )
 
     def _next(self, following: Callable[..., Any], iterator: Any) -> Any:
         minibatch = following(iterator)
         if self._is_mine():
             self.progress += 1
             self.loader = self.iterators.get(iterator, (-1, -1))
+            if (loader := self.fresh.pop(iterator, None)) is not None:
+                self._quietly(self._loader_begun, loader)
         return minibatch
 
+    def _loader_begun(self, loader: Any) -> None:
+        number, epoch = self.loader
+        batches = loader.batch_sampler
+        sampler = loader.sampler if batches is None else batches.sampler if type(batches) is BatchSampler else batches
+        if isinstance(sampler, DistributedSampler) and dist.is_initialized():
+            if sampler.num_replicas == dist.get_world_size():
+                self.data_sets[number] = loader.dataset
+        self.write(
+            LoaderBegins,
+            loader=number,
+            epoch=epoch,
+            sampler=type(sampler).__name__,
+            shuffles=bool(getattr(sampler, "shuffle", isinstance(sampler, RandomSampler))),
+            sampler_epoch=self.orders.get(sampler, -1),
+            num_examples=-1 if getattr(sampler, "replacement", False) else _len(loader.dataset),
+            num_batches=_len(loader),
+        )
+
+    def _shuffle(self, begin: Callable[..., Any], sampler: Any) -> Any:
+        if self._is_mine():
+            self.orders[sampler] = int(sampler.epoch)
+        return begin(sampler)
+
     def _read_data_sets(self) -> None:
-        """Write the digests of two examples of each data set whose examples are always the same."""
+        """Write the digests of two examples of each data set whose examples do not change from one time to another.
+
+        One that is changed at random, by half of the time, may look the same each time: in one of 30,000 data sets.
+        """
         for number, data in self.data_sets.items():
             if (n := _len(data)) > 0:
-                once, again = ([first_tensor(list(_sequence(data[i]))) for i in (0, n - 1)] for _ in range(2))
-                prints = [[None if t is None else _print(t)[0] for t in items] for items in (once, again)]
-                if prints[0] == prints[1] and None not in prints[0]:
-                    self.write(DataSet, loader=number, items=tuple(prints[0]))
+                seen = {tuple(self._digest(data[i]) for i in (0, n - 1)) for _ in range(TIMES)}
+                if len(seen) == 1 and "" not in (items := seen.pop()):
+                    self.write(DataSet, loader=number, items=items)
+
+    def _digest(self, example: Any) -> str:
+        tensor = first_tensor([example])
+        return "" if tensor is None else _print(tensor)[0]
 
     # files and groups
 

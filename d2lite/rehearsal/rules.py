@@ -108,7 +108,8 @@ def _not_copies(observed: Observed, ranks: tuple[int, ...], updates: Sequence[_T
         if set(started_apart) < set(_not_constant(begin.before)) or _equal_rows(observed, ranks):
             words = f"{started_apart[0]} is not the same tensor on all ranks. Do the ranks hold parts of one network?"
             return [replace(found, words=words, is_sure=False)]
-        return [replace(found, words=f"each rank trains a network of its own: their weights ({name}) differ.")]
+        words = f"each rank trains a network of its own: their weights ({name}) differ from the beginning."
+        return [replace(found, words=words, is_sure=_divide_examples(observed, ranks))]  # else it may be intended
     if not first.grads:
         words = f"the weights ({name}) are no longer the same on all ranks after step {first.step}."
         return [replace(found, words=words)]
@@ -123,6 +124,15 @@ def _not_copies(observed: Observed, ranks: tuple[int, ...], updates: Sequence[_T
     )
     repair = "Let all ranks load the same checkpoint, and change weights on all ranks alike."
     return [replace(found, words=words, repair=repair)]
+
+
+def _divide_examples(observed: Observed, ranks: Iterable[int]) -> bool:
+    """Return whether a DistributedSampler divides the examples of training among ranks."""
+    return any(
+        begins.sampler == "DistributedSampler" and any(f.loader == begins.loader for f in observed[rank].of(Forward))
+        for rank in ranks
+        for begins in observed[rank].of(LoaderBegins)
+    )
 
 
 def _before_the_update(apart: Sequence[str], first: _Tensors) -> str:
@@ -143,12 +153,15 @@ def _not_reduced(observed: Observed, updates: Sequence[_Tensors], found: Finding
     if in_ddp and any(f.in_ddp and not f.syncs for f in lasts):
         words = f"{said}: the last forward pass of the step was in no_sync(), so that nothing was averaged."
         return replace(found, words=words, repair="Leave no_sync() before the last microbatch of each update.")
-    if in_ddp:
-        words = f"{said}, although the network is in DistributedDataParallel."
-        return replace(found, words=words, repair="Change gradients on all ranks alike, or on none.")
     if any(not _weights_apart(u) for u in updates if u.step > step):
         words = f"{said}, and the weights became equal again later. Are they averaged now and then?"
         return replace(found, words=words, is_sure=False)
+    if in_ddp and any(u.hooked for one in ones for u in one.of(Update)):
+        words = f"{said}: the communication hook of DistributedDataParallel does not average them in each step."
+        return replace(found, words=words, repair="Look at what the hook does.", is_sure=False)
+    if in_ddp:
+        words = f"{said}, although the network is in DistributedDataParallel."
+        return replace(found, words=words, repair="Change gradients on all ranks alike, or on none.")
     with_gradient = {name for u in updates if u.step == step for name, prints in u.grads.items() if any(prints)}
     if set(apart) < with_gradient:
         words = f"{said}, and {len(with_gradient) - len(apart)} others were. Do the ranks hold different parts?"
@@ -243,28 +256,45 @@ def _same_steps(one: RankObservations, other: RankObservations) -> list[int]:
 
 
 def equal_minibatches(observed: Observed) -> list[Finding]:
-    """Find ranks that train on the same minibatch in each step."""
-    same = [(a.rank, b.rank) for a, b in combinations(observed, 2) if _same_steps(a, b)]
+    """Find ranks that train copies on the same minibatch in each step.
+
+    It is sure if what comes out is the same too, or not because of a dropout: otherwise each rank may compute a part.
+    """
+    same = [(a, b) for a, b in combinations(observed, 2) if _same_steps(a, b)]
     if not same:
         return []
-    ranks = tuple(sorted({rank for pair in same for rank in pair}))
+    surely = [(a, b) for a, b in same if _equal_weights(a, b) and _equal_outputs(a, b)]
+    ranks = tuple(sorted({one.rank for pair in surely or same for one in pair}))
     one = observed[ranks[0]]
     rows, first = minibatch_rows(one), _forwards(one)[0]
     loader = _loader(one, first.loader)
-    who = _said(ranks)
+    found = Finding("examples", "", "", ranks, first.step, loader.place if loader else first.place, bool(surely))
     made_up = len(rows) > 1 and len(set(map(tuple, rows.values()))) == 1
     if made_up or len({row for of in rows.values() for row in of}) < 2 or len(rows) < 2:
-        words = f"{who} had the same input in all steps seen, which is always the same. Is it made up?"
-        return [
-            Finding("examples", words, "Give each rank examples of its own.", ranks, first.step, first.place, False)
-        ]
-    words = f"{who} had the same minibatch in each step, row by row: {len(rows)} of {len(rows)} steps are equal."
+        words = f"{_said(ranks)} had the same input, which is the same in all steps seen. Is it made up?"
+        return [replace(found, words=words, repair="Give each rank examples of its own.", is_sure=False)]
+    words = (
+        f"{_said(ranks)} had the same minibatch in each step, row by row: {len(rows)} of {len(rows)} steps are equal."
+    )
     repair = "Give the DataLoader sampler=DistributedSampler(dataset) and no shuffle=True."
     if loader is None:
         repair = "Let each rank take a part of its own: examples[rank::world_size], or a generator with seed + rank."
-    is_sure = replicas(observed) or any(found.is_sure for found in copies(observed))
-    place = loader.place if loader is not None else first.place
-    return [Finding("examples", words, repair, ranks, first.step, place, is_sure)]
+    return [replace(found, words=words, repair=repair)]
+
+
+def _equal_weights(one: RankObservations, other: RankObservations) -> bool:
+    """Return whether two ranks hold copies: equal weights after each update that both have made."""
+    pairs = list(zip(one.of(Update), other.of(Update), strict=False))
+    if not pairs or any(u.sharded or set(u.weights) != set(v.weights) for u, v in pairs):
+        return False
+    return not any(_weights_apart(_side_by_side(pair)) for pair in pairs)
+
+
+def _equal_outputs(one: RankObservations, other: RankObservations) -> bool:
+    pairs = list(zip(_forwards(one), _forwards(other), strict=False))
+    if all(a.output == b.output != "" for a, b in pairs):
+        return True
+    return all(a.drops_out and a.in_ddp and a.loader >= 0 for a, _ in pairs)
 
 
 def shared_examples(observed: Observed) -> list[Finding]:
@@ -337,23 +367,21 @@ def data_sets(observed: Observed) -> list[Finding]:
 
 
 def num_steps(observed: Observed) -> list[Finding]:
-    """Find ranks that have made fewer updates than others, and have ended by themselves."""
+    """Find ranks that have made fewer updates of their copies than others, and have ended by themselves."""
     ends = {one.rank: end.how for one in observed for end in one.of(Ended)}
-    if any(one.of(Uneven) for one in observed):
-        return []
     if len(ends) < len(observed) or any(how not in ("returned", "enough") for how in ends.values()):
         return []
-    most = max(one.num_updates for one in observed)
-    fewer = tuple(one.rank for one in observed if one.num_updates < most)
-    if not fewer:
+    shared = set.intersection(*({u.optimizer for u in one.of(Update)} for one in observed))
+    updates = [[u for u in one.of(Update) if u.optimizer in shared] for one in observed]
+    most = max(map(len, updates))
+    fewer = tuple(rank for rank, of in enumerate(updates) if len(of) < most)
+    if not fewer or any(one.of(Uneven) for one in observed):
         return []
-    said = ", ".join(f"{one.num_updates} on rank {one.rank}" for one in observed)
-    last = observed[fewer[0]].of(Update)[-1:]
+    said = ", ".join(f"{len(of)} on rank {rank}" for rank, of in enumerate(updates))
+    last = updates[fewer[0]][-1]
     repair = "Give all ranks as many minibatches: DistributedSampler does, and so does drop_last=True of equal parts."
-    return [
-        Finding("examples", f"the ranks made different numbers of updates: {said}.", repair, fewer,
-                last[0].step if last else 0, last[0].place if last else None)
-    ]  # fmt: skip
+    words = f"the ranks made different numbers of updates: {said}."
+    return [Finding("examples", words, repair, fewer, last.step, last.place, replicas(observed))]
 
 
 def _loader(one: RankObservations, loader: int) -> LoaderBegins | None:

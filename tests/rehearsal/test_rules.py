@@ -124,13 +124,16 @@ def test_numbers_that_are_not_finite_are_equal():
 
 
 def test_weights_that_differ_at_the_start():
-    def run(r, grads):
-        return [GROUP, update(1, grads, prints(w=[r, 1], b=[r, 1]), before=prints(w=[r, 2], b=[r, 0]))]
+    def run(r, grads, sampler="RandomSampler"):
+        data = [LoaderBegins(1, HERE, 0, 0, sampler), forward(1, f"{r}", loader=0, epoch=0)]
+        return [GROUP, *data, update(1, grads, prints(w=[r, 1], b=[r, 1]), before=prints(w=[r, 2], b=[r, 0]))]
 
     same = the_one(copies(ranks(*(run(r, prints(w=1, b=1)) for r in (0, 1)))))
     assert "begin with different weights (w)" in same.words and same.is_sure
-    apart = the_one(copies(ranks(*(run(r, prints(w=r, b=r)) for r in (0, 1)))))
+    apart = the_one(copies(ranks(*(run(r, prints(w=r, b=r), "DistributedSampler") for r in (0, 1)))))
     assert "a network of its own" in apart.words and apart.is_sure
+    ensemble = the_one(copies(ranks(*(run(r, prints(w=r, b=r)) for r in (0, 1)))))
+    assert "a network of its own" in ensemble.words and not ensemble.is_sure
 
 
 def test_parts_of_one_network_are_only_a_note():
@@ -165,6 +168,8 @@ def test_why_ddp_averages_nothing():
     assert "no_sync()" in without.words
     other = the_one(copies(ranks(*(run(r, in_ddp=True) for r in (0, 1)))))
     assert "although" in other.words
+    local = [[*run(r, in_ddp=True)[:2], update(1, prints(w=r), prints(w=r), group=(0, 1), hooked=True)] for r in (0, 1)]
+    assert not the_one(copies(ranks(*local))).is_sure
 
 
 def test_weights_that_something_else_changes():
@@ -198,8 +203,9 @@ def test_rows_of_a_step_are_those_of_all_microbatches_of_the_first_network():
 
 def test_the_same_minibatch_on_two_ranks():
     loader = LoaderBegins(1, ("train.py", 3, "main"), 0, 0, "SequentialSampler", num_examples=4)
+    facts = {"loader": 0, "output": "y"}
     runs = [
-        [GROUP, loader, forward(1, "a", "b", loader=0), update(1), forward(2, "c", "d", loader=0), update(2)]
+        [GROUP, loader, forward(1, "a", "b", **facts), update(1), forward(2, "c", "d", **facts), update(2)]
         for _ in range(2)
     ]
     finding = the_one(equal_minibatches(ranks(*runs)))
@@ -209,6 +215,22 @@ def test_the_same_minibatch_on_two_ranks():
     assert "rank::world_size" in the_one(equal_minibatches(without)).repair
     three = ranks(*runs, [GROUP, forward(1, "x"), update(1), forward(2, "y"), update(2)])
     assert the_one(equal_minibatches(three)).ranks == (0, 1)
+
+
+def test_the_same_minibatch_in_parts_is_only_a_note():
+    """In context parallelism each rank computes a part of each example; tensors of a part have different weights."""
+
+    def run(r, facts=None, **more):
+        steps = ((forward(s, f"{s}", "z", loader=0, **(facts or {"output": "y"})), update(s, **more)) for s in (1, 2))
+        return [GROUP, *(event for step in steps for event in step)]
+
+    assert the_one(equal_minibatches(ranks(run(0), run(1)))).is_sure
+    parts = [run(r, {"output": f"part {r}"}) for r in (0, 1)]
+    assert not the_one(equal_minibatches(ranks(*parts))).is_sure
+    dropped = [run(r, {"output": f"{r}", "drops_out": True, "in_ddp": True}) for r in (0, 1)]
+    assert the_one(equal_minibatches(ranks(*dropped))).is_sure
+    tensors = [run(r, weights=prints(w=r), group=(r, r + 2)) for r in (0, 1)]
+    assert not the_one(equal_minibatches(ranks(*tensors))).is_sure
 
 
 @pytest.mark.parametrize("rows", [["a a", "a a"], ["a b", "a b"], ["a b"]])
@@ -282,6 +304,10 @@ def test_different_numbers_of_updates():
     for right in ([more, more], [more, [update(1)]], [more, [update(1), Ended(9, None, "exit", 1)]]):
         assert num_steps(ranks(*right)) == []
     assert num_steps(ranks([Uneven(1, None), *more], fewer)) == []
+    probe = [update(1), replace(update(2), optimizer=1), end]  # rank 0 trains one more network
+    assert num_steps(ranks(probe, fewer)) == [] and num_steps(ranks([end], fewer)) == []
+    actors = [[update(1, weights=prints(w=r)), *[update(2)] * r, end] for r in (0, 1)]
+    assert not the_one(num_steps(ranks(*actors))).is_sure
 
 
 # arithmetic
@@ -296,6 +322,8 @@ def test_different_learning_rates():
     assert learning_rates(ranks(runs[0], runs[2])) == []
     own = [[update(1, prints(w=lr), lrs=(lr,))] for lr in (1, 2)]  # each rank trains with a rate of its own
     assert not the_one(learning_rates(ranks(*own))).is_sure
+    search = [[forward(1, "a"), update(1, lrs=(lr,))] for lr in (1, 2)]  # from the same seed, on the same data
+    assert not the_one(learning_rates(ranks(*search))).is_sure
 
 
 def test_gradients_of_the_update_before():
