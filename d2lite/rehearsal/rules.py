@@ -401,11 +401,9 @@ def learning_rates(observed: Observed) -> list[Finding]:
             ranks = tuple(r for r, u in enumerate(updates) if u.lrs != usual[0]) if usual[1] > len(updates) / 2 else ()
             words = f"the learning rates of the ranks are different: {said}."
             repair = "Use the same learning rate on all ranks, and let schedulers take the same steps."
-            first = updates[0]
-            grads = _side_by_side(updates)
-            return [
-                Finding("arithmetic", words, repair, ranks, first.step, first.place, not _apart(grads.grads, GRADIENTS))
-            ]
+            first, all_ranks = updates[0], range(len(updates))
+            averaged = not _apart(_side_by_side(updates).grads, GRADIENTS) and not _equal_rows(observed, all_ranks)
+            return [Finding("arithmetic", words, repair, ranks, first.step, first.place, averaged)]  # else a search
     return []
 
 
@@ -537,7 +535,8 @@ def loaded_to_gpu_0(observed: Observed) -> list[Finding]:
     if not loads:
         return []
     first = next(iter(loads.values()))
-    words = f"{_said(loads)} load {first.path.rpartition('/')[2]} to the GPU of rank 0, from which it was saved."
+    file = first.path.rpartition("/")[2]
+    words = f"{_said(loads)} load{'s' * (len(loads) == 1)} {file} to the GPU of rank 0, from which it was saved."
     repair = 'torch.load(path, map_location="cpu"), or map_location=f"cuda:{local_rank}".'
     return [Finding("files", words, repair, tuple(loads), first.step, first.place)]
 

@@ -176,7 +176,7 @@ BUGS = {
         "rank 1 called barrier",
         "",
         ranks=(1,),
-        step=7,
+        step=5,
         gpus=3,
     ),
     "a barrier for one rank": Bug(
