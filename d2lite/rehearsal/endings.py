@@ -11,7 +11,7 @@ from d2lite.rehearsal.ranks import Run
 from d2lite.workers import diagnose_hang
 from d2lite.workers.failures import describe_failure
 
-__all__ = ["could_not_run", "how_it_ended"]
+__all__ = ["could_not_run", "how_it_ended", "places"]
 
 # {a part of what PyTorch says on GPUs: how to mend it}
 REFUSALS = {
@@ -86,7 +86,7 @@ def _said(report: Mapping[str, Any]) -> str:
 
 _REPAIR = {
     "error": "Read the last lines of the rank's output.",
-    "hang": "All ranks must call the same collectives in the same order; see the places of all ranks.",
+    "hang": "All ranks must call the same collectives in the same order.",
 }
 
 
@@ -96,8 +96,7 @@ def _hang(run: Run) -> Finding:
     rank = found.rank if found.rank_is_sure else None
     words = f"no rank has moved for {run.waited_s:.0f} s: {found.words}"
     if not found.cause:
-        places = "; ".join(f"rank {r} {_where(run, r)}" for r in waiting)
-        words = f"no rank has moved for {run.waited_s:.0f} s, and the collectives agree: {places}."
+        words = f"no rank has moved for {run.waited_s:.0f} s, and the collectives agree."
     shown = rank if rank is not None and run.reports[rank].get("frames") else next(iter(waiting), None)
     place = script_place(run.reports[shown].get("frames", ())) if shown is not None else None
     ranks = () if rank is None else (rank,)
@@ -105,9 +104,13 @@ def _hang(run: Run) -> Finding:
 
 
 def _limit(run: Run) -> Finding:
-    places = "; ".join(f"rank {rank} {_where(run, rank)}" for rank in sorted(run.reports))
-    words = f"ended after {run.seconds:.0f} s, before the last step: {places}."
+    words = f"ended after {run.seconds:.0f} s, before the last step: {'; '.join(places(run))}."
     return Finding("hang", words, "Ask for fewer steps, a smaller network, or more time: --limit.", is_sure=False)
+
+
+def places(run: Run) -> list[str]:
+    """Return where each rank is, "rank 0 is in main, line 12", at the end of a run that did not end well."""
+    return [f"rank {rank} {_where(run, rank)}" for rank in sorted(run.reports)]
 
 
 def _where(run: Run, rank: int) -> str:

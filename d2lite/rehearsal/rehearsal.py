@@ -8,7 +8,7 @@ import torch
 
 from d2lite._checks import positive_int, positive_number
 from d2lite._format import format_bytes
-from d2lite.rehearsal.endings import could_not_run, how_it_ended
+from d2lite.rehearsal.endings import could_not_run, how_it_ended, places
 from d2lite.rehearsal.finding import Finding
 from d2lite.rehearsal.observations import Forward, LoaderBegins, Memory, RankObservations, Scheduled, Update
 from d2lite.rehearsal.ranks import Run, run_ranks
@@ -102,14 +102,18 @@ def judge(run: Run, command: str = "", are_real: bool = False) -> Rehearsal:
         run.seconds,
         [finding for finding in found if finding.is_sure],
         [finding for finding in found if not finding.is_sure],
-        _facts(run.observed),
+        [*_where_it_hangs(run), *_facts(run.observed, run.ending == "enough")],
         could_not_run(run),
         run.records,
         run.outputs,
     )
 
 
-def _facts(observed: Sequence[RankObservations]) -> list[str]:
+def _where_it_hangs(run: Run) -> list[str]:
+    return [f"At the end {', '.join(places(run))}."] if run.ending in ("hang", "idle") else []
+
+
+def _facts(observed: Sequence[RankObservations], ended_well: bool) -> list[str]:
     """Return sentences about the minibatch, the learning rate, the copies and the memory."""
     updates = observed[0].of(Update)
     if not updates:
@@ -128,7 +132,7 @@ def _facts(observed: Sequence[RankObservations]) -> list[str]:
         facts.append(f"{rule}.")
     if scheduled := len(observed[0].of(Scheduled)):
         facts.append(f"Learning rates: {scheduled} steps of a scheduler in {len(updates)} updates.")
-    if left := _left_of_the_epoch(observed[0]):
+    if ended_well and (left := _left_of_the_epoch(observed[0])):
         facts.append(left)
     if len(observed) > 1 and replicas(observed):
         facts.append("The weights are the same on all ranks after each update.")

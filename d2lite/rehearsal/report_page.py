@@ -6,6 +6,7 @@ import linecache
 from d2lite.rehearsal.finding import Finding
 from d2lite.rehearsal.rehearsal import UNKNOWN, Rehearsal
 from d2lite.rehearsal.report import place_text, rank_text, verdict_text
+from d2lite.workers import Collective, first_mismatch
 
 __all__ = ["report_page"]
 
@@ -18,10 +19,13 @@ article.note { border-color: #9a6700 }
 h1 { font-size: 1.4rem; overflow-wrap: anywhere } h2 { font-size: 1.1rem; margin: 0 }
 p { margin: .25rem 0; overflow-wrap: anywhere } .where { color: #595959 }
 pre { white-space: pre-wrap; overflow-wrap: anywhere; background: #f2f2f2; padding: .5rem; margin: .5rem 0 }
-svg { max-width: 100%; height: auto }
+table { border-collapse: collapse; display: block; overflow-x: auto; margin: 1rem 0 } caption { text-align: left }
+th, td { text-align: left; vertical-align: top; padding: .25rem .5rem; border: 1px solid #8c8c8c; font-weight: normal }
+td.wrong { outline: 3px solid #cf222e; outline-offset: -3px }
 @media (prefers-color-scheme: dark) { body { color: #eee; background: #161616 } pre { background: #262626 }
   .where { color: #b0b0b0 } }
 """
+MOST_COLUMNS = 6
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"  # the script's texts run nothing
 
 
@@ -67,12 +71,34 @@ def _article(finding: Finding) -> str:
 
 
 def _diagram(rehearsal: Rehearsal) -> str:
-    """Return the sequence diagram of the last collectives; "" without any, or without plotly."""
-    if not any(record.collectives for record in rehearsal.records.values()):
+    """Return the sequence diagram as a table: a row for each rank, a column for each of the last collectives."""
+    records = dict(sorted(rehearsal.records.items()))
+    wrong = first_mismatch(records) if any(record.collectives for record in records.values()) else None
+    calls = {(r, c.group, c.number): c for r, record in records.items() for c in record.collectives}
+    began: dict[tuple[str, int], float] = {}
+    for (_, group, number), call in calls.items():
+        began[group, number] = min(began.get((group, number), call.at_s), call.at_s)
+    columns = sorted(began, key=lambda column: began[column])
+    last = len(columns) if wrong is None else columns.index(wrong) + 2
+    columns = columns[max(0, last - MOST_COLUMNS) : last]
+    if not columns:
         return ""
-    try:
-        from d2lite.figures import sequence_figure
-        from d2lite.figures.svg import figure_svg
-    except ImportError:
-        return ""
-    return figure_svg(sequence_figure(rehearsal.records))
+    several = len({group for group, _ in columns}) > 1
+    names = (f"no. {number}" + (f", group {group}" if several else "") for group, number in columns)
+    head = "".join(f"<th>{html.escape(name)}</th>" for name in names)
+    rows = "\n".join(
+        f"<tr><th>rank {r}</th>"
+        + "".join(_cell(calls.get((r, *column)), column == wrong) for column in columns)
+        + "</tr>"
+        for r in records
+    )
+    said = "" if wrong is None else " In red: the first one that does not match."
+    return f"<table><caption>The last collectives of each rank.{said}</caption><tr><td></td>{head}</tr>\n{rows}</table>"
+
+
+def _cell(call: Collective | None, is_wrong: bool) -> str:
+    said = "not called"
+    if call is not None:
+        sizes = ", ".join("×".join(map(str, size)) for size in call.sizes)
+        said = f"{call.name} {sizes} {call.dtype}".strip() + f", line {call.line}"
+    return f"<td{' class=wrong' if is_wrong else ''}>{html.escape(said)}</td>"
