@@ -119,7 +119,9 @@ class Clipped(Event):
 
 @dataclass(frozen=True)
 class Update(Event):
-    """One step of an optimizer: gradients before it, weights after it; `before` has those before the first one.
+    """One step of an optimizer: gradients before it, weights after it.
+
+    `before` has all weights before the first update, `start` those of one small parameter before each update.
 
     `backwards` counts the backward passes since the update before. `kept` says that a backward pass added its gradients
     to those of the update before. `group` are the ranks that hold copies, () where nothing says so. With a `closure`
@@ -133,6 +135,7 @@ class Update(Event):
     grads: Mapping[str, Print | None]
     weights: Mapping[str, Print | None]
     before: Mapping[str, Print | None] = field(default_factory=dict)
+    start: Mapping[str, Print | None] = field(default_factory=dict)
     devices: tuple[str, ...] = ()
     visible: str = ""
     backwards: int = 1

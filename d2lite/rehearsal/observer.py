@@ -286,8 +286,11 @@ class Observer:
             "group": groups.pop() or () if len(groups) == 1 else (),
             "seconds": time.perf_counter() - self.ended_at,
         }
-        small = min((p for p in named.values() if p.grad is not None), key=torch.numel, default=None)
-        self.last = None if small is None or small.grad is None else (small, _print(small.grad))
+        small = min(((p.numel(), name) for name, p in named.items() if p.grad is not None), default=None)
+        if small is not None:
+            param = named[small[1]]
+            self.begun["start"] = {small[1]: self._print_of(param, True)}
+            self.last = None if param.grad is None else (param, _print(param.grad))
 
     def _after_update(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         if not self._is_mine() or self.updates != id(optimizer):

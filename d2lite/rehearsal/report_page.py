@@ -21,6 +21,7 @@ p { margin: .25rem 0; overflow-wrap: anywhere } .where { color: #595959 }
 pre { white-space: pre-wrap; overflow-wrap: anywhere; background: #f2f2f2; padding: .5rem; margin: .5rem 0 }
 table { border-collapse: collapse; display: block; overflow-x: auto; margin: 1rem 0 } caption { text-align: left }
 th, td { text-align: left; vertical-align: top; padding: .25rem .5rem; border: 1px solid #8c8c8c; font-weight: normal }
+th { white-space: nowrap }
 td.wrong { outline: 3px solid #cf222e; outline-offset: -3px }
 @media (prefers-color-scheme: dark) { body { color: #eee; background: #161616 } pre { background: #262626 }
   .where { color: #b0b0b0 } }

@@ -72,6 +72,7 @@ class _Tensors:
     grads: Mapping[str, Sequence[Print | None]]
     weights: Mapping[str, Sequence[Print | None]]
     before: Mapping[str, Sequence[Print | None]]
+    start: Mapping[str, Sequence[Print | None]]
 
 
 def copies(observed: Observed) -> list[Finding]:
@@ -94,6 +95,9 @@ def _not_copies(observed: Observed, ranks: tuple[int, ...], updates: Sequence[_T
         return []
     begin, name = updates[0], _weights_apart(first)[0]
     found = Finding("copies", "", REDUCE, ranks, first.step, first.place)
+    if _averaged_later(first, updates):
+        words = f"the weights ({name}) differ after step {first.step}, and are equal again later: are they averaged?"
+        return [replace(found, words=words, is_sure=False)]
     if started_apart := _apart(begin.before):
         if begin.grads and not _apart(begin.grads, GRADIENTS):
             words = (
@@ -115,7 +119,7 @@ def _not_copies(observed: Observed, ranks: tuple[int, ...], updates: Sequence[_T
         return [replace(found, words=words)]
     apart = _apart(first.grads, GRADIENTS)
     if name in apart:
-        return [_not_reduced(observed, updates, replace(found, words=_before_the_update(apart, first)), apart)]
+        return [_not_reduced(observed, first, replace(found, words=_before_the_update(apart, first)), apart)]
     if len({u.lrs for rank in ranks for u in observed[rank].of(Update) if u.step == first.step}) > 1:
         return []  # `learning_rates` says so
     words = (
@@ -124,6 +128,16 @@ def _not_copies(observed: Observed, ranks: tuple[int, ...], updates: Sequence[_T
     )
     repair = "Let all ranks load the same checkpoint, and change weights on all ranks alike."
     return [replace(found, words=words, repair=repair)]
+
+
+def _averaged_later(first: _Tensors, updates: Sequence[_Tensors]) -> bool:
+    """Return whether weights that differ after an update are equal after, or before, a later one."""
+    apart = _weights_apart(first)
+    later = [u for u in updates if u.step > first.step]
+    return any(
+        not _weights_apart(u) or any(name in apart and not _apart({name: prints}) for name, prints in u.start.items())
+        for u in later
+    )
 
 
 def _divide_examples(observed: Observed, ranks: Iterable[int]) -> bool:
@@ -139,7 +153,7 @@ def _before_the_update(apart: Sequence[str], first: _Tensors) -> str:
     return f"the gradients ({apart[0]}) were not the same on all ranks before the update of step {first.step}"
 
 
-def _not_reduced(observed: Observed, updates: Sequence[_Tensors], found: Finding, apart: Sequence[str]) -> Finding:
+def _not_reduced(observed: Observed, first: _Tensors, found: Finding, apart: Sequence[str]) -> Finding:
     """Return the finding that gradients, or some of them, were not the same on all ranks before an update."""
     said, step, ones = found.words, found.step, [observed[rank] for rank in found.ranks]
     forwards = [f for one in ones for f in one.of(Forward) if f.step == step]
@@ -153,16 +167,13 @@ def _not_reduced(observed: Observed, updates: Sequence[_Tensors], found: Finding
     if in_ddp and any(f.in_ddp and not f.syncs for f in lasts):
         words = f"{said}: the last forward pass of the step was in no_sync(), so that nothing was averaged."
         return replace(found, words=words, repair="Leave no_sync() before the last microbatch of each update.")
-    if any(not _weights_apart(u) for u in updates if u.step > step):
-        words = f"{said}, and the weights became equal again later. Are they averaged now and then?"
-        return replace(found, words=words, is_sure=False)
     if in_ddp and any(u.hooked for one in ones for u in one.of(Update)):
         words = f"{said}: the communication hook of DistributedDataParallel does not average them in each step."
         return replace(found, words=words, repair="Look at what the hook does.", is_sure=False)
     if in_ddp:
         words = f"{said}, although the network is in DistributedDataParallel."
         return replace(found, words=words, repair="Change gradients on all ranks alike, or on none.")
-    with_gradient = {name for u in updates if u.step == step for name, prints in u.grads.items() if any(prints)}
+    with_gradient = {name for name, prints in first.grads.items() if any(prints)}
     if set(apart) < with_gradient:
         words = f"{said}, and {len(with_gradient) - len(apart)} others were. Do the ranks hold different parts?"
         return replace(found, words=words, is_sure=False)
@@ -196,7 +207,14 @@ def _side_by_side(updates: Sequence[Update]) -> _Tensors:
 
     grads = {} if any(u.closure for u in updates) else of(u.grads for u in updates)
     first = updates[0]
-    return _Tensors(first.step, first.place, grads, of(u.weights for u in updates), of(u.before for u in updates))
+    return _Tensors(
+        first.step,
+        first.place,
+        grads,
+        of(u.weights for u in updates),
+        of(u.before for u in updates),
+        of(u.start for u in updates),
+    )
 
 
 def _weights_apart(update: _Tensors) -> list[str]:

@@ -152,10 +152,22 @@ def test_some_gradients_that_differ_are_only_a_note():
     assert not finding.is_sure and "1 others were" in finding.words
 
 
-def test_weights_that_are_averaged_now_and_then_are_only_a_note():
-    runs = [[GROUP, update(1, prints(w=r), prints(w=r)), update(2, prints(w=r), prints(w=7))] for r in (0, 1)]
-    assert "equal again later" in the_one(copies(ranks(*runs))).words
-    assert not the_one(copies(ranks(*runs))).is_sure
+@pytest.mark.parametrize("facts", [{}, {"start": prints(w=7)}])
+def test_weights_that_are_averaged_now_and_then_are_only_a_note(facts):
+    def run(r):
+        return [
+            GROUP,
+            update(1, prints(w=r), prints(w=r)),
+            update(2, prints(w=r), prints(w=r if facts else 7), **facts),
+        ]
+
+    note = the_one(copies(ranks(run(1), run(2))))
+    assert "equal again later" in note.words and not note.is_sure
+    still = [
+        [GROUP, update(1, prints(w=r), prints(w=r)), update(2, prints(w=r), prints(w=r), start=prints(w=r))]
+        for r in (1, 2)
+    ]
+    assert the_one(copies(ranks(*still))).is_sure
 
 
 def test_why_ddp_averages_nothing():
