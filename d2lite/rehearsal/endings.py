@@ -9,7 +9,7 @@ from d2lite.rehearsal.observations import Place
 from d2lite.rehearsal.observer import script_place
 from d2lite.rehearsal.ranks import Run
 from d2lite.workers import diagnose_hang
-from d2lite.workers.failures import describe_failure
+from d2lite.workers.failures import failure_headline
 
 __all__ = ["could_not_run", "how_it_ended", "places"]
 
@@ -43,7 +43,7 @@ def could_not_run(run: Run) -> str:
         return f"the ranks ended ({first['exitcode']}) before the script began. {first['output']}".strip()
     if first["state"] != "error" or _refusal(first["message"]):
         return ""
-    rank, _ = describe_failure(run.reports, run.waited_s, run.records)
+    rank, _ = failure_headline(run.reports, run.waited_s, run.records)
     if rank is None:  # a time-out or a lost connection: a consequence of what ranks did
         return ""
     return _said(first)
@@ -59,8 +59,8 @@ def how_it_ended(run: Run) -> list[Finding]:
 
 
 def _failed(run: Run) -> Finding:
-    rank, message = describe_failure(run.reports, run.waited_s, run.records)
-    head = NOT_SURE.sub("", message.splitlines()[0])
+    rank, head = failure_headline(run.reports, run.waited_s, run.records)
+    head = NOT_SURE.sub("", head.splitlines()[0])
     report = run.reports[rank] if rank is not None else {}
     place = script_place(report.get("frames", ()))
     step = _step(run, [rank] if rank is not None else range(len(run.reports)))

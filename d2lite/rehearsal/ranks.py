@@ -27,6 +27,7 @@ LEFT_S = 4.0  # how long a rank may wait for one whose script has ended
 IDLE = 0.1  # CPU seconds a second: below, a rank waits for something
 LONGER = 4  # times the patience for a rank that is idle and in no collective: it may wait for a disk or a server
 DUMP_S = 2.0
+END_S = 3.0  # bounds the wait for what was killed
 OUTPUT_CHARS = 4000
 
 
@@ -118,8 +119,14 @@ class _Starter:
             self.process.stdin.close()
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(2.0)
-        with suppress(OSError):
-            os.killpg(self.process.pid, signal.SIGKILL)
+        until = time.monotonic() + END_S
+        while time.monotonic() < until:  # what a rank has started may end later than the rank
+            try:
+                os.killpg(self.process.pid, signal.SIGKILL)
+            except OSError:
+                break
+            self.process.poll()
+            time.sleep(TICK_S)
         self.process.wait()
         self.reader.join(2.0)
         self.process.stdout.close()

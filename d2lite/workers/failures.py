@@ -15,7 +15,7 @@ from d2lite.workers.flight_recorder import FlightRecord, file_label, waits_in
 from d2lite.workers.hang_diagnosis import Diagnosis, diagnose_hang
 from d2lite.workers.tempdir import make_tempdir, remove_tempdir
 
-__all__ = ["Frame", "Report", "WorkersError", "describe_failure", "ended_by", "short_message"]
+__all__ = ["Frame", "Report", "WorkersError", "describe_failure", "ended_by", "failure_headline", "short_message"]
 
 Frame = tuple[str, int, str]  # file, line, function
 Report = dict[str, Any]  # the state of one rank, see `describe_failure`
@@ -68,6 +68,27 @@ def describe_failure(
 
     A message has at most 40 lines and 4,000 characters. What is longer is in a file, which the last line names.
     """
+    shown, found = _judged(reports, records)
+    head, at_fault = _head(shown, reports, timeout_s, found)
+    body: list[str] = []
+    if reports[shown].get("frames") and reports[shown]["state"] == "error":
+        body = ["", *error_lines(reports[shown])]
+    described = shown if body or found is None else None  # all is said of this rank
+    others = [f"rank {r} {_doing(x, timeout_s)}" for r, x in sorted(reports.items()) if r != described]
+    return at_fault, short_message(head, body, ["", *others] if others else [])
+
+
+def failure_headline(
+    reports: Mapping[int, Report], timeout_s: float, records: Mapping[int, FlightRecord] | None = None
+) -> tuple[int | None, str]:
+    """Return (rank at fault, the first line of the message) as `describe_failure` does; no file is written."""
+    shown, found = _judged(reports, records)
+    head, at_fault = _head(shown, reports, timeout_s, found)
+    return at_fault, head
+
+
+def _judged(reports: Mapping[int, Report], records: Mapping[int, FlightRecord] | None) -> tuple[int, Diagnosis | None]:
+    """Return (the rank to show, the diagnosis of the records if it says more than the reports)."""
     shown, found = _shown(reports), None
     if not _is_cause(reports[shown]):
         found = diagnose_hang(records) if records else None
@@ -77,13 +98,7 @@ def describe_failure(
             found = None
         if found is not None and found.rank is not None:
             shown = found.rank
-    head, at_fault = _head(shown, reports, timeout_s, found)
-    body: list[str] = []
-    if reports[shown].get("frames") and reports[shown]["state"] == "error":
-        body = ["", *error_lines(reports[shown])]
-    described = shown if body or found is None else None  # all is said of this rank
-    others = [f"rank {r} {_doing(x, timeout_s)}" for r, x in sorted(reports.items()) if r != described]
-    return at_fault, short_message(head, body, ["", *others] if others else [])
+    return shown, found
 
 
 def _shown(reports: Mapping[int, Report]) -> int:
