@@ -157,7 +157,7 @@ class CardVerdict:
     Attributes:
         predicted_s: The predicted step.
         measured_s: The median of the measured steps.
-        holds: Whether the prediction is right, within 10% or within the spread of the measured steps.
+        holds: Whether the prediction is right, to 10% or within the spread of the measured steps.
         terms: Seconds by which each term makes the measured step longer than the predicted one. Together they are
             measured_s - predicted_s. What the measurements cannot tell is "not known".
         factors: For each term that was not measured: by which factor it would have to differ from the card to explain
@@ -242,9 +242,10 @@ def compare_with_measured(card: PredictionCard, measured: Measured) -> CardVerdi
     minus the step. So a wait that is in no other measurement counts as less overlap, and is "not known" once it is
     longer than all overlap that was predicted.
 
-    The prediction holds if it is within 10% of the median step, or among the middle 80% of the steps. A term is the
-    culprit if it is larger than all others together and twice as large as any of them, whatever their sign: so it
-    explains more than half of the difference. Otherwise the verdict is not sure, and names the two largest.
+    The prediction holds if it is off by 10% or less, or is no shorter and no longer than most of the steps (all but
+    the lowest and the highest tenth, and at least one of each where there are five). A term is the culprit if it is
+    larger than all others together and twice as large as any of them, whatever their sign: so it explains more than
+    half of the difference. Otherwise the verdict is not sure, and names the two largest.
 
     Raises:
         ValueError: `measured.compute_s` has another number of ranks than the mesh of the card.
@@ -340,9 +341,9 @@ def _factors(card: PredictionCard, terms: dict[str, float]) -> dict[str, float]:
 
 
 def _middle(values: Iterable[float]) -> tuple[float, float]:
-    """Return (lowest, highest) without the lowest and the highest tenth of the values."""
+    """Return (lowest, highest) without the lowest and the highest tenth; of five values or more at least one each."""
     values = sorted(values)
-    cut = len(values) // 10
+    cut = max(len(values) // 10, int(len(values) >= 5))
     return values[cut], values[-1 - cut]
 
 
@@ -369,7 +370,7 @@ def _holds_in_words(
 ) -> list[str]:
     words = ["The prediction holds."]
     if abs(difference) > TOLERANCE * card.seconds:
-        words = [f"The prediction holds: eight of ten steps take {' to '.join(map(format_seconds, spread))}."]
+        words = [f"The prediction holds: most steps take {' to '.join(map(format_seconds, spread))}."]
     off = [name for name in terms if name != NOT_KNOWN and abs(terms[name]) > TOLERANCE * card.seconds]
     if min((terms[name] for name in off), default=0.0) < 0 < max(terms[name] for name in off):
         words.append(f"But its terms do not: {_and(f'{name} {_signed(terms[name])}' for name in off)} cancel.")
@@ -417,8 +418,9 @@ def _not_sure_in_words(measured: Measured, terms: dict[str, float], factors: dic
 
 
 def _as_text(schema: str, data: Any) -> str:
-    found = {name: value for name, value in asdict(data).items() if value is not None}
-    return json.dumps({"schema": schema} | found, indent=1, allow_nan=False)
+    """Return the schema and the fields that are not None as JSON, a line for each."""
+    found = {"schema": schema} | {name: value for name, value in asdict(data).items() if value is not None}
+    return "{" + ",\n ".join(f"{json.dumps(name)}: {json.dumps(value)}" for name, value in found.items()) + "}"
 
 
 def _from_text(text: str, schema: str, kind: type[_T], required: Iterable[str]) -> _T:

@@ -176,10 +176,10 @@ def test_steps_of_a_wide_spread_do_not_contradict():
     steps = [0.2 + 0.02 * i for i in range(30)]  # 0.2 to 0.78, the median is 0.49
     assert statistics.median(steps) > 1.5 * CARD.seconds
     verdict = compare_with_measured(CARD, Measured(steps, **AS_PREDICTED))
-    assert verdict.holds and "The prediction holds: eight of ten steps take 260 ms to 720 ms." in verdict.words
-    # one step in twenty that is as long as predicted is no spread
-    verdict = compare_with_measured(CARD, Measured([0.5] * 19 + [CARD.seconds]))
-    assert not verdict.holds
+    assert verdict.holds and "The prediction holds: most steps take 260 ms to 720 ms." in verdict.words
+    for n in (5, 20):  # one step that is as long as predicted is no spread
+        assert not compare_with_measured(CARD, Measured([0.5] * (n - 1) + [CARD.seconds])).holds
+    assert compare_with_measured(CARD, Measured([0.5, 0.5, CARD.seconds])).holds
 
 
 @given(noise=st.lists(st.floats(-0.09, 0.09), min_size=1, max_size=20))
@@ -274,6 +274,7 @@ def test_cards_and_measurements_travel_as_text():
     assert measured_from_json(measured.to_json()) == measured
     only = Measured([0.3])
     assert measured_from_json(only.to_json()) == only and "compute_s" not in only.to_json()
+    assert only.to_json() == '{"schema": "d2lite-measured/1",\n "step_s": [0.3]}'  # short enough for a cell
     of_numpy = PredictionCard("", {"data": np.int64(2)}, np.float32(0.5), np.int64(4), 0, np.int64(10), np.float64(1))
     assert card_from_json(of_numpy.to_json()) == of_numpy
 
