@@ -166,10 +166,25 @@ def test_two_terms_of_like_size_leave_it_open():
     assert "measure" not in verdict.words.partition("Not sure")[2]  # all was measured
 
 
+def test_a_term_that_is_smaller_than_the_others_together_is_no_culprit():
+    card = card_of(straggler=0)
+    verdict = compare_with_measured(card, Measured(**cluster(compute=0.245, straggler=0.045, bandwidth=5e7)))
+    assert verdict.culprit == "bandwidth" and verdict.terms["bandwidth"] == pytest.approx(0.1)
+    measured = cluster(compute=0.245, straggler=0.045, bandwidth=5e7, latency=0.016)
+    verdict = compare_with_measured(card, Measured(**measured))
+    assert verdict.culprit is None and "the largest are bandwidth (+100 ms) and compute (+45 ms)" in verdict.words
+
+
 def test_errors_that_cancel_are_named():
     verdict = compare_with_measured(CARD, Measured(**cluster(compute=0.3, straggler=0.01, bandwidth=1e9)))
     assert verdict.holds and verdict.culprit is None
     assert "The prediction holds. But its terms do not: compute +100 ms and bandwidth -90 ms cancel." in verdict.words
+
+
+def test_an_error_in_one_direction_cancels_nothing():
+    measured = cluster(straggler=0.01, bandwidth=1e9)
+    verdict = compare_with_measured(CARD, Measured([CARD.seconds, *measured.pop("step_s") * 2], **measured))
+    assert verdict.holds and verdict.terms["bandwidth"] == pytest.approx(-0.09) and "cancel" not in verdict.words
 
 
 def test_steps_of_a_wide_spread_do_not_contradict():
@@ -209,6 +224,11 @@ def test_a_factor_is_what_the_card_would_need():
             if name != "congestion":
                 other = PredictionCard(**vars(CARD) | {fields[name]: factor * getattr(CARD, fields[name])})
                 assert math.isclose(other.seconds, seconds)
+
+
+def test_what_cannot_make_a_step_so_short_is_left_out():
+    factors = compare_with_measured(CARD, Measured([CARD.seconds - 0.08])).factors
+    assert factors == pytest.approx({"compute": 0.6, "bandwidth": 5})  # the latency is 20 ms, the rest of hidden 70 ms
 
 
 def test_a_term_of_which_nothing_is_predicted_has_no_finite_factor():
