@@ -397,7 +397,7 @@ def _values_in_words(card: PredictionCard, name: str, off_s: float) -> str:
 
 def _not_sure_in_words(measured: Measured, terms: dict[str, float], factors: dict[str, float]) -> list[str]:
     two = sorted((name for name in terms if terms[name]), key=lambda name: -abs(terms[name]))[:2]
-    words = ["The step time alone accuses no term."]
+    words = ["The step time alone names no term."]
     if len(terms) > 1:
         listed = _and(f"{name} ({_signed(terms[name])})" for name in two)
         words = [f"Not sure which term is wrong: the largest {'are' if len(two) > 1 else 'is'} {listed}."]

@@ -209,7 +209,7 @@ def test_the_step_alone_accuses_nobody_and_says_what_each_term_would_have_to_be(
     assert verdict.culprit is None and list(verdict.terms) == ["not known"]
     expected = {"compute": 1.5, "straggler": 11, "latency": 6, "bandwidth": 0.5, "congestion": 0.22 / 0.12}
     assert verdict.factors == pytest.approx(expected)  # the overlap of 50 ms cannot be 100 ms less
-    assert "The step time alone accuses no term." in verdict.words
+    assert "The step time alone names no term." in verdict.words
     assert "compute 1.5 times as long; straggler 11 times as long; latency 6 times as long" in verdict.words
     assert "bandwidth 0.5 times as large; congestion 1.83 times as long as latency and bandwidth" in verdict.words
     assert "To decide, measure compute_s (each rank's step without communication), latency_s" in verdict.words
