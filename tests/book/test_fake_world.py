@@ -82,6 +82,14 @@ def test_three_ways_at_once_are_one_device_on_eight_real_ranks(chapter, mended):
         assert max(workers.run(chapter["gradients_apart"], (2, 2, 2), options)) < 1e-9
 
 
+@pytest.mark.slow
+def test_gradients_are_right_in_any_order_of_dimensions(chapter):
+    with Workers(4, timeout_s=120) as workers:
+        workers.backend = "gloo"
+        for shape, order in (((2, 2, 1), ("tensor", "data", "pipe")), ((2, 1, 2), ("tensor", "data", "pipe"))):
+            assert max(workers.run(chapter["gradients_apart"], shape, {}, order)) < 1e-9
+
+
 def test_wrong_sizes_are_refused(chapter):
     with pytest.raises(WorkersError, match="8 heads cannot be shared by 3 ranks"):
         count_on_rank_0(chapter, 3, (1, 1, 3), PIECES)
