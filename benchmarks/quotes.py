@@ -25,6 +25,7 @@ ROOT = RESULTS.parents[1]
 LENET = "lenet-2-cores"
 BINDER = "binder-2-cores"
 RATES = "learning-rates-2-cores"
+GROUP_NORM = "GroupNorm, one device"  # an arm of batchnorm-2-cores
 PUBLISHED = "published-accuracy-small"
 PAIRS = "published-pairs"
 RUN_ALL = "chapters-2-cores"
@@ -138,11 +139,20 @@ def power_of_ten_above(of, *frameworks):
     return math.floor(-math.log10(framework_difference(of, frameworks)))
 
 
-def linear_against_root(base):
-    """Return the comparison of the linear rule with the square root, at 8 times the minibatch, with new statistics."""
-    rows = {row["settings"]["name"]: row["renewed"] for row in _kept(RATES)["arms"]}
+def linear_against_root(base, of="renewed"):
+    """Return the comparison of the linear rule with the square root, at 8 times the minibatch.
+
+    `of` is "renewed", accuracies with new statistics, or "accuracies", the last ones.
+    """
+    rows = {row["settings"]["name"]: row[of] for row in _kept(RATES)["arms"]}
     root, linear = (rows[f"{base}, 8 times the minibatch, {rule} lr"] for rule in ("square root", "linear"))
     return compare_arms(root, linear, paired=True)
+
+
+def _interval(comparison, signs):
+    """Return functions of a comparison: its difference and the ends of its interval, in points, times these signs."""
+    ends = zip(("difference", "low", "high"), signs, strict=True)
+    return tuple(lambda end=end, sign=sign: 100 * sign * getattr(comparison(), end) for end, sign in ends)
 
 
 def gains_of_new_statistics():
@@ -186,6 +196,12 @@ def batchnorm_loss(*numbers):
     means = {arm["name"]: 100 * statistics.mean(arm["accuracies"]) for arm in _kept("batchnorm-2-cores")["arms"]}
     names = [f"BatchNorm, {number} examples per replica" for number in (64, *numbers)]
     return max(abs(means[name] - means[names[0]]) for name in names[1:])
+
+
+def batchnorm_mean(name):
+    """Return the mean accuracy of an arm of batchnorm-2-cores.json."""
+    (found,) = [arm["accuracies"] for arm in _kept("batchnorm-2-cores")["arms"] if arm["name"] == name]
+    return statistics.mean(found)
 
 
 def noise_scale(how, epoch):
@@ -265,12 +281,13 @@ def _hangs(*columns, healthy=False):
 QUOTES = (
     Quote(
         "book/12-when-a-job-hangs.ipynb",
-        "Of {:.0f} jobs that failed, it named the right rank without a doubt in {:.0f}, was not sure of the rank in "
-        "{:.0f}, and named a wrong rank without a doubt in {:.0f}. The cause was wrong, without a doubt, in {:.0f}. "
-        "Of {:.0f} jobs without a fault it accused a rank in {:.0f}.",
+        "Of {:.0f} jobs that failed, it named the right rank without a doubt in {:.0f} (in {:.0f} of these the cause "
+        "stayed open), was not sure of the rank in {:.0f}, and named a wrong rank without a doubt in {:.0f}. The "
+        "cause was wrong, without a doubt, in {:.0f}. Of {:.0f} jobs without a fault it accused a rank in {:.0f}.",
         (
             _hangs,
             partial(_hangs, "right", "right rank, cause open", "wrong cause"),
+            partial(_hangs, "right rank, cause open"),
             partial(_hangs, "unsure"),
             partial(_hangs, "wrong rank"),
             partial(_hangs, "wrong cause"),
@@ -387,6 +404,10 @@ QUOTES = (
             "02-data-parallel-from-scratch",
             "03-data-parallel-concise",
             "04-all-reduce",
+            "09-learning-rate-and-batch-size",
+            "10-batch-normalisation",
+            "11-bug-museum",
+            "12-when-a-job-hangs",
         )
     ),
     Quote(
@@ -459,7 +480,12 @@ QUOTES = (
     ),
     Quote(
         "book/09-learning-rate-and-batch-size.ipynb",
-        "Of the {:.0f} pairs in chapter 3 the second run is worse in {:.0f}",
+        "Over {:.0f} executions the medians are {:.2f} and {:.2f} (chapter 3).",
+        _pairs("pairs", "one", "two"),
+    ),
+    Quote(
+        "book/09-learning-rate-and-batch-size.ipynb",
+        "Chapter 3 has {:.0f} such pairs. In {:.0f} the second run is worse",
         _pairs("pairs", "worse"),
     ),
     Quote(
@@ -636,6 +662,22 @@ QUOTES = (
     ),
     Quote(
         "book/09-learning-rate-and-batch-size.ipynb",
+        "With last accuracies it is not shown for SGD with decay ({:.1f} points, 99%: -{:.1f} to +{:.1f}). For plain "
+        "SGD and for momentum no rule is shown to be best (new statistics, linear minus square root: -{:.1f} points, "
+        "99%: -{:.1f} to +{:.1f}, and +{:.1f} points, 99%: -{:.1f} to +{:.1f}).",
+        (
+            *_interval(lambda: linear_against_root("SGD with decay", "accuracies"), (1, -1, 1)),
+            *_interval(lambda: linear_against_root("SGD"), (-1, -1, 1)),
+            *_interval(lambda: linear_against_root("momentum"), (1, -1, 1)),
+        ),
+    ),
+    Quote(
+        "book/09-learning-rate-and-batch-size.ipynb",
+        "*what the reset left* has a mean gain, {:.1f} points.",
+        (lambda: 100 * of_the_published("what the reset left").difference,),
+    ),
+    Quote(
+        "book/09-learning-rate-and-batch-size.ipynb",
         "raised the accuracy in {:.0f} of the {:.0f} runs with 512, by up to {:.1f} points",
         (
             lambda: sum(gain > 0 for gain in gains_of_new_statistics()),
@@ -647,6 +689,16 @@ QUOTES = (
         "book/10-batch-normalisation.ipynb",
         "the mean accuracy stays within {:.1f} points of 64 examples; at two it is {:.1f} points lower",
         (partial(batchnorm_loss, 32, 16, 8), partial(batchnorm_loss, 2)),
+    ),
+    Quote(
+        "book/10-batch-normalisation.ipynb",
+        "In this record GroupNorm has {:.3f} where batch normalisation with 64 examples has {:.3f}, and it is lower "
+        "for each seed. It is {:.1f} points above batch normalisation with two.",
+        (
+            partial(batchnorm_mean, GROUP_NORM),
+            partial(batchnorm_mean, "BatchNorm, 64 examples per replica"),
+            lambda: 100 * (batchnorm_mean(GROUP_NORM) - batchnorm_mean("BatchNorm, 2 examples per replica")),
+        ),
     ),
 )
 

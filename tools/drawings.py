@@ -12,10 +12,9 @@ from pathlib import Path
 
 from d2lite.costs import Device, Link, Workload, predict_step
 from d2lite.exercises import EXHIBITS
-from d2lite.figures import COLOURS, GREY, PALETTE, collective_shape, ink_on
+from d2lite.figures import COLOURS, GREY, PALETTE, RED, collective_shape, ink_on
 from d2lite.profiling import compare_arms
 from d2lite.widgets import trace_collective
-from d2lite.workers import Job, simulated_records
 
 __all__ = ["DRAWINGS", "FOLDER", "main"]
 
@@ -471,46 +470,31 @@ def places_of_bugs() -> str:
         )
     )
     listed = "; ".join(f"{place.replace('_', '-')}: {', '.join(names)}" for place, names in places.items())
-    words = f"The parts of a training step from left to right, each with the bugs whose lines are there. {listed}."
+    words = (
+        f"The parts of a training step from left to right, each with the bugs whose lines are there. {listed}. The "
+        "three below update also take the mean loss of a shard, where right code sums."
+    )
     return _svg("Where in a training step the bugs of the museum are", words, 720, 278, parts)
 
 
 def lanes() -> str:
     """What three ranks have called, where rank 1 leaves out a collective: chapter 12."""
-    records = simulated_records(Job("missing", 1, step=1), 3)
-    called = {
-        rank: [str(call.sizes[0]) if call.sizes else "" for call in r.collectives][:6] for rank, r in records.items()
-    }
-    names = {rank: [call.name for call in r.collectives][:6] for rank, r in records.items()}
-    agree = 0
-    while (
-        all(agree < len(calls) for calls in called.values())
-        and len({(names[r][agree], called[r][agree]) for r in called}) == 1
-    ):
-        agree += 1
+    step = ("all_reduce\n[1000]", "all_reduce\n[10]", "barrier")  # of the chapter's job
+    calls = {rank: [*step, *step][:5] for rank in range(3)}
+    calls[1] = [*step, step[0], step[2]]  # without the second all-reduce of its second step
+    agree = next(i for i, here in enumerate(zip(*calls.values(), strict=True)) if len(set(here)) > 1)
     parts = []
-    for rank in records:
+    for rank, called in calls.items():
         y = 20 + 62 * rank
         parts.append(_text(10, y + 28, f"rank {rank}", "start", "bold"))
-        for i, name in enumerate(names[rank]):
-            size = called[rank][i].strip("(),")
-            parts.append(
-                _box(
-                    68 + 89 * i,
-                    y,
-                    84,
-                    46,
-                    f"{name}\n[{size}]" if size else name,
-                    PALETTE[2] if i < agree else PALETTE[1],
-                )
-            )
+        parts += [_box(68 + 89 * i, y, 84, 46, call, PALETTE[2] if i < agree else RED) for i, call in enumerate(called)]
     parts += [
         _text(260, 224, "time →    green: all ranks have made this call;"),
-        _text(260, 242, "orange: they wait for each other"),
+        _text(260, 242, "red: the first call that does not match, in which they wait"),
     ]
     words = (
-        f"Three ranks, one lane each. Their first {agree} collectives are the same. Then the ranks 0 and 2 have "
-        "called one collective and rank 1 a different one, since it left one out. All three wait."
+        f"Three ranks, one lane each. Their first {agree} collectives are the same. The next one is red: ranks 0 and 2 "
+        "have called the all-reduce of 10 numbers, and rank 1, which left it out, the barrier. All three wait."
     )
     return _svg("What the ranks of a job have called", words, 520, 256, parts)
 
