@@ -220,8 +220,9 @@ def late_rank() -> str:
         parts.append(f'<path class="line" stroke-dasharray="4 4" d="M{x + second} 42V184"/>')
         parts += [_text(x, 202, "0 s"), _text(x + second, 202, "1 s")]
     words = (
-        "Three ranks in time; rank 2 sleeps for one second before it calls. All-reduce: the ranks 0 and 1 wait in the "
-        "call until rank 2 comes. Broadcast from rank 0: rank 0 waits for rank 2, and rank 1 goes on at once."
+        "Three ranks in time, with gloo; rank 2 sleeps for one second before it calls. All-reduce: the ranks 0 and 1 "
+        "wait in the call until rank 2 comes. Broadcast from rank 0: rank 0 waits for rank 2, and rank 1 goes on at "
+        "once."
     )
     return _svg("A rank that is late, in two collectives", words, 520, 218, parts)
 
