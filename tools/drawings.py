@@ -246,8 +246,8 @@ def hosts() -> str:
         _text(260, 306, "every collective of the four workers"),
     ]
     words = (
-        "Two hosts, each with one agent and two workers. The rendezvous runs on host 0, and both agents register there. "
-        "Each agent starts its workers, which have the ranks 0 to 3. A cable between the hosts carries their "
+        "Two hosts, each with one agent and two workers. The rendezvous runs on host 0, and both agents register "
+        "there. Each agent starts its workers, which have the ranks 0 to 3. A cable between the hosts carries their "
         "collectives."
     )
     return _svg("Hosts, agents, workers and the rendezvous", words, 520, 322, parts)
