@@ -112,6 +112,13 @@ def step_ratio(how, **wanted):
     return how(row["step_s"] / row["predicted_s"] for row in rows if wanted.items() <= row.items())
 
 
+def lenet_on_two_ms(mbit, part):
+    """Return the milliseconds of a part of LeNet's step on two hosts without delay, from cluster.json."""
+    wanted = {"net": "LeNet", "hosts": 2, "mbit": mbit, "delay_ms": 0}
+    (row,) = [row for row in speed.rows(_kept("cluster")["links"]) if wanted.items() <= row.items()]
+    return 1000 * row[part]
+
+
 def resumed_s(how):
     """Return min or max of the seconds from a fault until training goes on, in cluster.json."""
     return how(fault["resumed_s"] for fault in _kept("cluster")["faults"] if fault["resumed_s"] is not None)
@@ -231,6 +238,11 @@ def recovered(rate):
 def num_seeds():
     """Return how many seeds horovod-arms-2-cores.json has for each arm."""
     return len(_kept(ARMS)["seeds"])
+
+
+def _arms_setting(name):
+    """Return a setting that all arms of horovod-arms-2-cores.json share."""
+    return _kept(ARMS)[name]
 
 
 def _ends(function, *args):
@@ -550,12 +562,14 @@ QUOTES = (
     ),
     Quote(
         "book/06-horovod.ipynb",
-        "with {:.0f} seeds. The loss of the last epoch was {:.2f} to {:.2f} with the small minibatch, {:.2f} to {:.2f} "
-        "with the large one, and {:.2f} to {:.2f} with the large one and twice the rate. With every seed, doubling "
-        "the rate removed {:.0f} to {:.0f}% of the rise. The test accuracies ({:.2f} to {:.2f}, {:.2f} to {:.2f}, "
+        "with {:.0f} seeds (`benchmarks/results/horovod-arms-2-cores.json`: {:.0f} ranks, {:,.0f} examples, {:.0f} "
+        "epochs). The loss of the last epoch was {:.2f} to {:.2f} with the small minibatch, {:.2f} to {:.2f} with the "
+        "large one, and {:.2f} to {:.2f} with the large one and twice the rate. With every seed, doubling the rate "
+        "removed {:.0f} to {:.0f}% of the rise. The test accuracies ({:.2f} to {:.2f}, {:.2f} to {:.2f}, "
         "{:.2f} to {:.2f}) show the same less clearly",
         (
             num_seeds,
+            *(partial(_arms_setting, name) for name in ("ranks", "num_examples", "num_epochs")),
             *(end for name in SCALED for end in _ends(arm, name, "losses")),
             *_ends(recovered, 0.02),
             *(end for name in SCALED for end in _ends(arm, name, "accuracies")),
@@ -600,14 +614,26 @@ QUOTES = (
     ),
     Quote(
         "book/07-many-machines.ipynb",
-        "{:.1f} to {:.1f} times for LeNet, and for the MLP without delay {:.1f} times on two hosts and {:.1f} times on "
-        "four",
+        "{:.1f} to {:.1f} times for LeNet, and for the MLP {:.1f} times on two hosts, {:.1f} times on four, and {:.1f} "
+        "times on two with 5 ms.",
         (
             partial(step_ratio, min, limited=False, net="LeNet"),
             partial(step_ratio, max, limited=False, net="LeNet"),
             partial(step_ratio, max, limited=False, net="MLP", hosts=2, delay_ms=0),
             partial(step_ratio, max, limited=False, net="MLP", hosts=4),
+            partial(step_ratio, max, limited=False, net="MLP", delay_ms=5),
         ),
+    ),
+    Quote(
+        "book/07-many-machines.ipynb",
+        "the complete step is shorter than computing alone ({:.1f} against {:.1f} ms where nothing limits the cable, "
+        "{:.1f} against {:.1f} ms at 1 Gb/s)",
+        tuple(partial(lenet_on_two_ms, mbit, part) for mbit in (None, 1000) for part in ("step_s", "compute_s")),
+    ),
+    Quote(
+        "book/07-many-machines.ipynb",
+        "the load of the machine was {:.2f} before",
+        (lambda: _kept("cluster")["machine"]["load before"],),
     ),
     Quote(
         "book/07-many-machines.ipynb",

@@ -224,6 +224,15 @@ def test_one_rank_alone_has_nothing_to_measure(monkeypatch, capsys):
 
 @pytest.mark.slow
 @namespaces_only
+def test_with_lo_a_host_looks_for_the_other_one_inside_itself():
+    script = str(ROOT / "book" / "scripts" / "train_ddp.py")
+    with hosts.namespaces(2) as cluster, agents.Job(cluster, [script, "--synthetic=64"], interface="lo") as job:
+        assert job.wait(60) == [1, 1]
+        assert "Connection refused, remote=[127.0.0.1]" in job.said(0) + job.said(1)
+
+
+@pytest.mark.slow
+@namespaces_only
 def test_algorithms_on_hosts_give_the_right_sum_in_no_less_than_their_cables_need():
     found = rings.measure(2, 2, 100, arguments=["--repeats=1", "--algorithms", "naive", "two-level"])
     naive, two_level = rings.rows([found])
