@@ -30,7 +30,7 @@ the rooms below it (in the table: above it). `__init__.py`, `__main__.py` and
 FILES = """## What each file holds
 
 The first sentence of each file. Cases, solutions and hints of the exercises are not in the package: they are the files
-`chapter_N.py` in [`book/exercises`](../book/exercises).
+`chapter_N.py` in [`book/exercises`](../book/exercises), and the wrong codes of the museum are `bug_museum.py` there.
 """
 OUTRO = """An arrow leads from a room to a room that it imports from. Where a chain of other arrows leads there, the
 arrow is left out; the table names all rooms that a room imports from.
