@@ -4,9 +4,9 @@ from typing import Any
 
 import torch
 
-from d2lite.pretend_gpus.devices import CPU
-from d2lite.pretend_gpus.storages import device_of, place
-from d2lite.pretend_gpus.tensors import following, tensors_in
+from d2lite.pretend_gpus.devices import CPU, replace
+from d2lite.pretend_gpus.storages import device_of, own_device, place
+from d2lite.pretend_gpus.tensors import computing_on, following, tensors_in
 
 __all__ = ["pretend_backward"]
 
@@ -17,6 +17,7 @@ def pretend_backward() -> None:
     """Follow what hooks, custom functions and checkpointing compute in a backward pass, and place the gradients."""
     _pretend_backward()
     _pretend_functions()
+    _pretend_saved_tensors()
 
 
 def _pretend_backward() -> None:
@@ -32,8 +33,7 @@ def _pretend_backward() -> None:
                 leaf.grad  # noqa: B018  # what reads a gradient places it, so that its bytes are counted
         return result
 
-    module: Any = torch.autograd
-    graph._engine_run_backward = module._engine_run_backward = run_following
+    replace({"_engine_run_backward": run_following}, torch.autograd, graph)
 
 
 def _leaves(outputs: Any) -> list[Any]:
@@ -73,3 +73,24 @@ def _pretend_functions() -> None:
 
     torch.autograd.Function.apply = classmethod(apply_and_note)
     node_class.apply = backward_following
+
+
+def _pretend_saved_tensors() -> None:
+    """Place what autograd saves before a hook sees it (checkpointing compares the devices), and follow the hook."""
+    hooks: Any = torch.autograd.graph.saved_tensors_hooks
+    make = hooks.__init__
+
+    def make_following(self: Any, pack_hook: Any, unpack_hook: Any) -> None:
+        def pack(tensor: Any) -> Any:
+            if own_device(tensor).type == "cpu":
+                place(tensor, computing_on())
+            with following():
+                return pack_hook(tensor)
+
+        def unpack(packed: Any) -> Any:
+            with following():
+                return unpack_hook(packed)
+
+        make(self, pack, unpack)
+
+    hooks.__init__ = make_following

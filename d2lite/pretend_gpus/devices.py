@@ -1,17 +1,32 @@
 """The pretend GPUs of this process: how many there are, each thread's current one, what torch.cuda says about them."""
 
+import os
 import threading
 from types import SimpleNamespace
 from typing import Any
 
 import torch
 
-__all__ = ["CPU", "MEMORY", "as_device", "current_device", "gpu_index", "number_of_gpus", "pretend_devices", "replace"]
+__all__ = [
+    "CPU",
+    "MEMORY",
+    "as_device",
+    "current_device",
+    "gpu_index",
+    "note_use",
+    "number_of_gpus",
+    "pretend_devices",
+    "replace",
+]
 
 CPU = torch.device("cpu")
 NAME = "pretend GPU (the CPU computes)"
 MEMORY = 8 << 30  # bytes that a pretend GPU says it has; more are not refused
-_gpus = SimpleNamespace(count=0)
+_gpus = SimpleNamespace(count=0, in_use=False, in_use_at_fork=False)
+FORKED = (
+    "Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use the 'spawn' start "
+    "method"
+)
 _current = threading.local()  # `index` of the current device of a thread
 
 
@@ -39,10 +54,25 @@ def as_device(device: Any) -> Any:
     device = torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
     if device.type != "cuda":
         return device
+    if _gpus.in_use_at_fork:
+        raise RuntimeError(FORKED)
     index = current_device() if device.index is None else device.index
     if index >= _gpus.count:
         raise RuntimeError("CUDA error: invalid device ordinal")
     return torch.device("cuda", index)
+
+
+def note_use() -> None:
+    """Note that this process has something on a GPU: its forks cannot use GPUs then."""
+    _gpus.in_use = True
+
+
+def _note_fork() -> None:
+    _gpus.in_use_at_fork = _gpus.in_use
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_note_fork)
 
 
 def gpu_index(device: Any = None) -> int:

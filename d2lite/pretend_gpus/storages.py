@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from d2lite.pretend_gpus.devices import MEMORY, gpu_index, replace
+from d2lite.pretend_gpus.devices import MEMORY, gpu_index, note_use, replace
 from d2lite.pretend_gpus.said_once import say_once
 
 __all__ = [
@@ -103,6 +103,7 @@ def place(tensor: Any, device: torch.device) -> Any:
 def place_storage(storage: Any, device: torch.device) -> None:
     """Let a storage pretend to be on a GPU until it is freed."""
     address = storage._cdata
+    note_use()
     with _locks[0]:
         _take_out(address)
         _held[address] = _Held(device, storage.nbytes(), weakref.ref(storage, lambda _: _take_out(address)))

@@ -48,6 +48,13 @@ class Event:
         """Wait for nothing."""
 
 
+class DeviceEvent(Event):
+    """`torch.Event`, which takes a device first."""
+
+    def __init__(self, device: Any = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+
+
 class Stream:
     """`torch.cuda.Stream`: what is put in it is computed at once."""
 
@@ -119,4 +126,6 @@ def pretend_streams() -> None:
     }
     replace(cuda, torch.cuda)
     replace({"Event": Event, "Stream": Stream}, torch.cuda.streams)
+    replace({"Event": DeviceEvent, "Stream": Stream}, torch)
+    replace({"record_stream": lambda tensor, stream: None}, torch.Tensor)  # its C++ wants a real stream
     replace({"current_stream": current_stream, "set_stream": set_stream}, torch.accelerator)

@@ -13,13 +13,19 @@ from d2lite.pretend_gpus.autocast import autocast_is_on, call_in_autocast
 from d2lite.pretend_gpus.devices import CPU, as_device, gpu_index
 from d2lite.pretend_gpus.storages import device_of, is_pinned, own_device, pin, place
 
-__all__ = ["following", "moved", "pretend_tensors", "tensors_in"]
+__all__ = ["computing_on", "following", "moved", "pretend_tensors", "tensors_in"]
 
 T: Any = torch.Tensor
 MIXED = "Expected all tensors to be on the same device, but found at least two devices, {} and {}!"
 GENERATOR = "Expected a '{}' device type for generator but found '{}'"
 MAY_MIX = ("copy_", "_foreach_copy_", "type_as", "_has_compatible_shallow_copy_type", "is_same_size", "set_")
 _add_device = DeviceContext.__torch_function__
+_computing = threading.local()  # `device` of the function that a thread is in
+
+
+def computing_on() -> torch.device:
+    """Return the device of the function that this thread is in; the CPU outside of any."""
+    return getattr(_computing, "device", CPU)
 
 
 def tensors_in(value: Any, depth: int = 0) -> Iterator[Any]:
@@ -60,10 +66,14 @@ class PretendGpus(TorchFunctionMode):
             device = device_of(args[0])
         _check_generator(kwargs.get("generator"), device)
         pinned = kwargs.pop("pin_memory", False) if func in _device_constructors() else False
-        if device.type == "cuda" and autocast_is_on():
-            result = call_in_autocast(func, name, args, kwargs)
-        else:
-            result = func(*args, **kwargs)
+        before, _computing.device = computing_on(), device
+        try:
+            if device.type == "cuda" and autocast_is_on():
+                result = call_in_autocast(func, name, args, kwargs)
+            else:
+                result = func(*args, **kwargs)
+        finally:
+            _computing.device = before
         if name in ("as_tensor", "asarray") and wanted is not None and device_of(result) != wanted:
             result = result.clone()  # it may be the argument itself, or share the memory of an array
         for tensor in tensors_in(result):
@@ -85,7 +95,7 @@ def _default_device(func: Any) -> Any:
 
 def _add_cpu(context: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
     """What a function calls inside is not seen by the mode here: there the default device "cuda" is the CPU."""
-    if context.device.type == "cuda":
+    if context.device.type == "cuda" and not _is_on():
         return func(*args, **(kwargs or {}))
     return _add_device(context, func, types, args, kwargs)
 
@@ -210,16 +220,19 @@ _SPECIAL: dict[str, Any] = {
     "register_hook": _register_hook,
     "register_post_accumulate_grad_hook": _register_hook,
     "__repr__": _repr,
-    "record_stream": lambda func, tensor, stream: None,
 }
 _mode = PretendGpus()
+
+
+def _is_on() -> bool:
+    stack = range(torch._C._len_torch_function_stack())
+    return any(torch._C._get_function_stack_at(i) is _mode for i in stack)
 
 
 @contextlib.contextmanager
 def following() -> Iterator[None]:
     """Follow the tensors in this block, in whatever thread it runs."""
-    stack = range(torch._C._len_torch_function_stack())
-    if any(torch._C._get_function_stack_at(i) is _mode for i in stack):
+    if _is_on():
         yield
     else:
         with _mode:
