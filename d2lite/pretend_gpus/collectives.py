@@ -17,7 +17,8 @@ __all__ = ["pretend_collectives"]
 
 COLLECTIVES = (
     "all_reduce broadcast reduce all_gather all_gather_into_tensor reduce_scatter reduce_scatter_tensor gather scatter "
-    "all_to_all all_to_all_single send recv isend irecv"
+    "all_to_all all_to_all_single send recv isend irecv "
+    "all_gather_single reduce_scatter_single gather_into_tensor gather_single"
 ).split()
 ON_CPU = "No backend type associated with device type cpu"
 DUPLICATE = "Duplicate GPU detected: rank {} and rank {} both on CUDA device {}."
@@ -93,11 +94,14 @@ def pretend_collectives() -> None:
         "barrier": barrier_of,
         "is_nccl_available": lambda: True,
     }
-    collectives = {name: _checked(getattr(dist, name)) for name in COLLECTIVES}
+    collectives = {name: _checked(getattr(dist, name)) for name in COLLECTIVES if hasattr(dist, name)}
     replace({**functions, **collectives}, dist)
     # a mesh makes groups with functions that it has imported
     replace({"init_process_group": init_process_group, "new_group": group_of}, c10d, dist.device_mesh)
     replace({name: collectives[name] for name in ("isend", "irecv")}, c10d)  # P2POp compares its function with these
+    types = dist.ProcessGroup._device_types
+    only_gpus = property(lambda group: [torch.device("cuda")] if _backend(group) == "nccl" else types.fget(group))
+    replace({"_device_types": only_gpus}, dist.ProcessGroup)  # where objects and optimizer states are sent from
     _pretend_ddp()
 
 

@@ -84,6 +84,7 @@ def set_device(device: Any) -> None:
     """Make `device` the current one of this thread; a negative index changes nothing."""
     if not (isinstance(device, int) and device < 0):
         _current.index = gpu_index(device)
+        note_use()
 
 
 class Device:
@@ -108,6 +109,7 @@ class DeviceOf(Device):
 
 def _properties(device: Any = None) -> SimpleNamespace:
     gpu_index(device)
+    note_use()
     return SimpleNamespace(
         name=NAME,
         total_memory=MEMORY,
@@ -137,7 +139,7 @@ def pretend_devices(k: int) -> None:
     _gpus.count = k
     cuda: dict[str, Any] = {
         "is_available": lambda: True,
-        "is_initialized": lambda: True,
+        "is_initialized": lambda: _gpus.in_use,
         "init": _nothing,
         "device_count": number_of_gpus,
         "current_device": current_device,

@@ -107,5 +107,8 @@ def _pretend(k: int) -> None:
     pretend_files()
     if dist.is_available():
         pretend_collectives()
+        from d2lite.pretend_gpus.sharded_tensors import pretend_sharded_tensors  # it needs torch.distributed
+
+        pretend_sharded_tensors()
     refuse_the_rest()
     pretend_tensors()

@@ -10,7 +10,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._device import DeviceContext, _device_constructors
 
 from d2lite.pretend_gpus.autocast import autocast_is_on, call_in_autocast
-from d2lite.pretend_gpus.devices import CPU, as_device, gpu_index
+from d2lite.pretend_gpus.devices import CPU, as_device, gpu_index, replace
 from d2lite.pretend_gpus.storages import device_of, is_pinned, own_device, pin, place
 
 __all__ = ["computing_on", "following", "moved", "pretend_tensors", "tensors_in"]
@@ -270,6 +270,13 @@ def pretend_tensors() -> None:
             run(self)
 
     threading.Thread.run = run_following  # type: ignore[method-assign]  # a mode is for one thread
+    make_wrapper = torch.Tensor._make_wrapper_subclass
+
+    def make_wrapper_on_cpu(cls: Any, *args: Any, **kwargs: Any) -> Any:  # AsyncCollectiveTensor wraps a CPU tensor
+        on_gpu = getattr(kwargs.get("device"), "type", "") == "cuda"
+        return make_wrapper(cls, *args, **{**kwargs, **({"device": CPU} if on_gpu else {})})
+
+    replace({"_make_wrapper_subclass": staticmethod(make_wrapper_on_cpu)}, torch.Tensor)
     DeviceContext.__torch_function__ = _add_cpu  # type: ignore[method-assign]
     torch.Generator = Generator  # type: ignore[misc]
     _mode.__enter__()
