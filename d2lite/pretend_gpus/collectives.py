@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from d2lite.pretend_gpus.devices import as_device, replace
+from d2lite.pretend_gpus.devices import CPU, as_device, replace
 from d2lite.pretend_gpus.storages import device_of, place
 from d2lite.pretend_gpus.tensors import following, tensors_in
 
@@ -82,10 +82,18 @@ def pretend_collectives() -> None:
         _backends[group] = str(backend) if backend else _backend(None)
         return group
 
-    def barrier_of(group: Any = None, async_op: bool = False, device_ids: Any = None) -> Any:
-        if "nccl" in _backend(group):  # NCCL takes the numbers of GPUs, gloo refuses them
-            return barrier(group, async_op)
-        return barrier(group, async_op, device_ids)
+    @functools.wraps(barrier)
+    def barrier_of(group: Any = None, async_op: bool = False, device_ids: Any = None, **kwargs: Any) -> Any:
+        group = group or c10d._get_default_group()
+        if "nccl" not in _backend(group) or c10d._rank_not_in_group(group):
+            return barrier(group, async_op, device_ids, **kwargs)
+        options = c10d.BarrierOptions()
+        options.asyncOp, options.device = async_op, CPU  # NCCL takes the number of a GPU, gloo does not
+        work = group.barrier(opts=options)
+        if async_op:
+            return work
+        work.wait()
+        return None
 
     functions: dict[str, Any] = {
         "init_process_group": init_process_group,
@@ -99,7 +107,7 @@ def pretend_collectives() -> None:
     # a mesh makes groups with functions that it has imported
     replace({"init_process_group": init_process_group, "new_group": group_of}, c10d, dist.device_mesh)
     replace({name: collectives[name] for name in ("isend", "irecv")}, c10d)  # P2POp compares its function with these
-    types = dist.ProcessGroup._device_types
+    types: Any = dist.ProcessGroup._device_types
     only_gpus = property(lambda group: [torch.device("cuda")] if _backend(group) == "nccl" else types.fget(group))
     replace({"_device_types": only_gpus}, dist.ProcessGroup)  # where objects and optimizer states are sent from
     _pretend_ddp()

@@ -23,7 +23,7 @@ class ShardedRandom(tensor_random.OffsetBasedRNGTracker):
         self._use_distribute_region = True
 
     @contextlib.contextmanager
-    def _distribute_region(self, spec: Any, generator: Any = None) -> Iterator[None]:  # type: ignore[override]
+    def _distribute_region(self, spec: Any, generator: Any = None) -> Iterator[None]:
         generator = generator or torch.default_generator
         seed = int(torch.randint(2**31, (), generator=generator, device="cpu"))  # the same on ranks with the same seed
         state = generator.get_state()
