@@ -69,14 +69,12 @@ def pretend_gpus(k: int) -> None:
         return
     if now:
         kind = "pretend" if number_of_gpus() else "real"
-        raise RuntimeError(
-            f"k: expected a process without GPUs, got one with {now} {kind} GPU(s), and k = {k}. {AGAIN}"
-        )
+        raise RuntimeError(f"k: expected a process without GPUs, got one with {now} {kind} GPU(s), k = {k}. {AGAIN}")
     if _visible(k) < k:
         names = os.environ["CUDA_VISIBLE_DEVICES"]
         raise RuntimeError(f"k: expected GPUs that CUDA_VISIBLE_DEVICES names, got k = {k} and {names!r}. Unset it.")
     os.environ.update(environment)
-    sys.path.append(AT_START)  # `Workers` gives its ranks this path
+    sys.path.insert(1, AT_START)  # `Workers` gives its ranks this path
     _pretend(k)
 
 
