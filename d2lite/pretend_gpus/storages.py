@@ -1,4 +1,4 @@
-"""On which pretend GPU each storage is, and how many bytes each GPU holds.
+"""On which pretend GPU each storage is, and how many bytes are on each GPU.
 
 A storage is the memory of a tensor. Views, `.data` and what autograd saves share it with the tensor, so the device is
 kept for the storage: what shares memory is on one device, as on real GPUs. (A weak reference to each tensor would also
@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 import torch
 
-from d2lite.pretend_gpus.devices import MEMORY, gpu_index, note_use, replace
-from d2lite.pretend_gpus.said_once import say_once
+from d2lite.pretend_gpus.devices import note_use
 
 __all__ = [
+    "count_of",
     "device_of",
     "device_of_storage",
     "is_pinned",
@@ -23,14 +23,12 @@ __all__ = [
     "pin",
     "place",
     "place_storage",
-    "pretend_memory",
 ]
 
 own_device: Any = torch._C.TensorBase.device.__get__  # where the memory really is
 _address_of: Any = torch._C._storage_address  # type: ignore[attr-defined]  # the one way that no mode looks into
-_resize = torch.UntypedStorage.resize_
+_functorch: Any = torch._C._functorch
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
-COUNTED = "memory is counted from the tensors that Python sees; what backward and kernels need in between is not"
 
 
 class _Held(NamedTuple):
@@ -39,8 +37,8 @@ class _Held(NamedTuple):
     until: weakref.ref[Any]  # its callback takes the entry out when the storage is freed
 
 
-class _Bytes:
-    """Bytes on one GPU."""
+class Bytes:
+    """Bytes on one GPU: `now`, and the most at a time, `peak`."""
 
     def __init__(self) -> None:
         self.now = self.peak = 0
@@ -48,7 +46,7 @@ class _Bytes:
 
 _held: dict[int, _Held] = {}  # address of a storage -> where it pretends to be
 _pinned: dict[int, weakref.ref[Any]] = {}
-_bytes: dict[int, _Bytes] = {}  # index of a GPU -> its bytes
+_bytes: dict[int, Bytes] = {}  # index of a GPU -> its bytes
 _locks = [threading.RLock()]  # a storage may be freed while another one is counted
 
 
@@ -62,6 +60,8 @@ if hasattr(os, "register_at_fork"):  # not on Windows
 
 def _memory(tensor: Any) -> Any:
     """Return the tensor that has the memory: of a DTensor its local one, of a sparse tensor its values."""
+    while _functorch.is_functorch_wrapped_tensor(tensor):  # in torch.func.grad and vmap
+        tensor = _functorch.get_unwrapped(tensor)
     while type(tensor) not in _PLAIN and hasattr(tensor, "__tensor_flatten__"):
         tensor = getattr(tensor, tensor.__tensor_flatten__()[0][0])
     with torch._C.DisableTorchFunction():
@@ -74,7 +74,7 @@ def _address(tensor: Any) -> int:
     if type(tensor) in _PLAIN:
         try:
             return _address_of(tensor)
-        except NotImplementedError:  # a sparse tensor
+        except NotImplementedError:  # it has no memory itself
             pass
     return _address_of(_memory(tensor))
 
@@ -107,7 +107,7 @@ def place_storage(storage: Any, device: torch.device) -> None:
     with _locks[0]:
         _take_out(address)
         _held[address] = _Held(device, storage.nbytes(), weakref.ref(storage, lambda _: _take_out(address)))
-        count = _bytes.setdefault(device.index, _Bytes())
+        count = count_of(device.index)
         count.now += storage.nbytes()
         count.peak = max(count.peak, count.now)
 
@@ -133,59 +133,6 @@ def is_pinned(tensor: Any) -> bool:
     return _address(tensor) in _pinned
 
 
-def _allocated(device: Any = None) -> int:
-    say_once(COUNTED)
-    return _bytes.setdefault(gpu_index(device), _Bytes()).now
-
-
-def _peak(device: Any = None) -> int:
-    say_once(COUNTED)
-    return _bytes.setdefault(gpu_index(device), _Bytes()).peak
-
-
-def _reset_peak(device: Any = None) -> None:
-    count = _bytes.setdefault(gpu_index(device), _Bytes())
-    count.peak = count.now
-
-
-def _memory_stats(device: Any = None) -> dict[str, int]:
-    counts = {"current": _allocated(device), "peak": _peak(device)}
-    return {f"{kind}_bytes.all.{when}": n for kind in ("allocated", "reserved") for when, n in counts.items()}
-
-
-def _mem_get_info(device: Any = None) -> tuple[int, int]:
-    return max(0, MEMORY - _allocated(device)), MEMORY
-
-
-def _resize_counted(storage: Any, n_bytes: int) -> Any:
-    result, device = _resize(storage, n_bytes), device_of_storage(storage)
-    if device is not None:  # `fully_shard` frees and takes memory in this way
-        place_storage(storage, device)
-    return result
-
-
-def pretend_memory() -> None:
-    """Let torch.cuda and torch.accelerator count the bytes of each pretend GPU."""
-    functions: dict[str, Any] = {
-        "empty_cache": lambda: None,
-        "memory_allocated": _allocated,
-        "max_memory_allocated": _peak,
-        "memory_reserved": _allocated,
-        "max_memory_reserved": _peak,
-        "memory_stats": _memory_stats,
-        "reset_peak_memory_stats": _reset_peak,
-        "reset_accumulated_memory_stats": lambda device=None: None,
-    }
-    for_cuda: dict[str, Any] = {
-        "mem_get_info": _mem_get_info,
-        "reset_max_memory_allocated": _reset_peak,
-        "reset_max_memory_cached": _reset_peak,
-        "memory_cached": _allocated,
-        "max_memory_cached": _peak,
-        "memory_summary": lambda device=None, abbreviated=False: f"{_allocated(device)} bytes, peak {_peak(device)}",
-        "set_per_process_memory_fraction": lambda fraction, device=None: None,
-    }
-    replace(functions, torch.cuda, torch.cuda.memory, torch.accelerator)
-    replace(for_cuda, torch.cuda, torch.cuda.memory)
-    replace({"get_memory_info": _mem_get_info}, torch.accelerator)
-    replace({"resize_": _resize_counted}, torch.UntypedStorage)
+def count_of(gpu: int) -> Bytes:
+    """Return the bytes that are on a GPU."""
+    return _bytes.setdefault(gpu, Bytes())

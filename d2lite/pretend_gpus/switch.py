@@ -12,10 +12,10 @@ from d2lite.pretend_gpus.backward import pretend_backward
 from d2lite.pretend_gpus.collectives import pretend_collectives
 from d2lite.pretend_gpus.devices import number_of_gpus, pretend_devices
 from d2lite.pretend_gpus.files import pretend_files
+from d2lite.pretend_gpus.memory import pretend_memory
 from d2lite.pretend_gpus.modules import pretend_modules
 from d2lite.pretend_gpus.not_pretended import refuse_the_rest
 from d2lite.pretend_gpus.optimizers import pretend_optimizers
-from d2lite.pretend_gpus.storages import pretend_memory
 from d2lite.pretend_gpus.streams import pretend_streams
 from d2lite.pretend_gpus.tensors import pretend_tensors
 

@@ -143,6 +143,7 @@ def test_memory_is_counted_from_tensors_that_are_alive():
     assert torch.cuda.mem_get_info() == torch.accelerator.get_memory_info()
     free, total = torch.cuda.mem_get_info()
     assert total - free == torch.cuda.memory_reserved() == torch.cuda.memory_stats()["allocated_bytes.all.current"]
+    assert torch.cuda.memory_stats()["num_ooms"] == 0
     assert "peak" in torch.cuda.memory_summary() and total == torch.cuda.get_device_properties(0).total_memory
 
 
@@ -228,6 +229,13 @@ def test_hooks_of_modules_and_sparse_gradients():
     words(torch.tensor([1, 2], device=CUDA[1])).sum().backward()
     torch.optim.SGD(words.parameters(), lr=0.1).step()
     assert seen == [CUDA[0]] and words.weight.grad.is_sparse and words.weight.grad.device == CUDA[1]
+
+
+def test_functions_of_functions():
+    X, weight = torch.randn(5, 3, device=CUDA[1]), torch.ones(3, device=CUDA[1])
+    loss = lambda w, x: (w * x).sum() ** 2  # noqa: E731
+    grads = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0))(weight, X)
+    assert grads.device == CUDA[1] and torch.allclose(grads, 2 * X.sum(1, keepdim=True) * X)
 
 
 def test_data_parallel():
