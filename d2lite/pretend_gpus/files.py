@@ -1,10 +1,9 @@
 """Files, pickles and messages between processes: they keep on which GPU a tensor was, as with real GPUs."""
 
-from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 import torch
-from torch.multiprocessing.reductions import reduce_tensor
+from torch.multiprocessing.reductions import ForkingPickler, reduce_tensor  # type: ignore[attr-defined]
 from torch.serialization import register_package
 
 from d2lite.pretend_gpus.devices import as_device, number_of_gpus, replace
