@@ -3,7 +3,7 @@
 from typing import Any
 
 import torch
-from torch.multiprocessing.reductions import ForkingPickler, reduce_tensor  # type: ignore[attr-defined]
+from torch.multiprocessing.reductions import reduce_tensor, reduction
 from torch.serialization import register_package
 
 from d2lite.pretend_gpus.devices import as_device, number_of_gpus, replace
@@ -56,4 +56,4 @@ def pretend_files() -> None:
     register_package(5, _location, _restored)  # 10 is the CPU's, which would take all of them
     replace({"cuda": _storage_cuda}, torch.UntypedStorage)
     for kind in (torch.Tensor, torch.nn.Parameter):
-        ForkingPickler.register(kind, _reduced)
+        reduction.ForkingPickler.register(kind, _reduced)
