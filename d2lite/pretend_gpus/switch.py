@@ -81,10 +81,16 @@ def pretend_gpus(k: int) -> None:
 AGAIN = "Start a new process for another number; leave the call out where there are real GPUs."
 
 
-def pretend_visible_gpus(k: int) -> None:
-    """Give this process `k` pretend GPUs, or fewer if CUDA_VISIBLE_DEVICES names fewer; `at_start` calls it."""
-    if _visible(k):
-        _pretend(_visible(k))
+def pretend_visible_gpus() -> None:
+    """Give this process as many pretend GPUs as D2LITE_PRETEND_GPUS and CUDA_VISIBLE_DEVICES say.
+
+    The file in `at_start` calls it. Raises ValueError if the variable is not a number.
+    """
+    text = os.environ.get("D2LITE_PRETEND_GPUS", "0")
+    if not text.isdecimal():
+        raise ValueError(f"D2LITE_PRETEND_GPUS: expected a number of GPUs, got {text!r}. Set it to 2, or unset it.")
+    if _visible(int(text)):
+        _pretend(_visible(int(text)))
 
 
 def _visible(k: int) -> int:

@@ -18,6 +18,7 @@ __all__ = ["computing_on", "following", "moved", "pretend_tensors", "tensors_in"
 T: Any = torch.Tensor
 MIXED = "Expected all tensors to be on the same device, but found at least two devices, {} and {}!"
 GENERATOR = "Expected a '{}' device type for generator but found '{}'"
+GRADIENT = "attempting to assign a gradient with device type '{}' to a tensor with device type '{}'."
 MAY_MIX = ("copy_", "_foreach_copy_", "type_as", "_has_compatible_shallow_copy_type", "is_same_size", "set_")
 _add_device = DeviceContext.__torch_function__
 _computing = threading.local()  # `device` of the function that a thread is in
@@ -65,7 +66,7 @@ class PretendGpus(TorchFunctionMode):
         if name == "copy_":
             device = device_of(args[0])
         _check_generator(kwargs.get("generator"), device)
-        pinned = kwargs.pop("pin_memory", False) if func in _device_constructors() else False
+        pinned = kwargs.pop("pin_memory", False)
         before, _computing.device = computing_on(), device
         try:
             if device.type == "cuda" and autocast_is_on():
@@ -129,8 +130,7 @@ def _attribute(func: Any, args: Any) -> Any:
         found = func(*args)
         return found if found is None else place(found, device_of(tensor))
     if func == T.grad.__set__ and args[1] is not None and device_of(args[1]) != device_of(tensor):
-        kind = device_of(args[1]).type
-        raise RuntimeError(f"attempting to assign a gradient with device type '{kind}' to a tensor ...")
+        raise RuntimeError(GRADIENT.format(device_of(args[1]).type, device_of(tensor).type))
     return func(*args)
 
 

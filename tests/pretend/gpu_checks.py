@@ -50,6 +50,12 @@ def test_two_devices_do_not_mix(mix):
             mix(torch.ones(4, device=CUDA[0]), torch.ones(4, device=device))
 
 
+def test_a_gradient_of_another_device_is_refused():
+    X = torch.ones(2, device=CUDA[0], requires_grad=True)
+    with pytest.raises(RuntimeError, match="gradient with device type 'cpu' to a tensor with device type 'cuda'"):
+        X.grad = torch.ones(2)
+
+
 def test_what_may_mix():
     X = torch.arange(4.0, device=CUDA[0])
     assert (X + torch.tensor(1.0)).device == CUDA[0]

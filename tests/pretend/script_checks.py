@@ -21,7 +21,7 @@ def test_pinned_memory():
     pinned = plain.pin_memory()
     assert pinned.is_pinned() and pinned[1:].is_pinned() and not plain.is_pinned()
     assert pinned is not plain and pinned.pin_memory() is pinned
-    assert torch.empty(2, pin_memory=True).is_pinned()
+    assert torch.empty(2, pin_memory=True).is_pinned() and torch.zeros_like(plain, pin_memory=True).is_pinned()
     with pytest.raises(RuntimeError, match="only dense CPU tensors can be pinned"):
         plain.cuda().pin_memory()
 

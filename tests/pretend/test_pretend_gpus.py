@@ -84,7 +84,11 @@ def test_gpus_that_are_hidden_stay_hidden(monkeypatch):
         RuntimeError, match=r"expected GPUs that CUDA_VISIBLE_DEVICES names, got k = 2 and ''. Unset it"
     ):
         pretend_gpus(2)
-    pretend_visible_gpus(2)  # none of the two
+    monkeypatch.setenv("D2LITE_PRETEND_GPUS", "2")
+    pretend_visible_gpus()  # none of the two
+    monkeypatch.setenv("D2LITE_PRETEND_GPUS", "two")
+    with pytest.raises(ValueError, match="D2LITE_PRETEND_GPUS: expected a number of GPUs, got 'two'"):
+        pretend_visible_gpus()
 
 
 def test_the_environment_of_a_child_names_the_folder_once(monkeypatch):

@@ -40,7 +40,7 @@ def pretend() -> None:
     if torch.cuda.device_count() == 0:
         from d2lite.pretend_gpus import pretend_visible_gpus
 
-        pretend_visible_gpus(int(os.environ["D2LITE_PRETEND_GPUS"]))
+        pretend_visible_gpus()
 
 
 if os.environ.get("D2LITE_PRETEND_GPUS"):
