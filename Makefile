@@ -11,8 +11,8 @@ export MALLOC_ARENA_MAX ?= 1
 # no notebook needs a network, or more images than come with the package
 NBVAL := D2LITE_OFFLINE=1 D2LITE_DATA= $(BIN)/python -m pytest --nbval-lax -p tests.book.expected_output -W default
 CHAPTERS := $(shell ls -r book/*.ipynb) # the long ones are the last
-# GPUS GPUs for notebooks: real ones where there are some, else pretend GPUs (tests/pretend)
-ON_GPUS = D2LITE_PRETEND_GPUS=$(GPUS) PYTHONPATH=$(CURDIR)/tests/pretend
+# GPUS GPUs for notebooks: real ones where there are some, else pretend ones (d2lite/pretend_gpus)
+ON_GPUS = D2LITE_PRETEND_GPUS=$(GPUS) PYTHONPATH=$(CURDIR)/d2lite/pretend_gpus/at_start:$(CURDIR)
 # so many files, or notebooks, at a time: they wait for processes half of their time
 JOBS ?= 3
 # a test of processes or of the browser that fails on a busy machine runs once more, and is listed as RERUN

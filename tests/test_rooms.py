@@ -14,7 +14,7 @@ from tools.rooms import FRONT, MODULES, PAGE, ROOMS, imported, modules_in, page,
 
 ROOT = Path(__file__).parents[1]
 # each room and the rooms that it may import from; "top" is the modules beside the rooms
-BELOW = {"top": (), "data": ("top",), "workers": ("top",), "costs": ("top",)}
+BELOW = {"top": (), "data": ("top",), "workers": ("top",), "costs": ("top",), "pretend_gpus": ("top",)}
 BELOW["collectives"] = ("top", "costs")
 BELOW["training"] = (*BELOW["collectives"], "collectives", "data", "workers")
 BELOW["profiling"] = (*BELOW["training"], "training")
