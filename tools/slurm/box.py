@@ -30,6 +30,7 @@ _LONGEST = 107  # characters in the path of a socket: sun_path in linux/un.h
 # The first process of a node: its mounts are its own, and so are its host name and its processes. The folder "run" is
 # empty until a node mounts memory there, so both nodes have the same paths and different sockets in them.
 _FIRST_PROCESS = """
+set -e
 echo "$1" > /proc/sys/kernel/hostname
 cd "$2"
 mount -t tmpfs none run
@@ -111,7 +112,8 @@ class Box:
         folder = self.cluster.folder
         env = agents.environment(self.cluster.hosts[node], folder / "tmp")
         path = f"{Path(sys.executable).parent}{os.pathsep}{env['PATH']}"
-        own = {"PATH": path, "SLURM_CONF": f"{folder}/etc/slurm.conf", "HISTFILE": "", "PS1": rf"{NODES[node]}:\w\$ "}
+        own = {"PATH": path, "SLURM_CONF": f"{folder}/etc/slurm.conf", "HOME": str(self.home)}
+        own |= {"HISTFILE": "", "PS1": rf"{NODES[node]}:\w\$ "}
         return {k: v for k, v in env.items() if not k.startswith(("SLURM_", "SBATCH_", "SQUEUE_"))} | own
 
     def run(self, line, node=0, limit_s=30):

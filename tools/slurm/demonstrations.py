@@ -1,5 +1,6 @@
 """What Slurm does with a job, one demonstration after another; each gives the commands and what they print."""
 
+import contextlib
 import os
 import re
 import shutil
@@ -202,7 +203,8 @@ def _epoch(box, job, number):
 def _worker(box, node):
     """Return the process on a node that trains: it runs train_ddp.py, and is not torchrun."""
     for pid in tree(box.processes[node].pid):
-        words = Path(f"/proc/{pid}/cmdline").read_text()
-        if "train_ddp.py" in words and "torchrun" not in words:
-            return pid
-    raise RuntimeError(f"node{node + 1}: no process runs train_ddp.py.\n{box.logs()}")
+        with contextlib.suppress(OSError):  # gone meanwhile
+            words = Path(f"/proc/{pid}/cmdline").read_text()
+            if "train_ddp.py" in words and "torchrun" not in words:
+                return pid
+    raise RuntimeError(f"{NODES[node]}: no process runs train_ddp.py.\n{box.logs()}")
