@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -127,6 +128,15 @@ def test_without_slurm_it_says_what_is_missing(monkeypatch, capsys):
     assert slurm.why_not() == (
         "these programs are not installed: srun, munged (Debian, Ubuntu: apt-get install slurm-wlm munge)"
     )
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs Linux or macOS")
+def test_a_temporary_folder_with_a_long_path_is_refused(monkeypatch):
+    monkeypatch.setattr(hosts, "why_no_namespaces", lambda: "")
+    monkeypatch.setattr(slurm.shutil, "which", lambda name: name)
+    for folder, reason in ("/t" * 33, ""), ("/t" * 33 + "s", f"TMPDIR, {'/t' * 33}s, is too long .* 66 characters"):
+        monkeypatch.setattr(tempfile, "tempdir", folder)
+        assert re.match(reason, slurm.why_not()) if reason else not slurm.why_not()
 
 
 def test_wrong_arguments(capsys):

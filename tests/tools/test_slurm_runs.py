@@ -184,17 +184,8 @@ def test_what_goes_wrong_is_told(box):
 def temporary(monkeypatch):
     """A temporary folder with a short path: sockets are in it."""
     with tempfile.TemporaryDirectory(prefix="slurm-", dir="/tmp") as folder:
-        monkeypatch.setattr(tempfile, "tempdir", folder)
         monkeypatch.setenv("TMPDIR", folder)
         yield Path(folder)
-
-
-def test_a_temporary_folder_with_a_long_path_is_refused(temporary, monkeypatch):
-    (temporary / ("d" * 100)).mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(temporary / ("d" * 100)))
-    with pytest.raises(RuntimeError, match="TMPDIR: expected a shorter path, .* got /tmp/slurm-"):
-        with slurm.running_slurm():
-            pass
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
@@ -215,8 +206,7 @@ def test_however_it_ends_nothing_is_left(number, temporary):
     assert of_the_machine() == before
     if number == signal.SIGKILL:  # its namespaces and its folder are left to the next start
         assert namespaces(run.pid) and list(temporary.glob("d2lite-*"))
-        with slurm.running_slurm() as box:
-            assert list(temporary.glob("d2lite-*")) == [box.cluster.folder]
+        subprocess.run([*command[:-2], "shell"], cwd=ROOT, input="", text=True, check=True, timeout=120)
     assert not namespaces(run.pid) and not list(temporary.glob("d2lite-*"))
 
 

@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +27,7 @@ _PROGRAMS = {
     "util-linux": ("unshare", "nsenter", "setpriv", "mount"),
 }
 _START_S = 60  # until both nodes are idle
-_LONGEST = 107  # characters in the path of a socket: sun_path in linux/un.h
+_LONGEST = 107 - len("/d2lite-workers-12345678/run/munge.socket")  # the path of a socket has 107 characters at most
 # The first process of a node: its mounts are its own, and so are its host name and its processes. The folder "run" is
 # empty until a node mounts memory there, so both nodes have the same paths and different sockets in them.
 _FIRST_PROCESS = """
@@ -54,6 +55,8 @@ def why_not():
         programs = ", ".join(program for found in lacking.values() for program in found)
         packages = " ".join(package for package, found in lacking.items() if found)
         return f"these programs are not installed: {programs} (Debian, Ubuntu: apt-get install {packages})"
+    if len(folder := tempfile.gettempdir()) > _LONGEST:
+        return f"TMPDIR, {folder}, is too long for the paths of sockets: set it to one of {_LONGEST} characters at most"
     return ""
 
 
@@ -202,8 +205,6 @@ def running_slurm():
         raise RuntimeError(f"no Slurm: {why}.")
     with hosts.namespaces(len(NODES)) as cluster, contextlib.ExitStack() as undo:
         folder = cluster.folder
-        if len(f"{folder}/run/munge.socket") > _LONGEST:
-            raise RuntimeError(f"TMPDIR: expected a shorter path, since sockets are made in it, got {folder.parent}.")
         for name in ("etc", "home", "run", "state", "tmp", *(f"spool-{node}" for node in NODES)):
             (folder / name).mkdir()
         addresses = [host.address for host in cluster.hosts]
