@@ -3,10 +3,12 @@
 A real Slurm, on nodes without GPUs, is in tests/tools/test_slurm_runs.py.
 """
 
+import contextlib
 import importlib.util
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -167,6 +169,32 @@ def test_the_table():
         "                           1",
         "killed worker       3.0  node2$ kill -KILL 7",
     ]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs Linux or macOS")
+def test_a_record_is_written_only_if_all_went_well(monkeypatch, tmp_path, capsys):
+    def demonstrate(box, name):
+        if name == broken:
+            raise TimeoutError("pigs fly: not within 3 s.")
+        return [row(name, "squeue", "", 1)]
+
+    monkeypatch.setattr(slurm, "why_not", lambda: "")
+    monkeypatch.setattr(slurm, "version", lambda: "1.2")
+    monkeypatch.setattr(slurm, "running_slurm", contextlib.nullcontext)
+    monkeypatch.setattr(demonstrations, "demonstrate", demonstrate)
+    monkeypatch.setattr(cli.signal, "signal", lambda *_: None)
+    path = tmp_path / "slurm.json"
+    command = ["--only", "queue", "train", "--json", str(path)]
+    broken = "train"
+    assert cli.main(command) == 1 and not path.exists()
+    said = capsys.readouterr()
+    assert "queue: done" in said.err and "train: failed: pigs fly" in said.err
+    assert f"{path} is left as it is: train did not end as expected." in said.out
+    broken = None
+    assert cli.main(command) == 0
+    kept = json.loads(path.read_text())
+    assert kept["rows"] == [row("queue", "squeue", "", 1), row("train", "squeue", "", 1)]
+    assert kept["machine"]["slurm"] == "1.2" and kept["command"] == f"python -m tools.slurm {shlex.join(command)}"
 
 
 def test_the_kept_record():
