@@ -115,7 +115,8 @@ def test_a_killed_worker_is_replaced_and_the_job_goes_on_from_its_checkpoint(box
 def test_a_job_that_lost_a_node_is_requeued_and_goes_on_from_its_checkpoint(box):
     *_, (_, nodes), (_, waiting), _, (_, restarts), (_, printed) = shown(box, "lost node")
     assert re.search(r"down\*.* node2", nodes) and " PD " in waiting and restarts == "Restarts=1"
-    assert epochs(printed) == [1, 2, 3, 4, 5, 6] and printed.count("on 2 ranks") == 6
+    before, lost, after = printed.partition("DUE TO NODE FAILURE")
+    assert lost and epochs(before) + epochs(after) == [1, 2, 3, 4, 5, 6] and printed.count("on 2 ranks") == 6
 
 
 def test_the_signal_before_the_time_limit_makes_a_checkpoint(box):

@@ -95,7 +95,7 @@ def lost_node(box):
     _until(box, job, "RUNNING")
     yield _show(box, f"scontrol show job {job} | grep -o 'Restarts=[0-9]*'")
     _until(box, job, "COMPLETED")
-    yield _show(box, f"grep ^epoch train-ddp-{job}.txt")
+    yield _show(box, f"grep -oE '^epoch.*|JOB .* DUE TO NODE FAILURE' train-ddp-{job}.txt")
 
 
 def time_limit(box):
