@@ -21,7 +21,7 @@ PARALLEL := -n $(JOBS) --dist loadfile --no-loadscope-reorder
 # a test that hangs fails, and the stacks of its threads are printed
 BOUND := --timeout=600 --timeout-method=thread
 
-.PHONY: setup lab test test-slow pretend test-full bench horovod frameworks graders binder hub cluster rings wheels badges navigation lint clean
+.PHONY: setup lab test test-slow pretend test-full bench horovod frameworks graders binder hub cluster rings slurm wheels badges navigation lint clean
 
 setup: ## .venv, made or brought up to date; TORCH=cpu or TORCH=cuda decides by hand
 	@$(PYTHON) tools/setup_env.py
@@ -79,6 +79,9 @@ cluster: setup ## two and four hosts as network namespaces (root; else loopback)
 
 rings: setup ## all-reduce algorithms on such hosts (root): figures of chapter 4
 	$(BIN)/python -m tools.cluster.rings --json benchmarks/results/rings.json $(ARGS)
+
+slurm: setup ## a real Slurm on two nodes inside this machine (root); make slurm ARGS=shell opens a shell on it
+	$(BIN)/python -m tools.slurm $(ARGS)
 
 wheels: setup ## sdist and wheel, installed into a fresh environment, with chapters run in a copy of the book
 	$(BIN)/python tools/check_install.py $(ARGS)
