@@ -13,7 +13,7 @@ from d2lite.pretend_gpus.autocast import autocast_is_on, call_in_autocast
 from d2lite.pretend_gpus.devices import CPU, as_device, gpu_index, replace
 from d2lite.pretend_gpus.storages import device_of, is_pinned, own_device, pin, place
 
-__all__ = ["computing_on", "following", "moved", "pretend_tensors", "tensors_in"]
+__all__ = ["computing_on", "following", "moved_tensor", "pretend_tensors", "tensors_in"]
 
 T: Any = torch.Tensor
 MIXED = "Expected all tensors to be on the same device, but found at least two devices, {} and {}!"
@@ -134,7 +134,7 @@ def _attribute(func: Any, args: Any) -> Any:
     return func(*args)
 
 
-def moved(tensor: Any, device: Any) -> Any:
+def moved_tensor(tensor: Any, device: Any) -> Any:
     """Return a tensor on `device`: the same one if it is there already, else a copy."""
     return _to(T.to, tensor, device)
 
