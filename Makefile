@@ -11,8 +11,8 @@ export MALLOC_ARENA_MAX ?= 1
 # no notebook needs a network, or more images than come with the package
 NBVAL := D2LITE_OFFLINE=1 D2LITE_DATA= $(BIN)/python -m pytest --nbval-lax -p tests.book.expected_output -W default
 CHAPTERS := $(shell ls -r book/*.ipynb) # the long ones are the last
-# GPUS GPUs for notebooks: real ones where there are some, else pretend GPUs (tests/pretend)
-ON_GPUS = D2LITE_PRETEND_GPUS=$(GPUS) PYTHONPATH=$(CURDIR)/tests/pretend
+# GPUS GPUs for notebooks: real ones where there are some, else pretend ones (d2lite/pretend_gpus)
+ON_GPUS = D2LITE_PRETEND_GPUS=$(GPUS) PYTHONPATH=$(CURDIR)/d2lite/pretend_gpus/at_start:$(CURDIR)
 # so many files, or notebooks, at a time: they wait for processes half of their time
 JOBS ?= 3
 # a test of processes or of the browser that fails on a busy machine runs once more, and is listed as RERUN
@@ -21,7 +21,7 @@ PARALLEL := -n $(JOBS) --dist loadfile --no-loadscope-reorder
 # a test that hangs fails, and the stacks of its threads are printed
 BOUND := --timeout=600 --timeout-method=thread
 
-.PHONY: setup lab test test-slow pretend test-full bench horovod frameworks graders binder hub cluster rings wheels badges navigation lint clean
+.PHONY: setup lab test test-slow pretend test-full bench horovod frameworks graders binder hub cluster rings slurm wheels badges navigation lint clean
 
 setup: ## .venv, made or brought up to date; TORCH=cpu or TORCH=cuda decides by hand
 	@$(PYTHON) tools/setup_env.py
@@ -79,6 +79,9 @@ cluster: setup ## two and four hosts as network namespaces (root; else loopback)
 
 rings: setup ## all-reduce algorithms on such hosts (root): figures of chapter 4
 	$(BIN)/python -m tools.cluster.rings --json benchmarks/results/rings.json $(ARGS)
+
+slurm: setup ## a real Slurm on two nodes inside this machine (root); make slurm ARGS=shell opens a shell on it
+	$(BIN)/python -m tools.slurm $(ARGS)
 
 wheels: setup ## sdist and wheel, installed into a fresh environment, with chapters run in a copy of the book
 	$(BIN)/python tools/check_install.py $(ARGS)

@@ -25,7 +25,10 @@ ROOT = RESULTS.parents[1]
 LENET = "lenet-2-cores"
 BINDER = "binder-2-cores"
 RATES = "learning-rates-2-cores"
+GROUP_NORM = "GroupNorm, one device"  # an arm of batchnorm-2-cores
 PUBLISHED = "published-accuracy-small"
+PAIRS = "published-pairs"
+RUN_ALL = "chapters-2-cores"
 ARMS = "horovod-arms-2-cores"
 FOUR_FRAMEWORKS = "frameworks"
 APPENDIX_3 = "book/appendix/03-the-same-step-in-gluon-tensorflow-and-jax.ipynb"
@@ -109,6 +112,13 @@ def step_ratio(how, **wanted):
     return how(row["step_s"] / row["predicted_s"] for row in rows if wanted.items() <= row.items())
 
 
+def lenet_on_two_ms(mbit, part):
+    """Return the milliseconds of a part of LeNet's step on two hosts without delay, from cluster.json."""
+    wanted = {"net": "LeNet", "hosts": 2, "mbit": mbit, "delay_ms": 0}
+    (row,) = [row for row in speed.rows(_kept("cluster")["links"]) if wanted.items() <= row.items()]
+    return 1000 * row[part]
+
+
 def resumed_s(how):
     """Return min or max of the seconds from a fault until training goes on, in cluster.json."""
     return how(fault["resumed_s"] for fault in _kept("cluster")["faults"] if fault["resumed_s"] is not None)
@@ -136,11 +146,20 @@ def power_of_ten_above(of, *frameworks):
     return math.floor(-math.log10(framework_difference(of, frameworks)))
 
 
-def linear_against_root(base):
-    """Return the comparison of the linear rule with the square root, at 8 times the minibatch, with new statistics."""
-    rows = {row["settings"]["name"]: row["renewed"] for row in _kept(RATES)["arms"]}
+def linear_against_root(base, of="renewed"):
+    """Return the comparison of the linear rule with the square root, at 8 times the minibatch.
+
+    `of` is "renewed", accuracies with new statistics, or "accuracies", the last ones.
+    """
+    rows = {row["settings"]["name"]: row[of] for row in _kept(RATES)["arms"]}
     root, linear = (rows[f"{base}, 8 times the minibatch, {rule} lr"] for rule in ("square root", "linear"))
     return compare_arms(root, linear, paired=True)
+
+
+def _interval(comparison, signs):
+    """Return functions of a comparison: its difference and the ends of its interval, in points, times these signs."""
+    ends = zip(("difference", "low", "high"), signs, strict=True)
+    return tuple(lambda end=end, sign=sign: 100 * sign * getattr(comparison(), end) for end, sign in ends)
 
 
 def gains_of_new_statistics():
@@ -186,6 +205,12 @@ def batchnorm_loss(*numbers):
     return max(abs(means[name] - means[names[0]]) for name in names[1:])
 
 
+def batchnorm_mean(name):
+    """Return the mean accuracy of an arm of batchnorm-2-cores.json."""
+    (found,) = [arm["accuracies"] for arm in _kept("batchnorm-2-cores")["arms"] if arm["name"] == name]
+    return statistics.mean(found)
+
+
 def noise_scale(how, epoch):
     """Return min or max of the noise scales after an epoch, in examples."""
     return how(row["examples"] for row in _kept(RATES)["noise"] if row["epoch"] == epoch)
@@ -215,6 +240,11 @@ def num_seeds():
     return len(_kept(ARMS)["seeds"])
 
 
+def _arms_setting(name):
+    """Return a setting that all arms of horovod-arms-2-cores.json share."""
+    return _kept(ARMS)[name]
+
+
 def _ends(function, *args):
     """Return two figures: the least and the largest of function(*args)."""
     return (lambda: min(function(*args))), (lambda: max(function(*args)))
@@ -229,6 +259,17 @@ def apart(runs):
     """Return by how many points the accuracies of `runs` differ at most; a run is what `accuracy` takes."""
     found = [value(*accuracy(*run)) for run in runs]
     return 100 * (max(found) - min(found))
+
+
+def published_pairs():
+    """Return how many published pairs there are, their median accuracies, and in how many the second run is worse."""
+    pairs = [(pair["one"]["accuracy"], pair["two"]["accuracy"]) for pair in _kept(PAIRS)["pairs"]]
+    one, two = map(statistics.median, zip(*pairs, strict=True))
+    return {"pairs": len(pairs), "one": one, "two": two, "worse": sum(second < first for first, second in pairs)}
+
+
+def _pairs(*what):
+    return tuple(lambda each=each: published_pairs()[each] for each in what)
 
 
 def _spread(result, row, peer, field="ratios"):
@@ -252,12 +293,13 @@ def _hangs(*columns, healthy=False):
 QUOTES = (
     Quote(
         "book/12-when-a-job-hangs.ipynb",
-        "Of {:.0f} jobs that failed, it named the right rank without a doubt in {:.0f}, was not sure of the rank in "
-        "{:.0f}, and named a wrong rank without a doubt in {:.0f}. The cause was wrong, without a doubt, in {:.0f}. "
-        "Of {:.0f} jobs without a fault it accused a rank in {:.0f}.",
+        "Of {:.0f} jobs that failed, it named the right rank without a doubt in {:.0f} (in {:.0f} of these the cause "
+        "stayed open), was not sure of the rank in {:.0f}, and named a wrong rank without a doubt in {:.0f}. The "
+        "cause was wrong, without a doubt, in {:.0f}. Of {:.0f} jobs without a fault it accused a rank in {:.0f}.",
         (
             _hangs,
             partial(_hangs, "right", "right rank, cause open", "wrong cause"),
+            partial(_hangs, "right rank, cause open"),
             partial(_hangs, "unsure"),
             partial(_hangs, "wrong rank"),
             partial(_hangs, "wrong cause"),
@@ -363,6 +405,23 @@ QUOTES = (
             for k in (2, 4)
         ),
     ),
+    *(
+        Quote(
+            f"book/{name}.ipynb",
+            "Run All took {:.0f} seconds on two CPU cores.",
+            ((RUN_ALL, f"chapter {int(name[:2])}, Run All", "", "median ours"),),
+        )
+        for name in (
+            "01-ways-to-split",
+            "02-data-parallel-from-scratch",
+            "03-data-parallel-concise",
+            "04-all-reduce",
+            "09-learning-rate-and-batch-size",
+            "10-batch-normalisation",
+            "11-bug-museum",
+            "12-when-a-job-hangs",
+        )
+    ),
     Quote(
         "book/02-data-parallel-from-scratch.ipynb",
         "the medians of five rounds were {:.1f} s per epoch with one device, {:.1f} s with two and {:.1f} s with four.",
@@ -416,9 +475,30 @@ QUOTES = (
             ),
             (
                 1,
-                "gains {:.0f} point and loses {:.0f}, which is less than the {:.0f} and {:.0f} points between seeds",
+                "gains {:.0f} point with seed 0 and loses {:.0f} with seed 1. The seeds alone differ by {:.0f} points "
+                "(rate 0.1) and {:.0f} (rate 0.2)",
             ),
         )
+    ),
+    Quote(
+        "book/03-data-parallel-concise.ipynb",
+        "keeps the outputs of {:.0f} executions of both runs",
+        _pairs("pairs"),
+    ),
+    Quote(
+        "book/03-data-parallel-concise.ipynb",
+        "The median accuracy is {:.2f} on one GPU and {:.2f} on two. In {:.0f} of the {:.0f} the second run is worse",
+        _pairs("one", "two", "worse", "pairs"),
+    ),
+    Quote(
+        "book/09-learning-rate-and-batch-size.ipynb",
+        "Over {:.0f} executions the medians are {:.2f} and {:.2f} (chapter 3).",
+        _pairs("pairs", "one", "two"),
+    ),
+    Quote(
+        "book/09-learning-rate-and-batch-size.ipynb",
+        "Chapter 3 has {:.0f} such pairs. In {:.0f} the second run is worse",
+        _pairs("pairs", "worse"),
     ),
     Quote(
         "book/solutions/03-data-parallel-concise.ipynb",
@@ -482,12 +562,14 @@ QUOTES = (
     ),
     Quote(
         "book/06-horovod.ipynb",
-        "with {:.0f} seeds. The loss of the last epoch was {:.2f} to {:.2f} with the small minibatch, {:.2f} to {:.2f} "
-        "with the large one, and {:.2f} to {:.2f} with the large one and twice the rate. With every seed, doubling "
-        "the rate removed {:.0f} to {:.0f}% of the rise. The test accuracies ({:.2f} to {:.2f}, {:.2f} to {:.2f}, "
+        "with {:.0f} seeds (`benchmarks/results/horovod-arms-2-cores.json`: {:.0f} ranks, {:,.0f} examples, {:.0f} "
+        "epochs). The loss of the last epoch was {:.2f} to {:.2f} with the small minibatch, {:.2f} to {:.2f} with the "
+        "large one, and {:.2f} to {:.2f} with the large one and twice the rate. With every seed, doubling the rate "
+        "removed {:.0f} to {:.0f}% of the rise. The test accuracies ({:.2f} to {:.2f}, {:.2f} to {:.2f}, "
         "{:.2f} to {:.2f}) show the same less clearly",
         (
             num_seeds,
+            *(partial(_arms_setting, name) for name in ("ranks", "num_examples", "num_epochs")),
             *(end for name in SCALED for end in _ends(arm, name, "losses")),
             *_ends(recovered, 0.02),
             *(end for name in SCALED for end in _ends(arm, name, "accuracies")),
@@ -532,14 +614,26 @@ QUOTES = (
     ),
     Quote(
         "book/07-many-machines.ipynb",
-        "{:.1f} to {:.1f} times for LeNet, and for the MLP without delay {:.1f} times on two hosts and {:.1f} times on "
-        "four",
+        "{:.1f} to {:.1f} times for LeNet, and for the MLP {:.1f} times on two hosts, {:.1f} times on four, and {:.1f} "
+        "times on two with 5 ms.",
         (
             partial(step_ratio, min, limited=False, net="LeNet"),
             partial(step_ratio, max, limited=False, net="LeNet"),
             partial(step_ratio, max, limited=False, net="MLP", hosts=2, delay_ms=0),
             partial(step_ratio, max, limited=False, net="MLP", hosts=4),
+            partial(step_ratio, max, limited=False, net="MLP", delay_ms=5),
         ),
+    ),
+    Quote(
+        "book/07-many-machines.ipynb",
+        "the complete step is shorter than computing alone ({:.1f} against {:.1f} ms where nothing limits the cable, "
+        "{:.1f} against {:.1f} ms at 1 Gb/s)",
+        tuple(partial(lenet_on_two_ms, mbit, part) for mbit in (None, 1000) for part in ("step_s", "compute_s")),
+    ),
+    Quote(
+        "book/07-many-machines.ipynb",
+        "the load of the machine was {:.2f} before",
+        (lambda: _kept("cluster")["machine"]["load before"],),
     ),
     Quote(
         "book/07-many-machines.ipynb",
@@ -594,6 +688,22 @@ QUOTES = (
     ),
     Quote(
         "book/09-learning-rate-and-batch-size.ipynb",
+        "With last accuracies it is not shown for SGD with decay ({:.1f} points, 99%: -{:.1f} to +{:.1f}). For plain "
+        "SGD and for momentum no rule is shown to be best (new statistics, linear minus square root: -{:.1f} points, "
+        "99%: -{:.1f} to +{:.1f}, and +{:.1f} points, 99%: -{:.1f} to +{:.1f}).",
+        (
+            *_interval(lambda: linear_against_root("SGD with decay", "accuracies"), (1, -1, 1)),
+            *_interval(lambda: linear_against_root("SGD"), (-1, -1, 1)),
+            *_interval(lambda: linear_against_root("momentum"), (1, -1, 1)),
+        ),
+    ),
+    Quote(
+        "book/09-learning-rate-and-batch-size.ipynb",
+        "*what the reset left* has a mean gain, {:.1f} points.",
+        (lambda: 100 * of_the_published("what the reset left").difference,),
+    ),
+    Quote(
+        "book/09-learning-rate-and-batch-size.ipynb",
         "raised the accuracy in {:.0f} of the {:.0f} runs with 512, by up to {:.1f} points",
         (
             lambda: sum(gain > 0 for gain in gains_of_new_statistics()),
@@ -605,6 +715,16 @@ QUOTES = (
         "book/10-batch-normalisation.ipynb",
         "the mean accuracy stays within {:.1f} points of 64 examples; at two it is {:.1f} points lower",
         (partial(batchnorm_loss, 32, 16, 8), partial(batchnorm_loss, 2)),
+    ),
+    Quote(
+        "book/10-batch-normalisation.ipynb",
+        "In this record GroupNorm has {:.3f} where batch normalisation with 64 examples has {:.3f}, and it is lower "
+        "for each seed. It is {:.1f} points above batch normalisation with two.",
+        (
+            partial(batchnorm_mean, GROUP_NORM),
+            partial(batchnorm_mean, "BatchNorm, 64 examples per replica"),
+            lambda: 100 * (batchnorm_mean(GROUP_NORM) - batchnorm_mean("BatchNorm, 2 examples per replica")),
+        ),
     ),
 )
 

@@ -152,7 +152,7 @@ _ROOM = {
 _WHERE = {name: module for module, names in _ROOM.items() for name in names.split()}
 _MODULES = (
     "book bugs collectives costs course d2l data devices exercises figures learner_ledger meters models "
-    "profiling rehearsal replica_threads run_events trace training transformer widgets workers"
+    "pretend_gpus profiling rehearsal replica_threads run_events trace training transformer widgets workers"
 ).split()
 
 

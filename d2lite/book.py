@@ -18,6 +18,7 @@ __all__ = ["PARTS", "book_module", "book_root", "copy_book", "show_script"]
 PARTS = (
     "book",
     "tools/cluster",
+    "tools/slurm",
     "tools/jupyterlab",
     "benchmarks/__init__.py",
     "benchmarks/report.py",

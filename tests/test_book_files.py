@@ -98,6 +98,7 @@ def test_the_copy_of_this_book_is_complete(tmp_path):
     code = (
         "import d2lite, sys; root = d2lite.book_root(); sys.path.insert(0, str(root)); "
         "from book import papers; from tools.cluster import faults, hosts, links, rings, speed; "
+        "from tools.slurm import box, demonstrations; "
         "assert all(m.__file__.startswith(str(root)) for m in (hosts, papers)), hosts.__file__; print(root)"
     )
     where = tmp_path / "mine" / "book"

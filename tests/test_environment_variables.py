@@ -11,7 +11,7 @@ READS = (r"environ(?:\.get\(|\[|\.setdefault\()\s*{}", r"getenv\({}", r"{}(?: no
 IN_PYTHON = re.compile("|".join(read.format(f"[\"']{NAME}[\"']") for read in READS))
 IN_SHELL = re.compile(rf"\$\{{?{NAME}")
 IN_MAKE = re.compile(rf"(?m)^(?:export )?{NAME} \?=|\$\({NAME}\)")
-NOT_OURS = {"CURDIR", "HOME", "MAKE"}  # make's own variables, and the user's home folder
+NOT_OURS = {"CURDIR", "HOME", "MAKE", "SECONDS"}  # variables of make and of bash, and the user's home folder
 # what shells and Makefiles set themselves before they use it
 SET = re.compile(rf"(?m)^\s*(?:export )?{NAME}\s*:?=")
 

@@ -14,7 +14,7 @@ from tools.rooms import FRONT, MODULES, PAGE, ROOMS, imported, modules_in, page,
 
 ROOT = Path(__file__).parents[1]
 # each room and the rooms that it may import from; "top" is the modules beside the rooms
-BELOW = {"top": (), "data": ("top",), "workers": ("top",), "costs": ("top",)}
+BELOW = {"top": (), "data": ("top",), "workers": ("top",), "costs": ("top",), "pretend_gpus": ("top",)}
 BELOW["collectives"] = ("top", "costs")
 BELOW["training"] = (*BELOW["collectives"], "collectives", "data", "workers")
 BELOW["profiling"] = (*BELOW["training"], "training")
@@ -22,7 +22,7 @@ BELOW["bugs"] = (*BELOW["profiling"], "profiling")
 BELOW["figures"] = (*BELOW["bugs"], "bugs")
 BELOW["widgets"] = (*BELOW["figures"], "figures")
 BELOW["exercises"] = BELOW["widgets"]  # beside widgets
-BELOW["rehearsal"] = BELOW["widgets"]  # beside widgets
+BELOW["rehearsal"] = (*BELOW["widgets"], "pretend_gpus")  # beside widgets
 BELOW["course"] = (*BELOW["exercises"], "exercises")
 EACH = pytest.mark.parametrize("name", MODULES)
 

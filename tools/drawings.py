@@ -12,10 +12,9 @@ from pathlib import Path
 
 from d2lite.costs import Device, Link, Workload, predict_step
 from d2lite.exercises import EXHIBITS
-from d2lite.figures import COLOURS, GREY, PALETTE, collective_shape, ink_on
+from d2lite.figures import COLOURS, GREY, PALETTE, RED, collective_shape, ink_on
 from d2lite.profiling import compare_arms
 from d2lite.widgets import trace_collective
-from d2lite.workers import Job, simulated_records
 
 __all__ = ["DRAWINGS", "FOLDER", "main"]
 
@@ -220,8 +219,9 @@ def late_rank() -> str:
         parts.append(f'<path class="line" stroke-dasharray="4 4" d="M{x + second} 42V184"/>')
         parts += [_text(x, 202, "0 s"), _text(x + second, 202, "1 s")]
     words = (
-        "Three ranks in time; rank 2 sleeps for one second before it calls. All-reduce: the ranks 0 and 1 wait in the "
-        "call until rank 2 comes. Broadcast from rank 0: rank 0 waits for rank 2, and rank 1 goes on at once."
+        "Three ranks in time, with gloo; rank 2 sleeps for one second before it calls. All-reduce: the ranks 0 and 1 "
+        "wait in the call until rank 2 comes. Broadcast from rank 0: rank 0 waits for rank 2, and rank 1 goes on at "
+        "once."
     )
     return _svg("A rank that is late, in two collectives", words, 520, 218, parts)
 
@@ -230,24 +230,24 @@ def hosts() -> str:
     """Two hosts with two workers each: chapter 7."""
     parts = []
     for host, x in ((0, 8), (1, 276)):
-        parts += [_frame(x, 60, 236, 206, f"host {host}"), _box(x + 66, 92, 104, 46, "agent\n(torchrun)")]
+        parts += [_frame(x, 8, 236, 258, f"host {host}"), _box(x + 66, 92, 104, 46, "agent\n(torchrun)")]
         for local in (0, 1):
             rank = 2 * host + local
             left = x + 8 + 112 * local
             parts += [_box(left, 182, 108, 70, f"worker\nrank {rank}\nlocal rank {local}", PALETTE[rank])]
             parts.append(_arrow((x + 118, 138), (left + 54, 180)))
-    parts += [_box(208, 8, 104, 38, "rendezvous")]
-    parts += [_arrow((126, 92), (126, 27), (206, 27)), _arrow((394, 92), (394, 27), (314, 27))]
-    parts += [_text(120, 32, "registers", "end"), _text(400, 32, "registers", "start")]
+    parts += [_box(74, 28, 104, 38, "rendezvous")]  # the first host runs its server
+    parts += [_arrow((126, 92), (126, 68)), _arrow((394, 92), (394, 47), (180, 47))]
+    parts += [_text(132, 84, "registers", "start"), _text(400, 74, "registers", "start")]
     parts.append(f'<path d="M244 217H276" stroke="{GREY}" stroke-width="6"/>')
     parts += [
         _text(260, 288, "the cable between the hosts carries"),
         _text(260, 306, "every collective of the four workers"),
     ]
     words = (
-        "Two hosts, each with one agent and two workers. The agents register at the rendezvous, which gives them "
-        "the ranks 0 to 3 of their workers. Each agent starts its workers. A cable between the hosts carries "
-        "their collectives."
+        "Two hosts, each with one agent and two workers. The rendezvous runs on host 0, and both agents register "
+        "there. Each agent starts its workers, which have the ranks 0 to 3. A cable between the hosts carries their "
+        "collectives."
     )
     return _svg("Hosts, agents, workers and the rendezvous", words, 520, 322, parts)
 
@@ -279,7 +279,7 @@ def who_notices() -> str:
         parts.append(_arrow(*(ends if lost_host else ends[::-1])))
         parts.append(_text(260, y + 114, noticed))
     parts += [
-        _text(260, 522, "orange: the process that notices first;"),
+        _text(260, 522, "orange: the process that noticed first in our record;"),
         _text(260, 540, "crossed out: what does not answer"),
     ]
     words = (
@@ -287,7 +287,7 @@ def who_notices() -> str:
         "connection, the worker of the other host has an error within 0.1 s, and two ranks go on. A host falls silent: "
         "nothing is closed, the worker of the other host notices at the time-out, and one rank goes on. The first host "
         "is killed: the worker of the other host has an error within 0.1 s, but no rendezvous server is left, and the "
-        "job is over."
+        "job is over. Who notices a killed process first may vary."
     )
     return _svg("Who notices which fault", words, 520, 556, parts)
 
@@ -471,46 +471,31 @@ def places_of_bugs() -> str:
         )
     )
     listed = "; ".join(f"{place.replace('_', '-')}: {', '.join(names)}" for place, names in places.items())
-    words = f"The parts of a training step from left to right, each with the bugs whose lines are there. {listed}."
+    words = (
+        f"The parts of a training step from left to right, each with the bugs whose lines are there. {listed}. The "
+        "three below update also take the mean loss of a shard, where right code sums."
+    )
     return _svg("Where in a training step the bugs of the museum are", words, 720, 278, parts)
 
 
 def lanes() -> str:
     """What three ranks have called, where rank 1 leaves out a collective: chapter 12."""
-    records = simulated_records(Job("missing", 1, step=1), 3)
-    called = {
-        rank: [str(call.sizes[0]) if call.sizes else "" for call in r.collectives][:6] for rank, r in records.items()
-    }
-    names = {rank: [call.name for call in r.collectives][:6] for rank, r in records.items()}
-    agree = 0
-    while (
-        all(agree < len(calls) for calls in called.values())
-        and len({(names[r][agree], called[r][agree]) for r in called}) == 1
-    ):
-        agree += 1
+    step = ("all_reduce\n[1000]", "all_reduce\n[10]", "barrier")  # of the chapter's job
+    calls = {rank: [*step, *step][:5] for rank in range(3)}
+    calls[1] = [*step, step[0], step[2]]  # without the second all-reduce of its second step
+    agree = next(i for i, here in enumerate(zip(*calls.values(), strict=True)) if len(set(here)) > 1)
     parts = []
-    for rank in records:
+    for rank, called in calls.items():
         y = 20 + 62 * rank
         parts.append(_text(10, y + 28, f"rank {rank}", "start", "bold"))
-        for i, name in enumerate(names[rank]):
-            size = called[rank][i].strip("(),")
-            parts.append(
-                _box(
-                    68 + 89 * i,
-                    y,
-                    84,
-                    46,
-                    f"{name}\n[{size}]" if size else name,
-                    PALETTE[2] if i < agree else PALETTE[1],
-                )
-            )
+        parts += [_box(68 + 89 * i, y, 84, 46, call, PALETTE[2] if i < agree else RED) for i, call in enumerate(called)]
     parts += [
         _text(260, 224, "time →    green: all ranks have made this call;"),
-        _text(260, 242, "orange: they wait for each other"),
+        _text(260, 242, "red: the first call that does not match, in which they wait"),
     ]
     words = (
-        f"Three ranks, one lane each. Their first {agree} collectives are the same. Then the ranks 0 and 2 have "
-        "called one collective and rank 1 a different one, since it left one out. All three wait."
+        f"Three ranks, one lane each. Their first {agree} collectives are the same. The next one is red: ranks 0 and 2 "
+        "have called the all-reduce of 10 numbers, and rank 1, which left it out, the barrier. All three wait."
     )
     return _svg("What the ranks of a job have called", words, 520, 256, parts)
 

@@ -27,6 +27,11 @@ the rooms below it (in the table: above it). `__init__.py`, `__main__.py` and
 
 `python -m tools.rooms` writes this page from the code, and a test compares the two.
 """
+FILES = """## What each file holds
+
+The first sentence of each file. Cases, solutions and hints of the exercises are not in the package: they are the files
+`chapter_N.py` in [`book/exercises`](../book/exercises), and the wrong codes of the museum are `bug_museum.py` there.
+"""
 OUTRO = """An arrow leads from a room to a room that it imports from. Where a chain of other arrows leads there, the
 arrow is left out; the table names all rooms that a room imports from.
 """
@@ -93,7 +98,16 @@ def page() -> str:
     for name, path in MODULES.items():
         if room_of(name) == TOP and name not in FRONT:
             lines.append(f"| [`{name}.py`](../d2lite/{name}.py) | {_first_line(path)} |")
-    return "\n".join(lines) + "\n"
+    lines += ["", FILES]
+    for room in sorted(ROOMS, key=lambda room: (len(_reached(room, imports)), room)):
+        lines += [f"### {room}", "", "| file | what it holds |", "| --- | --- |"]
+        for name, path in MODULES.items():
+            if room_of(name) == room and name != room:
+                lines.append(
+                    f"| [`{path.name}`](../d2lite/{path.relative_to(PACKAGE).as_posix()}) | {_first_line(path)} |"
+                )
+        lines.append("")
+    return "\n".join(lines)
 
 
 def main() -> None:

@@ -219,10 +219,14 @@ def main(argv=None):
     show(counts)
     print(*wrong, sep="\n")
     if args.save:
-        found = {"seeds": sorted({job[0].seed // 1000 for job in jobs})}
+        found = {"jobs": "kept in a file by --keep, and diagnosed again from it"} if args.again else {}
+        found |= {"seeds": sorted({job[0].seed // 1000 for job in jobs})}
         found |= {"failed": sum(bool(job[1]) for job in jobs), "healthy": sum(not job[0].fault for job in jobs)}
         found["by_fault"] = {name: dict(row) for name, row in sorted(counts.items())}
-        keep(args.save, command_line("benchmarks.records.hang_diagnosis", argv), facts, found)
+        command = command_line("benchmarks.records.hang_diagnosis", argv)
+        for file in filter(None, (args.keep, args.again)):
+            command = command.replace(file, Path(file).name)  # where it lies is of this machine only
+        keep(args.save, command, facts, found)
 
 
 def _jobs(args):

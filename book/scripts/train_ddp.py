@@ -106,6 +106,7 @@ def main(argv=None):
             if args.checkpoint:
                 save(args.checkpoint, module, optimizer, epoch + 1)
     dist.barrier(device_ids=[local_rank] if cuda else None)  # no rank ends before rank 0 has saved
+    del net  # it holds the group
     dist.destroy_process_group()
 
 

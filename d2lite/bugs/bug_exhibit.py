@@ -1,4 +1,4 @@
-"""One bug of the museum: a wrong function next to the right one, the lines that differ, the symptom and the fix."""
+"""The form of an exhibit: a wrong function next to the right one, the lines that differ, the symptom and the fix."""
 
 import ast
 import difflib

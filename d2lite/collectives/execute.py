@@ -1,4 +1,4 @@
-"""Execute a plan on tensors, one step after the other, and log what is sent."""
+"""Execute a plan on tensors: add or keep each chunk that is received, and log what is sent."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

@@ -26,6 +26,15 @@ from d2lite.costs.pipeline_schedule import (
 )
 from d2lite.costs.pipeline_search import shortest_step
 from d2lite.costs.pipeline_step import bubble_formula, bubble_of, microbatches_held, predict_pipeline
+from d2lite.costs.prediction_card import (
+    CardVerdict,
+    Measured,
+    PredictionCard,
+    card_from_json,
+    card_of_step,
+    compare_with_measured,
+    measured_from_json,
+)
 from d2lite.costs.scaling import (
     ScalingPrediction,
     Setup,
@@ -46,6 +55,7 @@ from d2lite.costs.workloads import NETWORKS, Workload, named_workload, workload
 
 __all__ = [
     "COST_FORMULAS",
+    "CardVerdict",
     "Cluster",
     "DDP_BUCKETS",
     "DEVICES",
@@ -53,6 +63,7 @@ __all__ = [
     "LINKS",
     "Link",
     "MEMORY_MODELS",
+    "Measured",
     "MemoryModel",
     "MemoryPrediction",
     "Mesh",
@@ -62,6 +73,7 @@ __all__ = [
     "PASS_KINDS",
     "PRECISIONS",
     "Pass",
+    "PredictionCard",
     "ScalingPrediction",
     "Setup",
     "StepPrediction",
@@ -72,7 +84,10 @@ __all__ = [
     "bubble_formula",
     "bubble_of",
     "bytes_sent",
+    "card_from_json",
+    "card_of_step",
     "check_schedule",
+    "compare_with_measured",
     "crossover",
     "crossover_batch_size",
     "fastest_mesh",
@@ -81,6 +96,7 @@ __all__ = [
     "gpipe",
     "layers_of",
     "maximum_of_sample",
+    "measured_from_json",
     "messages",
     "messages_seconds",
     "microbatches_held",

@@ -74,12 +74,12 @@ def fastest_mesh(
 
     Example:
         >>> model = MemoryModel("small", 1e9, 2048, 24, 16, 1024, 50_000, "")
-        >>> mesh, step = fastest_mesh(model, 8, 8, Device(1e14), Link(5e-6, 1e11), 16e9)
+        >>> mesh, step = fastest_mesh(model, 8, 32, Device(1e14), Link(5e-6, 1e11), 16e9)
         >>> print(mesh, f"{step.seconds:.3f} s")
-        1 x 8 x 1 0.061 s
-        >>> mesh, step = fastest_mesh(model, 8, 8, Device(1e14), Link(5e-6, 1e11), 6e9)
+        1 x 8 x 1 0.263 s
+        >>> mesh, step = fastest_mesh(model, 8, 32, Device(1e14), Link(5e-6, 1e11), 3.5e9)
         >>> print(mesh, f"{step.seconds:.3f} s")
-        2 x 2 x 2 0.104 s
+        2 x 2 x 2 0.306 s
     """
     non_negative_number("device_n_bytes", device_n_bytes)
     instance_of("device", device, Device)
@@ -135,7 +135,7 @@ def why_slower(mine: MeshStep, best: MeshStep, cluster: Cluster | Link, device_n
     waits_for = {
         "tensor": "for the all-reduces of tensor parallelism",
         "bubble": "in the bubble of the pipeline",
-        "data": "for the all-reduce of gradients",
+        "data": "for the messages of data parallelism",
     }
     mine_s, best_s = (format_seconds(getattr(step, f"{name}_s")) for step in (mine, best))
     reason = {"tensor": _why_tensor, "bubble": _why_bubble, "data": _why_data}[name](mine, best, cluster)
@@ -166,65 +166,115 @@ def _why_it_does_not_fit(step: MeshStep, device_n_bytes: float) -> str:
     )
 
 
-def _ring_seconds(num_messages: float, n_bytes: float, link: Link) -> float:
-    """Return the time of rings that send so many messages one after another, with so many bytes in all."""
-    return num_messages * link.latency_s + n_bytes / link.bandwidth_bytes_per_s
+def _ring(step: MeshStep, name: str) -> tuple[float, float, Link]:
+    """Return how many messages the rings of a dimension send one after another, their bytes, and their link."""
+    link, n_bytes = step.links[name], step.sent_n_bytes[name]
+    if name == "data":
+        return 2 * (step.mesh.data - 1), n_bytes, link
+    latencies_s = step.tensor_s - n_bytes / link.bandwidth_bytes_per_s
+    return latencies_s / link.latency_s if link.latency_s else 0.0, n_bytes, link
+
+
+def _lost_in_rings(mine: MeshStep, best: MeshStep, name: str) -> dict[str, float]:
+    """Return the seconds that rings lose by each difference; together they are the difference of their times."""
+    messages, n_bytes, link = _ring(mine, name)
+    best_messages, best_n_bytes, best_link = _ring(best, name)
+    return {
+        "speed": n_bytes / link.bandwidth_bytes_per_s - n_bytes / best_link.bandwidth_bytes_per_s,
+        "latency": messages * (link.latency_s - best_link.latency_s),
+        "bytes": (n_bytes - best_n_bytes) / best_link.bandwidth_bytes_per_s,
+        "messages": (messages - best_messages) * best_link.latency_s,
+    }
+
+
+def _of_the_link(lost_s: dict[str, float], size: int, span: int, link: Link, cluster: Cluster) -> str:
+    """Return why the link of groups of `size` ranks, which lie in blocks of `span` consecutive ranks, loses time."""
+    is_late = lost_s["latency"] > lost_s["speed"]
+    limit = "latency_s" if is_late else "bandwidth_bytes_per_s"
+    if getattr(link, limit) == getattr(cluster.inside, limit):
+        return f"groups of {size} have several ranks in a host, and the link there is slower than the network."
+    if span > (cluster.per_host or span):
+        lie = f"{size} ranks are" if size == span else f"its groups of {size} lie among {span} ranks in a row,"
+        why = f"{lie} more than a host has ({cluster.per_host}), so they go over the network"
+    else:
+        why = f"blocks of {span} ranks do not fit evenly into hosts of {cluster.per_host}, so some go over the network"
+    if is_late:
+        return f"{why}. A {_one_by_one(size, link, cluster)}"
+    ports = round(link.bandwidth_bytes_per_s / cluster.between.bandwidth_bytes_per_s)
+    return f"{why}, each group through {'one port' if ports == 1 else f'{ports} ports'} per host."
+
+
+def _one_by_one(size: int, link: Link, cluster: Cluster) -> str:
+    whose = "its link" if link.latency_s == cluster.inside.latency_s else "the network"
+    return (
+        f"sum over {size} ranks takes {2 * (size - 1)} messages one after the other, each with the latency of {whose}."
+    )
 
 
 def _why_tensor(mine: MeshStep, best: MeshStep, cluster: Cluster) -> str:
-    k, link, sent = mine.mesh.tensor, mine.links["tensor"], mine.sent_n_bytes["tensor"]
-    latencies_s = mine.tensor_s - _ring_seconds(0, sent, link)
-    on_its_link_s = _ring_seconds(latencies_s / link.latency_s if link.latency_s else 0, sent, best.links["tensor"])
-    if mine.tensor_s - on_its_link_s > on_its_link_s - best.tensor_s:
-        return _slower_link(k, k, link, cluster)
-    if k > best.mesh.tensor:
+    k, best_k, sent = mine.mesh.tensor, best.mesh.tensor, mine.sent_n_bytes["tensor"]
+    lost_s = _lost_in_rings(mine, best, "tensor")
+    if lost_s["speed"] + lost_s["latency"] >= max(lost_s["bytes"], lost_s["messages"]):
+        return _of_the_link(lost_s, k, k, mine.links["tensor"], cluster)
+    if lost_s["bytes"] >= lost_s["messages"]:
         return (
             f"{k} ranks share each layer, and a rank sends {format_bytes(sent)} in a step. The more ranks share a "
             "layer, the more each of them sends."
         )
+    # on as many ranks the number of messages is proportional to k (k - 1) / microbatch
+    if k * (k - 1) * mine.microbatch > best_k * (best_k - 1) * best.microbatch:
+        return f"a {_one_by_one(k, mine.links['tensor'], cluster)}"
     return f"with microbatches of {mine.microbatch} there are many small all-reduces, each with its latency."
 
 
-def _slower_link(size: int, span: int, link: Link, cluster: Cluster) -> str:
-    """Return why groups of `size` ranks, which lie in blocks of `span` consecutive ranks, use this link."""
-    if link == cluster.inside or cluster.per_host is None:
-        return f"groups of {size} ranks lie in one host, and its link is slower than the network."
-    lie = f"{size} ranks are" if size == span else f"its groups of {size} lie among {span} ranks in a row,"
-    if span > cluster.per_host:
-        return f"{lie} more than a host has ({cluster.per_host}), so they go over the network."
-    return f"blocks of {span} ranks do not fit evenly into hosts of {cluster.per_host}, so some go over the network."
-
-
 def _why_bubble(mine: MeshStep, best: MeshStep, cluster: Cluster) -> str:
-    idle, best_idle = ((step.mesh.pipe - 1) / step.num_microbatches for step in (mine, best))
     p, m, v = mine.mesh.pipe, mine.num_microbatches, mine.stages_per_rank
-    if idle > best_idle:
-        return (
-            f"{p} ranks in a row with {m} microbatches are idle for ({p} - 1) / {m if v == 1 else f'({m} * {v})'} = "
-            f"{idle / v:.2g} times as long as their passes take."
-        )
-    if mine.tensor_s > best.tensor_s:
+    idle, best_idle = ((step.mesh.pipe - 1) / (step.num_microbatches * v) for step in (mine, best))
+    n_bytes, best_n_bytes = (step.sent_n_bytes["pipe"] / (2 * step.num_microbatches * v) for step in (mine, best))
+    sent_s = 2 * (p - 1) * mine.links["pipe"].seconds(n_bytes)
+    best_sent_s = 2 * (best.mesh.pipe - 1) * best.links["pipe"].seconds(best_n_bytes)
+    lost_s = {  # together the difference of both bubbles
+        "idle": (1 - best_idle / idle) * (mine.bubble_s - sent_s),
+        "tensor": best_idle * (mine.tensor_s - best.tensor_s),
+        "sent": sent_s - best_sent_s,
+    }
+    name = max(lost_s, key=lambda name: lost_s[name])
+    if name == "idle":
+        row = f"{p} ranks in a row with {m} microbatch{'es' if m > 1 else ''}"
+        passes = m if v == 1 else f"({m} * {v})"
+        return f"{row} are idle for ({p} - 1) / {passes} = {idle:.2g} times as long as their passes take."
+    if name == "tensor":
         return "the passes wait for all-reduces of tensor parallelism, which makes the bubble longer, too."
-    return f"the first activations and the last gradient go through {p} ranks, in microbatches of {mine.microbatch}."
+    return (
+        f"the first activations and the last gradient go through {p} ranks one after the other, in {2 * (p - 1)} "
+        f"messages of {format_bytes(n_bytes)}, each with its latency."
+    )
 
 
 def _why_data(mine: MeshStep, best: MeshStep, cluster: Cluster) -> str:
-    d, m, link, sent = mine.mesh.data, mine.num_microbatches, mine.links["data"], mine.sent_n_bytes["data"]
-    mine_s = _ring_seconds(2 * (d - 1), sent, link)
-    on_its_link_s = _ring_seconds(2 * (d - 1), sent, best.links["data"])
-    best_s = _ring_seconds(2 * (best.mesh.data - 1), best.sent_n_bytes["data"], best.links["data"])
-    hidden_s = mine_s - mine.data_s  # behind the last of m microbatches
-    lost_s = {
-        "link": mine_s - on_its_link_s,
-        "sent": on_its_link_s - best_s,
-        "hidden": hidden_s * m / best.num_microbatches - hidden_s,
+    d, m = mine.mesh.data, mine.num_microbatches
+    lost_s = _lost_in_rings(mine, best, "data")
+    hidden_s, best_hidden_s = (  # behind the last of m microbatches
+        messages * link.latency_s + n_bytes / link.bandwidth_bytes_per_s - step.data_s
+        for step, (messages, n_bytes, link) in ((step, _ring(step, "data")) for step in (mine, best))
+    )
+    reasons = {
+        "link": lost_s["speed"] + lost_s["latency"],
+        "hidden": best_hidden_s - hidden_s,
+        "bytes": lost_s["bytes"],
+        "messages": lost_s["messages"],
     }
-    name = max(lost_s, key=lambda name: lost_s[name])
+    name = max(reasons, key=lambda name: reasons[name])
     if name == "link":
-        return _slower_link(d, d * mine.mesh.tensor, link, cluster)
-    if name == "sent":
+        return _of_the_link(lost_s, d, d * mine.mesh.tensor, mine.links["data"], cluster)
+    if name == "hidden":
         return (
-            f"with {d} replicas a rank sends {format_bytes(sent)}. The more replicas, the less pipe and tensor divide "
-            "the gradients."
+            f"only the backward pass of the last microbatch hides a part of them, {format_seconds(hidden_s)} with {m} "
+            "microbatches."
         )
-    return f"only the backward pass of the last microbatch hides it, {format_seconds(hidden_s)} with {m} microbatches."
+    if name == "messages":
+        return f"a {_one_by_one(d, mine.links['data'], cluster)}"
+    return (
+        f"with {d} replicas a rank sends {format_bytes(mine.sent_n_bytes['data'])}. The more replicas, the less pipe "
+        "and tensor divide the gradients."
+    )

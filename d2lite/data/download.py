@@ -1,4 +1,4 @@
-"""The files of all 60,000 training images: in $D2LITE_DATA, else in the cache, into which they are downloaded."""
+"""Where the files of all 60,000 training images are: in $D2LITE_DATA, in the cache, or downloaded into it."""
 
 import contextlib
 import errno

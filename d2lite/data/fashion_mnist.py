@@ -1,4 +1,4 @@
-"""Load Fashion-MNIST into memory: the images that come with d2lite, or all of them."""
+"""Load Fashion-MNIST: the images that come with d2lite, or, for a larger `num_examples`, all of them."""
 
 import functools
 from collections.abc import Sequence

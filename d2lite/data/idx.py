@@ -1,4 +1,4 @@
-"""Read IDX, the file format of MNIST and Fashion-MNIST: http://yann.lecun.com/exdb/mnist/."""
+"""Read IDX, the file format of MNIST, mapped into memory that processes share: http://yann.lecun.com/exdb/mnist/."""
 
 import gzip
 import math

@@ -1,4 +1,4 @@
-"""An exercise: its cases, its solution, and the mistakes that answers show; teachers write their own the same way."""
+"""An exercise: its cases, its solution, and which mistake an answer shows; teachers write their own the same way."""
 
 import functools
 import inspect

@@ -1,4 +1,4 @@
-"""An answer is run on the cases of an exercise, one after the other."""
+"""Run an answer on the cases of an exercise, one after the other."""
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""The specifications of exercises: `chapter_4.py` and the like, Python files of the book, imported when first needed.
+"""Find the specifications of exercises: `chapter_4.py` and the like, Python files of the book, imported when needed.
 
 A course that was handed out has `chapter_4.json` instead, without the code of the answers, and `observe_4.py`.
 

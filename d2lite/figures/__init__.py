@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     )
     from d2lite.figures.memory import memory_bars
     from d2lite.figures.mesh_step import mesh_step_figure
-    from d2lite.figures.palette import COLOURS, GREY, PALETTE, ink_on, style
+    from d2lite.figures.palette import COLOURS, GREY, PALETTE, RED, ink_on, style
     from d2lite.figures.partitioning import partition_figure, traffic_bars
     from d2lite.figures.rank_traffic import rank_traffic_figure
     from d2lite.figures.replica_drift import drift_figure
@@ -40,6 +40,7 @@ __all__ = [
     "Figure",
     "GREY",
     "PALETTE",
+    "RED",
     "add_key",
     "all_reduce_figure",
     "bands_figure",
@@ -99,7 +100,7 @@ _ROOM = {
     ),
     "memory": ("memory_bars",),
     "mesh_step": ("mesh_step_figure",),
-    "palette": ("COLOURS", "GREY", "PALETTE", "style", "ink_on"),
+    "palette": ("COLOURS", "GREY", "PALETTE", "RED", "style", "ink_on"),
     "partitioning": ("partition_figure", "traffic_bars"),
     "scaling": ("efficiency_figure", "predicted_and_measured", "step_figure"),
     "sequence_diagram": ("sequence_figure",),

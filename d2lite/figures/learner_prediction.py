@@ -1,4 +1,4 @@
-"""A prediction: what was asked, answered and measured, and how far apart both are, as text and as HTML.
+"""A prediction: what was asked, answered and found, when it counts as right or nearly, as text and as HTML.
 
 A prediction comes from a ledger, a file that anyone may have edited. Unexpected values are left out, and every text
 is escaped before it becomes HTML.

@@ -1,4 +1,4 @@
-"""Calibrate the cost model to this machine, predict a step of DDP, and measure the same step."""
+"""Calibrate the cost model (latency, bandwidth, compute rate) to this machine; predict and measure a step of DDP."""
 
 import itertools
 from collections.abc import Callable, Sequence

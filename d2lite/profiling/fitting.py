@@ -1,4 +1,4 @@
-"""Fit the cost model to measured times: a link to the times of all-reduces, a device to the times of steps."""
+"""Fit the cost model to measured times: latency and bandwidth to all-reduces, compute rate and overhead to steps."""
 
 import math
 from collections.abc import Iterable, Sequence

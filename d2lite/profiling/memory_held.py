@@ -114,7 +114,9 @@ def activations_held(params: Iterable[torch.Tensor]) -> Iterator[ActivationsHeld
 
     def pack(tensor: torch.Tensor) -> _Kept:
         kept, storage = _Kept(tensor.detach()), _storage(tensor)
-        if storage.data_ptr() not in own:
+        whole = tensor if tensor._base is None else tensor._base
+        # FSDP gathers parameters into others, which are none of `params`, and frees them after the forward pass
+        if storage.data_ptr() not in own and not isinstance(whole, torch.nn.Parameter):
             held._keep(storage.data_ptr(), storage.nbytes())
             weakref.finalize(kept, held._release, storage.data_ptr(), storage.nbytes())
         return kept

@@ -34,9 +34,9 @@ _MODELS = {
 class MeshGame(Explorer):
     """Pipe, data, tensor and microbatch to choose, and the predicted step: beside it the time of the fastest mesh.
 
-    The GPUs are H100 with 80 GB, 8 in a host: NVLink inside of a host, 400 Gb/s InfiniBand from host to host. The
-    fastest mesh is found by trying all that fit, with each microbatch. Its time is shown, and in words why yours is
-    slower or does not fit; the mesh itself only after `show_fastest`, which the button calls.
+    The GPUs are H100 with 80 GB, 8 in a host: NVLink inside of a host, and a port of 400 Gb/s InfiniBand for each GPU
+    from host to host. The fastest mesh is found by trying all that fit, with each microbatch. Its time is shown, and in
+    words why yours is slower or does not fit; the mesh itself only after `show_fastest`, which the button calls.
 
     `model`, `num_ranks`, `pipe`, `data`, `tensor` and `microbatch` are the controls: set their `value` by hand or in
     code. `step` is the predicted step, None where there is none; `seconds` and `best_seconds` are its time and that of
@@ -74,8 +74,9 @@ class MeshGame(Explorer):
         self.is_solved, self.seconds, self.best_seconds = False, float("nan"), float("nan")
         rules = (
             f"A minibatch of {batch_size} pieces of text. pipe · data · tensor is the number of GPUs. GPUs are H100 "
-            f"with {_DEVICE_N_BYTES / 1e9:g} GB, 8 in a host, with NVLink inside and 400 Gb/s InfiniBand from host "
-            "to host; Adam in mixed precision, ZeRO stage 1, 1F1B. All times and bytes are predicted."
+            f"with {_DEVICE_N_BYTES / 1e9:g} GB, 8 in a host, with NVLink inside and a port of 400 Gb/s InfiniBand for "
+            "each GPU from host to host; Adam in mixed precision, ZeRO stage 1, 1F1B. All times and bytes are "
+            "predicted."
         )
         self.summary = widgets.HTML(layout=widgets.Layout(min_height="128px", max_width="820px"))
         drawn, held = self._draw()

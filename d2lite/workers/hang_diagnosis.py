@@ -1,8 +1,9 @@
 """The ranks' flight records -> which rank is guilty, of what, and which collective is the first that does not match.
 
-Pure functions. All ranks of a group must call the same collectives in the same order. If a call hangs, the first place
-where they do not is the one to look at; what comes after it is usually a consequence. A false accusation is worse than
-none: where the records fit two stories, the diagnosis is not sure.
+Pure functions. `RankHandle.given_up` decides when a rank counts as silent. `failures.py` names a rank whose own report
+settles the matter, and asks here otherwise. All ranks of a group must call the same collectives in the same order. If a
+call hangs, the first place where they do not is the one to look at; what comes after it is usually a consequence. A
+false accusation is worse than none: where the records fit two stories, the diagnosis is not sure.
 """
 
 import linecache

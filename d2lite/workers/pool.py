@@ -1,4 +1,4 @@
-"""Workers: a pool of real ranks that stay between calls, for functions written in cells.
+"""Workers: a pool of real ranks; it sends them functions written in cells, and waits for their answers.
 
 Each rank is a process of its own (`workers/rank.py`) at the end of a private pipe; the only network sockets are those
 that torch.distributed opens on loopback. Functions are pickled by value (cloudpickle), so that they may be defined in a

@@ -1,4 +1,6 @@
-"""One rank: the process at the other end of a pipe of `Workers`, forked or started by `d2lite.workers.rank_starter`.
+"""One rank: the process at the other end of a pipe, which answers with its stack also while it computes.
+
+It is forked or started by `d2lite.workers.rank_starter`.
 
 The main thread computes. A second thread receives the parent's messages, so that a rank that waits in a collective can
 still report its frames, and ends immediately when its parent is gone. A rank reads nothing but its inherited pipe.

@@ -1,4 +1,4 @@
-"""The notebook's side of its ranks: the pipe to each, and its state in the current call."""
+"""The notebook's side of its ranks: the pipe to each, its state, and when one that does not answer is given up."""
 
 import contextlib
 import os

@@ -7,7 +7,8 @@ import pytest
 import torch.distributed as dist
 
 from benchmarks.records.chapter_code import chapter_code
-from d2lite import Transformer
+from d2lite import Transformer, Workers
+from d2lite.workers import WorkersError
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs ranks")
 
@@ -18,7 +19,7 @@ MESHES = [(1, 8, 1), (1, 1, 8), (8, 1, 1), (1, 64, 8), (4, 1, 4), (8, 8, 8), (2,
 @pytest.fixture(scope="module")
 def chapter():
     given = {"__name__": "__main__"}  # so that functions travel to ranks by value
-    return chapter_code("16-rank-0-of-512.ipynb", given, values=("WAYS", "PLAN", "H100"))
+    return chapter_code("16-rank-0-of-512.ipynb", given, values=("WAYS", "PLAN", "MENDED_PLAN"))
 
 
 def shapes_on_rank(shape):
@@ -64,9 +65,33 @@ def test_bytes_are_those_of_the_formulas(chapter, shape):
 
 
 def count_on_rank_0(chapter, world_size, *args):
-    return chapter["as_rank_0_of"](world_size, chapter["count_step"], *args, WIDTH)
+    return chapter["as_rank"](0, world_size, chapter["count_step"], *args, WIDTH)
 
 
 def test_values_mean_nothing(chapter):
-    assert chapter["as_rank_0_of"](512, chapter["sum_of_ones"]) == [1.0, 1.0, 1.0]
+    assert chapter["as_rank"](0, 512, chapter["sum_of_ones"]) == [1.0, 1.0, 1.0]
     assert not dist.is_initialized()  # the fake group is in another process
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mended", [False, True])
+def test_three_ways_at_once_are_one_device_on_eight_real_ranks(chapter, mended):
+    options = {"plan": chapter["MENDED_PLAN"], "reshard_after_forward": False} if mended else {}
+    with Workers(8, timeout_s=120) as workers:
+        workers.backend = "gloo"
+        assert max(workers.run(chapter["gradients_apart"], (2, 2, 2), options)) < 1e-9
+
+
+@pytest.mark.slow
+def test_gradients_are_right_in_any_order_of_dimensions(chapter):
+    with Workers(4, timeout_s=120) as workers:
+        workers.backend = "gloo"
+        for shape, order in (((2, 2, 1), ("tensor", "data", "pipe")), ((2, 1, 2), ("tensor", "data", "pipe"))):
+            assert max(workers.run(chapter["gradients_apart"], shape, {}, order)) < 1e-9
+
+
+def test_wrong_sizes_are_refused(chapter):
+    with pytest.raises(WorkersError, match="8 heads cannot be shared by 3 ranks"):
+        count_on_rank_0(chapter, 3, (1, 1, 3), PIECES)
+    with pytest.raises(WorkersError, match="16 texts cannot be cut into 3 x 2 equal microbatches"):
+        count_on_rank_0(chapter, 6, (2, 3, 1), PIECES, 2)

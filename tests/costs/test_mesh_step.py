@@ -1,11 +1,13 @@
 """One step on a mesh: with one dimension it is what the models of that dimension say, and its bytes are counted."""
 
 import math
+from collections import Counter
 from dataclasses import replace
+from itertools import pairwise, product
 
 import pytest
 import torch
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from d2lite.costs import (
@@ -56,17 +58,17 @@ def test_one_rank_computes_and_sends_nothing():
     assert free.seconds - free.bubble_s == pytest.approx(free.compute_s) and free.bubble_s > 0
 
 
-def test_data_alone_is_the_step_of_data_parallelism():
+def test_data_alone_is_the_step_of_data_parallelism():  # which has no ZeRO: stage 0
     layers = 100
     tokens_macs = int(MODEL.num_params / layers) * MODEL.context  # one example is a piece of text
     net = Workload("", (int(2 * MODEL.num_params / layers),) * layers, (tokens_macs,) * layers)
     link = Link(0.0, 1e10)
     apart = predict_step(net, 2, 4, DEVICE, link, overlap=False)
-    assert step_on(1, 4, 1, batch_size=8, cluster=link, overlap=False).seconds == pytest.approx(apart.seconds)
+    assert step_on(1, 4, 1, batch_size=8, cluster=link, overlap=False, stage=0).seconds == pytest.approx(apart.seconds)
     for microbatch, bandwidth in ((2, 1e10), (2, 1e12)):
         link = Link(0.0, bandwidth)
         beside = predict_step(net, 2, 4, DEVICE, link, caps=(1,))
-        mine = step_on(1, 4, 1, batch_size=8, cluster=link, microbatch=microbatch)
+        mine = step_on(1, 4, 1, batch_size=8, cluster=link, microbatch=microbatch, stage=0)
         assert mine.seconds == pytest.approx(beside.seconds, rel=0.02)  # there one layer is sent after the end
         assert mine.data_s > 0 if bandwidth == 1e10 else mine.data_s == 0
 
@@ -98,6 +100,23 @@ def test_sending_through_the_pipeline_is_waited_for_at_both_ends():
     assert one_by_one.seconds == pytest.approx(max(event.end_s for event in events))
 
 
+def test_ranks_of_a_tensor_group_send_their_parts_to_the_next_stage():
+    link = Link(1e-3, 1e9)
+    whole, parts, free = (step_on(4, 1, k, cluster=one) for k, one in ((1, link), (8, link), (8, FREE)))
+    assert parts.sent_n_bytes["pipe"] == whole.sent_n_bytes["pipe"] / 8 == 64 * 2 * (1024 * 2048 * 2 / 8)
+    passes_s = 3 / 64 * (parts.tensor_s - free.tensor_s)  # they wait for all-reduces
+    assert parts.bubble_s - free.bubble_s - passes_s == pytest.approx(2 * 3 * link.seconds(1024 * 2048 * 2 / 8))
+
+
+def test_overhead_comes_once_and_is_no_time_to_wait_in_or_to_hide_behind():
+    for stage, microbatch in product((0, 1), (1, 4)):
+        options = {"cluster": Link(1e-5, 1e9), "stage": stage, "microbatch": microbatch}
+        with_it, without = (step_on(4, 2, 2, device=Device(1e14, overhead_s=s), **options) for s in (0.25, 0.0))
+        assert with_it.compute_s - without.compute_s == pytest.approx(0.25)
+        assert with_it.seconds - without.seconds == pytest.approx(0.25)
+        assert (with_it.bubble_s, with_it.data_s) == (without.bubble_s, without.data_s) > (0, 0)
+
+
 def test_more_stages_per_rank_make_the_bubble_smaller_and_send_more():
     one, two = step_on(4, 1, 1, cluster=FREE), step_on(4, 1, 1, cluster=FREE, stages_per_rank=2)
     assert two.bubble_s == pytest.approx(one.bubble_s / 2)
@@ -115,24 +134,92 @@ def test_bytes_are_those_of_each_message():
     assert step.sent_n_bytes["tensor"] == pytest.approx(
         sum(ring for _ in range(m) for _ in range(24 // p) for _ in "12345"[:4])
     )
-    assert step.sent_n_bytes["pipe"] == m * (activation + activation)
+    assert step.sent_n_bytes["pipe"] == m * (activation / k + activation / k)
     assert step.sent_n_bytes["data"] == pytest.approx(sum(2 * 1.2e9 / (p * k) / d for _ in range(2 * (d - 1))))
 
 
-def hosts_of(groups, per_host):
-    return max(len({int(rank) // per_host for rank in group}) for group in groups)
+def rings_of(group, host_of):
+    """A ring for each rank of the group in the host with the fewest: in ring i a host is left through its rank i."""
+    hosts = {}
+    for rank in group:
+        hosts.setdefault(host_of(rank), []).append(rank)
+    for i in range(min(map(len, hosts.values())) if len(hosts) > 1 else 1):
+        yield [rank for ranks in hosts.values() for rank in [*ranks[i + 1 :], *ranks[: i + 1]]]
 
 
-@given(st.tuples(powers, st.integers(1, 6), powers), st.integers(1, 9))
-def test_a_group_uses_the_link_between_hosts_where_one_lies_in_two(shape, per_host):
+@given(
+    st.tuples(st.integers(1, 6), st.integers(1, 6), st.sampled_from([1, 2, 4, 8])),
+    st.integers(1, 9),
+    st.sampled_from([(NVLINK, NETWORK), (NETWORK, NVLINK)]),
+)
+@settings(deadline=None)
+def test_a_group_is_as_fast_as_rings_through_the_ports_of_its_ranks(shape, per_host, pair):
     p, d, k = shape
     ranks = torch.arange(p * d * k).reshape(shape)  # the numbers that init_device_mesh gives
-    groups = {"pipe": ranks.permute(1, 2, 0), "data": ranks.permute(0, 2, 1), "tensor": ranks}
-    links = step_on(*shape, batch_size=d, cluster=Cluster(NVLINK, NETWORK, per_host)).links
-    for name, group in groups.items():
-        if group.shape[-1] > 1:
-            inside = hosts_of(group.reshape(-1, group.shape[-1]), per_host) == 1
-            assert links[name] == (NVLINK if inside else NETWORK), name
+    groups = {"data": ranks.permute(0, 2, 1).reshape(-1, d), "tensor": ranks.reshape(-1, k)}
+    cluster = Cluster(*pair, per_host)
+    links = step_on(*shape, batch_size=d, cluster=cluster).links
+    for name, members in groups.items():
+        if (size := members.shape[-1]) == 1:
+            continue
+        inside, network, used = Counter(), Counter(), set()  # what each rank sends of a tensor of one byte
+        for group in members.tolist():
+            rings = list(rings_of(group, lambda rank: rank // per_host))
+            for ring in rings:
+                for src, dst in pairwise([*ring, ring[0]]):
+                    leaves = src // per_host != dst // per_host
+                    (network if leaves else inside)[src] += 2 * (size - 1) / size / len(rings)
+                    used.add(pair[leaves])
+        inside_s, network_s = (
+            max(sent.values(), default=0) / link.bandwidth_bytes_per_s
+            for sent, link in zip((inside, network), pair, strict=True)
+        )
+        whole = 2 * (size - 1) / size
+        mine_s = whole / links[name].bandwidth_bytes_per_s
+        # a rank that one of g rings leaves through sends g - 1 of them inside; counted as if it were all of them
+        most_inside_s = whole / pair[0].bandwidth_bytes_per_s if inside else 0
+        assert mine_s == pytest.approx(max(network_s, most_inside_s)) and mine_s >= inside_s * (1 - 1e-9), name
+        assert links[name].latency_s == max(link.latency_s for link in used)
+
+
+@pytest.mark.parametrize(
+    ("shape", "name", "per_host", "ports"),
+    [
+        ((2, 4, 8), "tensor", 8, None),  # in a host
+        ((4, 2, 2), "data", 4, None),
+        ((1, 8, 8), "data", 8, 1),  # ranks 0, 8, 16, ...: one in each host
+        ((1, 8, 4), "data", 8, 2),  # ranks 0, 4, 8, ...
+        ((1, 32, 2), "data", 8, 4),
+        ((2, 1, 16), "tensor", 6, 2),  # ranks 16 and 17 are alone with the next group
+        ((1, 1, 16), "tensor", 4, 4),
+        ((1, 4, 16), "data", 8, 1),  # ranks 0, 16, ...: one in every other host
+        ((2, 6, 2), "data", 8, 2),  # ranks 0, 2, ..., 10: four and two
+        ((3, 2, 2), "data", 6, 1),  # ranks 4, 6: their host has ranks 0 to 5
+        ((3, 1, 4), "tensor", 6, 2),  # ranks 4 to 7, two and two
+        ((5, 1, 2), "tensor", 5, 1),  # ranks 4 and 5
+        ((5, 3, 1), "data", 4, 1),  # ranks 3 to 5: one and two
+    ],
+)
+def test_a_group_uses_as_many_ports_as_it_has_ranks_in_the_host_with_the_fewest(shape, name, per_host, ports):
+    link = step_on(*shape, batch_size=12 * shape[1], cluster=Cluster(NVLINK, NETWORK, per_host)).links[name]
+    assert link.bandwidth_bytes_per_s == (ports * 48e9 if ports else NVLINK.bandwidth_bytes_per_s)
+    assert link.latency_s == (NETWORK if ports else NVLINK).latency_s
+
+
+def test_ports_together_are_no_faster_than_the_link_inside():
+    # eight ports with 48 GB/s are 384 GB/s, NVLink has 370.8 GB/s
+    link = step_on(2, 1, 16).links["tensor"]
+    assert link == replace(NETWORK, bandwidth_bytes_per_s=NVLINK.bandwidth_bytes_per_s)
+    links = step_on(1, 2, 8, cluster=Cluster(NETWORK, NVLINK, 8)).links
+    assert links == {"tensor": NETWORK, "data": NVLINK, "pipe": NVLINK}
+
+
+@given(st.tuples(st.integers(2, 6), st.integers(1, 6), st.sampled_from([1, 2, 4, 8])), st.integers(1, 9))
+def test_a_message_to_the_next_stage_leaves_a_host_through_one_port(shape, per_host):
+    ranks = torch.arange(math.prod(shape)).reshape(shape[0], -1)
+    leaves = any((ranks[:-1] // per_host != ranks[1:] // per_host).flatten().tolist())
+    links = step_on(*shape, batch_size=shape[1], cluster=Cluster(NVLINK, NETWORK, per_host)).links
+    assert links["pipe"] == (NETWORK if leaves else NVLINK)
 
 
 def test_in_one_host_there_is_one_link():
@@ -143,9 +230,10 @@ def test_in_one_host_there_is_one_link():
 def test_memory_is_that_of_a_part_of_the_network():
     sizes = (1, 1024, 2048, 24, 16, 50_000, 2)
     step = step_on(4, 2, 8)
-    kept = transformer_activations(*sizes) / 8  # four microbatches of a fourth of the blocks
+    kept = transformer_activations(*sizes, keep_scores=False) / 8  # four microbatches of a fourth of the blocks
     assert step.memory == predict_memory(1.2e9 / 32, "Adam", "mixed", 1, 2, kept)
     assert step_on(4, 2, 8, batch_size=2).memory.activations_n_bytes == pytest.approx(kept / 4)
+    assert step_on(4, 2, 8, keep_scores=True).memory.activations_n_bytes == transformer_activations(*sizes) / 8
     assert step_on(4, 2, 8, stage=0).memory.optimizer_n_bytes == 2 * step.memory.optimizer_n_bytes
     assert step.fits(step.memory.total_n_bytes) and not step.fits(0.99 * step.memory.total_n_bytes)
 
@@ -155,20 +243,34 @@ def test_checkpointing_computes_again_and_keeps_less():
     assert again.compute_s == pytest.approx(8 / 6 * plain.compute_s)
     assert again.tflops_per_gpu < plain.tflops_per_gpu and again.sent_n_bytes == plain.sent_n_bytes
     inputs, head = 24 * 1024 * 2048, 1024 * (2 * 2048 + 50_000)
-    block = 16 * 1024 * 2048 + 16 * 1024**2
+    block = 16 * 1024 * 2048
     assert again.memory.activations_n_bytes == 2 * (inputs + head + block) / 2
-    less = step_on(4, 2, 2, checkpointing=True, keep_scores=False).memory.activations_n_bytes
-    assert again.memory.activations_n_bytes - less == 2 * 16 * 1024**2 / 2  # of the block that is computed again
+    more = step_on(4, 2, 2, checkpointing=True, keep_scores=True).memory.activations_n_bytes
+    assert more - again.memory.activations_n_bytes == 2 * 16 * 1024**2 / 2  # of the block that is computed again
 
 
+@pytest.mark.parametrize("stage", [0, 1])
 @pytest.mark.parametrize(("checkpointing", "backward"), [(False, 4), (True, 6)])
-def test_gradients_are_sent_behind_the_backward_pass_of_the_last_microbatch(checkpointing, backward):
+def test_gradients_are_sent_behind_the_backward_pass_of_the_last_microbatch(checkpointing, backward, stage):
     beside, after = (
-        step_on(4, 2, 2, cluster=Link(0.0, 1e8), overlap=overlap, checkpointing=checkpointing)
+        step_on(4, 2, 2, cluster=Link(0.0, 1e8), overlap=overlap, checkpointing=checkpointing, stage=stage)
         for overlap in (True, False)
     )
     assert after.data_s - beside.data_s == pytest.approx(backward * 1.2e9 * 1024 / 8 / 1e14)  # of one piece of text
     assert after.seconds - beside.seconds == pytest.approx(after.data_s - beside.data_s)
+
+
+@given(st.sampled_from([2, 4, 8]), st.floats(8, 12), st.floats(0, 1e-2), st.sampled_from([1, 2, 4]))
+def test_zero_scatters_gradients_beside_the_backward_pass_and_gathers_parameters_after_it(
+    d, log, latency_s, microbatch
+):
+    link = Link(latency_s, 10**log)
+    plain, zero = (step_on(2, d, 1, cluster=link, microbatch=microbatch, stage=stage) for stage in (0, 1))
+    backward_s = 2 / 3 * zero.compute_s / zero.num_microbatches
+    half_s = (d - 1) * link.seconds(2 * 1.2e9 / 2 / d)  # one way around the ring, a chunk at a time
+    gathered_s = max(half_s, backward_s) + half_s - backward_s
+    assert zero.data_s == pytest.approx(gathered_s, abs=1e-12)
+    assert plain.data_s == pytest.approx(max(2 * half_s, backward_s) - backward_s, abs=1e-12)
 
 
 meshes = st.builds(Mesh, powers, powers, powers)
@@ -222,7 +324,14 @@ def test_a_step_takes_at_least_the_arithmetic_and_the_parts_hold_at_least_the_wh
         (
             lambda: step_on(9, 1, 1, stages_per_rank=3),
             ValueError,
-            "mesh: expected at most 26 stages for small (24 blocks, an embedding, a head), got 27. Each stage has a layer.",
+            "mesh: expected at most 26 stages for small (24 blocks, an embedding, a head), got 27. Each stage has a "
+            "layer.",
+        ),
+        (
+            lambda: step_on(8, 16, 1, stages_per_rank=2),
+            ValueError,
+            "stages_per_rank: expected 1 with 4 microbatches on 8 ranks of a pipeline, got 2. Interleaved stages need "
+            "at least as many microbatches as ranks.",
         ),
         (
             lambda: step_on(1, 1, 1, stage=2),
@@ -248,6 +357,12 @@ def test_wrong_input_is_explained(call, error, words):
     assert str(caught.value) == words
 
 
+def test_as_many_stages_as_layers_and_as_many_microbatches_as_ranks_are_enough():
+    assert step_on(26, 1, 1).mesh.pipe == 26 and step_on(13, 1, 1, stages_per_rank=2).stages_per_rank == 2
+    assert step_on(4, 16, 1, stages_per_rank=2).num_microbatches == 4
+    assert step_on(8, 16, 1).num_microbatches == 4  # one stage per rank needs no more
+
+
 def test_the_sizes_of_llama_3_give_its_parameters():
     model = next(model for model in MEMORY_MODELS if model.name.startswith("Llama 3"))
     width, kv, mlp = 16_384, 8 * 128, 53_248  # Table 3: 8 key-value heads of 128 numbers
@@ -255,5 +370,5 @@ def test_the_sizes_of_llama_3_give_its_parameters():
     assert model.num_params == 126 * block + 2 * 128_256 * width + width
     # blocks need not divide by stages: 126 on 16, tensor 8 inside of hosts (Table 4)
     mesh, device = Mesh(16, 128, 8), find_device("H100, bfloat16, GPT 1.3B")
-    step = predict_mesh_step(model, mesh, 2048, device, CLUSTER, keep_scores=False)
+    step = predict_mesh_step(model, mesh, 2048, device, CLUSTER)
     assert step.num_microbatches == 16 and [step.links[name] for name in ("tensor", "data")] == [NVLINK, NETWORK]

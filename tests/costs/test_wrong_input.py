@@ -15,6 +15,10 @@ NET = Workload("two layers", (400, 40), (100, 10), 1000)
 TRAINED = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
 LAYERS = layers_of(TRAINED, torch.ones(8, 4))
 LENET = Setup("LeNet")
+CARD = {"what": "", "mesh": {"data": 2}, "compute_s": 0.2, "num_messages": 4, "latency_s": 0.01, "n_bytes": 1e6}
+CARD |= {"bandwidth_bytes_per_s": 1e8, "hidden_s": 0.01, "straggler_s": 0.0}
+MEASURED = {"step_s": [0.3], "compute_s": [0.2, 0.2], "latency_s": 0.01, "bandwidth_bytes_per_s": 1e8}
+MEASURED |= {"communication_s": 0.1}
 STEPPED = {"workload": NET, "batch_size": 32, "k": 2, "device": DEVICE, "cluster": LINK}
 SCALED = {"workload": NET, "batch_size": 32, "ks": [1, 2], "device": DEVICE, "cluster": LINK}
 SPLIT = {"way": "data", "layers": LAYERS, "k": 2}
@@ -25,12 +29,16 @@ VALID = {
     "Cluster": {"inside": LINK, "across": LINK, "per_host": 4},
     "Device": {"flops_per_s": 1e12, "overhead_s": 0.0, "name": ""},
     "Link": {"latency_s": 0.0, "bandwidth_bytes_per_s": 1e9, "name": "", "ports": 1},
+    "Measured": MEASURED,
+    "PredictionCard": CARD,
     "Setup": vars(LENET),
     "Mesh": {"pipe": 1, "data": 2, "tensor": 4},
     "all_reduce_seconds": {"algorithm": "ring", "k": 2, "n_bytes": 8.0, "cluster": LINK},
     "all_ways": {"layers": LAYERS, "k": 2},
     "bubble_formula": {"num_stages": 2, "num_microbatches": 4},
     "bytes_sent": SPLIT,
+    "card_of_step": {"what": "", "step": costs.predict_step(NET, 32, 2, DEVICE, LINK), "k": 2, "link": LINK},
+    "compare_with_measured": {"card": costs.PredictionCard(**CARD), "measured": costs.Measured(**MEASURED)},
     "crossover": {"setup": LENET},
     "crossover_batch_size": {"workload": NET, "device": DEVICE, "cluster": LINK, "k": 2, "most": 2**10},
     "fastest_mesh": MESHES | {"device": DEVICE, "cluster": LINK, "device_n_bytes": 80e9},

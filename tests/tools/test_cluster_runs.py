@@ -3,7 +3,9 @@
 The runs on loopback need nothing; those in network namespaces are skipped, with a reason, where there are none.
 """
 
+import json
 import os
+import runpy
 import shutil
 import signal
 import subprocess
@@ -14,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from d2lite.costs import card_from_json, compare_with_measured, measured_from_json
 from tools.cluster import agents, faults, hosts, links, processes, puzzle, rings, speed
 
 ROOT = Path(__file__).parents[2]
@@ -190,6 +193,42 @@ def test_hosts_in_namespaces_train():
     net = found["nets"]["MLP"]
     assert "2 network namespaces" in found["where"] and found["small_all_reduce_s"] >= 0.01
     assert min(net["step_s"]) > 0.7 * speed.predicted_step_s(0, net["n_bytes"], 2, 200e6 / 8)
+
+
+@pytest.mark.slow
+def test_ranks_measure_what_a_prediction_card_has():
+    small = ["--width=64", "--depth=3", "--batch-size=64", "--steps=3", "--bucket-mb=0.02"]
+    with hosts.loopback(2) as cluster:
+        path = cluster.folder / "card.json"
+        options = ["--card", str(path), *small, "--slow-rank=1", "--slow-s=0.5"]
+        found = speed.run_script(cluster, "measure_card", options, 90, "loopback")
+        card = card_from_json(path.read_text())
+    measured = measured_from_json(json.dumps(found))
+    fast, slow = measured.compute_s
+    assert slow > fast + 0.4 and min(measured.step_s) > 0.45 and len(measured.step_s) == 3
+    n_bytes = 4 * (785 * 64 + 2 * 65 * 64 + 650)
+    # 20 KiB: the head and the third layer do not fill a bucket without the second; the first is a bucket of its own
+    assert card.mesh == {"data": 2} and card.n_bytes == n_bytes and card.num_messages == 2 * 2
+    assert card.straggler_s > 0.4 and card.latency_s == measured.latency_s
+    assert compare_with_measured(card, measured).terms["straggler"] == pytest.approx(0, abs=1e-6)
+
+
+def test_one_rank_alone_has_nothing_to_measure(monkeypatch, capsys):
+    script = ROOT / "book" / "scripts" / "measure_card.py"
+    monkeypatch.setattr(sys, "argv", ["measure_card.py", "--out", "x.json"])
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    with pytest.raises(SystemExit):
+        runpy.run_path(str(script), run_name="__main__")
+    assert "expected torchrun with two ranks or more, got one" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@namespaces_only
+def test_with_lo_a_host_looks_for_the_other_one_inside_itself():
+    script = str(ROOT / "book" / "scripts" / "train_ddp.py")
+    with hosts.namespaces(2) as cluster, agents.Job(cluster, [script, "--synthetic=64"], interface="lo") as job:
+        assert job.wait(60) == [1, 1]
+        assert "Connection refused, remote=[127.0.0.1]" in job.said(0) + job.said(1)
 
 
 @pytest.mark.slow

@@ -46,6 +46,10 @@ class Cluster:
             raise ValueError("loopback has no cable to pull: cut a link between network namespaces.")
         _run(links.pull(self.switch, rank))
 
+    def mend(self, rank):
+        """Push a host's cable back in."""
+        _run(links.push(self.switch, rank))
+
 
 @contextlib.contextmanager
 def namespaces(num_hosts, mbit=None, delay_ms=0):

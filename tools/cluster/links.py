@@ -4,7 +4,20 @@ A host is a network namespace with one interface, `eth0`, at 10.77.0.<rank + 1>;
 (a bridge) that joins them. Nothing has a route out of 10.77.0.0/24.
 """
 
-__all__ = ["INTERFACE", "NETWORK", "address", "cable", "link_name", "name", "plug", "port", "pull", "shape", "switch"]
+__all__ = [
+    "INTERFACE",
+    "NETWORK",
+    "address",
+    "cable",
+    "link_name",
+    "name",
+    "plug",
+    "port",
+    "pull",
+    "push",
+    "shape",
+    "switch",
+]
 
 INTERFACE = "eth0"
 NETWORK = "10.77.0.0/24"
@@ -61,6 +74,11 @@ def plug(space, rank):
 def pull(switch_space, rank):
     """Return the command that pulls a host's cable at the switch: the port has no light any more."""
     return ["ip", "-n", switch_space, "link", "set", port(rank), "down"]
+
+
+def push(switch_space, rank):
+    """Return the command that pushes the cable back in."""
+    return ["ip", "-n", switch_space, "link", "set", port(rank), "up"]
 
 
 def shape(space, mbit, delay_ms, netem, device=INTERFACE):

@@ -1,0 +1,157 @@
+"""Process groups of pretend GPUs: "nccl" refuses what NCCL refuses, and sends by gloo."""
+
+import functools
+import os
+import socket
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from d2lite.pretend_gpus.devices import CPU, as_device, replace
+from d2lite.pretend_gpus.storages import device_of, place
+from d2lite.pretend_gpus.tensors import following, tensors_in
+
+__all__ = ["pretend_collectives"]
+
+COLLECTIVES = (
+    "all_reduce broadcast reduce all_gather all_gather_into_tensor reduce_scatter reduce_scatter_tensor gather scatter "
+    "all_to_all all_to_all_single send recv isend irecv "
+    "all_gather_single reduce_scatter_single gather_into_tensor gather_single"
+).split()
+ON_CPU = "No backend type associated with device type cpu"
+DUPLICATE = "Duplicate GPU detected: rank {} and rank {} both on CUDA device {}."
+_backends: dict[Any, str] = {}  # process group, or None for the default one -> the backend that it was asked for
+_own_gpus: set[int] = set()  # those that no other rank of this machine uses
+
+
+def _backend(group: Any) -> str:
+    return _backends.get(group, _backends.get(None, "gloo"))
+
+
+def _check(tensors: Any, group: Any) -> None:
+    """Raise RuntimeError for CPU tensors in "nccl", and for a GPU that another rank uses already."""
+    for tensor in tensors:
+        device = device_of(tensor)
+        if _backend(group) == "nccl" and device.type == "cpu":
+            raise RuntimeError(ON_CPU)
+        if _backend(group).endswith("nccl") and device.type == "cuda" and device.index not in _own_gpus:
+            _claim(device.index)
+
+
+def _claim(gpu: int) -> None:
+    """Write into the group's store which rank of this machine uses a GPU; the first to do so has it."""
+    rank, machine = dist.get_rank(), f"{socket.gethostname()}/{os.environ.get('GROUP_RANK', '')}"
+    store = dist.distributed_c10d._get_default_store()
+    first = int(store.compare_set(f"pretend_gpus/{machine}/{gpu}", "", str(rank)))
+    if first != rank:
+        raise RuntimeError(DUPLICATE.format(first, rank, gpu))
+    _own_gpus.add(gpu)
+
+
+def _checked(function: Any) -> Any:
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        groups = (x for x in (*args, *kwargs.values()) if isinstance(x, dist.ProcessGroup))
+        _check(tensors_in([args, kwargs]), next(groups, None))
+        with torch._C.DisableTorchFunction():  # for gloo they are CPU tensors
+            return function(*args, **kwargs)
+
+    return wrapper
+
+
+def pretend_collectives() -> None:
+    """Let torch.distributed have "nccl", and DistributedDataParallel use it."""
+    c10d: Any = dist.distributed_c10d
+    init, get_backend, new_group, barrier = c10d.init_process_group, c10d.get_backend, c10d.new_group, c10d.barrier
+
+    @functools.wraps(init)
+    def init_process_group(backend: Any = None, *args: Any, device_id: Any = None, **kwargs: Any) -> None:
+        name = str(backend or "cpu:gloo,cuda:nccl")
+        if device_id is not None:
+            as_device(device_id)  # gloo refuses it, NCCL takes it if it is there
+        init("gloo" if "nccl" in name else backend, *args, **kwargs)
+        _own_gpus.clear()
+        _backends[None] = name
+
+    @functools.wraps(new_group)
+    def group_of(ranks: Any = None, timeout: Any = None, backend: Any = None, *args: Any, **kwargs: Any) -> Any:
+        kwargs.pop("device_id", None)
+        group = new_group(ranks, timeout, "gloo" if backend and "nccl" in str(backend) else backend, *args, **kwargs)
+        _backends[group] = str(backend) if backend else _backend(None)
+        return group
+
+    @functools.wraps(barrier)
+    def barrier_of(group: Any = None, async_op: bool = False, device_ids: Any = None, **kwargs: Any) -> Any:
+        group = group or c10d._get_default_group()
+        if "nccl" not in _backend(group) or c10d._rank_not_in_group(group):
+            return barrier(group, async_op, device_ids, **kwargs)
+        options = c10d.BarrierOptions()
+        options.asyncOp, options.device = async_op, CPU  # NCCL takes the number of a GPU, gloo does not
+        work = group.barrier(opts=options)
+        if async_op:
+            return work
+        work.wait()
+        return None
+
+    functions: dict[str, Any] = {
+        "init_process_group": init_process_group,
+        "new_group": group_of,
+        "get_backend": lambda group=None: _backend(group) if "nccl" in _backend(group) else get_backend(group),
+        "barrier": barrier_of,
+        "is_nccl_available": lambda: True,
+    }
+    collectives = {name: _checked(getattr(dist, name)) for name in COLLECTIVES if hasattr(dist, name)}
+    replace({**functions, **collectives}, dist)
+    # a mesh makes groups with functions that it has imported
+    replace({"init_process_group": init_process_group, "new_group": group_of}, c10d, dist.device_mesh)
+    replace({name: collectives[name] for name in ("isend", "irecv")}, c10d)  # P2POp compares its function with these
+    types: Any = dist.ProcessGroup._device_types
+    only_gpus = property(lambda group: [torch.device("cuda")] if _backend(group) == "nccl" else types.fget(group))
+    replace({"_device_types": only_gpus}, dist.ProcessGroup)  # where objects and optimizer states are sent from
+    _pretend_ddp()
+
+
+def _pretend_ddp() -> None:
+    """DDP that refuses what collectives refuse, and whose hooks see gradients on the device of its parameters."""
+    ddp: Any = nn.parallel.DistributedDataParallel
+    make, hook = ddp.__init__, ddp.register_comm_hook
+
+    @functools.wraps(make)
+    def make_checked(self: Any, module: Any, *args: Any, **kwargs: Any) -> None:
+        _check(list(module.parameters()), kwargs.get("process_group"))
+        make(self, module, *args, **kwargs)
+
+    def register_comm_hook(self: Any, state: Any, fn: Any) -> None:
+        device = next(self.parameters()).device
+
+        def placed(state: Any, bucket: Any) -> Any:
+            with following():
+                return fn(state, Bucket(bucket, device))
+
+        hook(self, state, functools.wraps(fn)(placed))
+
+    ddp.__init__, ddp.register_comm_hook = make_checked, register_comm_hook
+
+
+class Bucket:
+    """DDP's bucket of gradients, whose tensors pretend to be on `device`."""
+
+    def __init__(self, bucket: Any, device: torch.device) -> None:
+        self.bucket, self.device = bucket, device
+
+    def buffer(self) -> Any:
+        """Return all gradients as one tensor."""
+        return place(self.bucket.buffer(), self.device)
+
+    def gradients(self) -> list[Any]:
+        """Return the gradients."""
+        return [place(grad, self.device) for grad in self.bucket.gradients()]
+
+    def parameters(self) -> list[Any]:
+        """Return the parameters."""
+        return [place(param, self.device) for param in self.bucket.parameters()]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.bucket, name)

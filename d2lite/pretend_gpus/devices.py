@@ -1,0 +1,183 @@
+"""The pretend GPUs of this process: how many there are, each thread's current one, what torch.cuda says about them."""
+
+import os
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+__all__ = [
+    "CPU",
+    "MEMORY",
+    "as_device",
+    "current_device",
+    "gpu_index",
+    "note_use",
+    "number_of_gpus",
+    "pretend_devices",
+    "replace",
+]
+
+CPU = torch.device("cpu")
+NAME = "pretend GPU (the CPU computes)"
+MEMORY = 8 << 30  # bytes that a pretend GPU says it has; more are not refused
+_gpus = SimpleNamespace(count=0, in_use=False, in_use_at_fork=False)
+FORKED = (
+    "Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use the 'spawn' start "
+    "method"
+)
+_current = threading.local()  # `index` of the current device of a thread
+
+
+def replace(functions: dict[str, Any], *modules: Any) -> None:
+    """Put functions in place of those that have the same names in modules of PyTorch."""
+    for module in modules:
+        for name, function in functions.items():
+            setattr(module, name, function)
+
+
+def number_of_gpus() -> int:
+    """Return how many pretend GPUs this process has."""
+    return _gpus.count
+
+
+def current_device() -> int:
+    """Return the index of this thread's current pretend GPU."""
+    return getattr(_current, "index", 0)
+
+
+def as_device(device: Any) -> Any:
+    """Return a device with an index, or None for None; raise PyTorch's RuntimeError for a GPU that is not there."""
+    if device is None:
+        return None
+    device = torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
+    if device.type != "cuda":
+        return device
+    if _gpus.in_use_at_fork:
+        raise RuntimeError(FORKED)
+    index = current_device() if device.index is None else device.index
+    if index >= _gpus.count:
+        raise RuntimeError("CUDA error: invalid device ordinal")
+    return torch.device("cuda", index)
+
+
+def note_use() -> None:
+    """Note that this process has something on a GPU: its forks cannot use GPUs then."""
+    _gpus.in_use = True
+
+
+def _note_fork() -> None:
+    _gpus.in_use_at_fork = _gpus.in_use
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_note_fork)
+
+
+def gpu_index(device: Any = None) -> int:
+    """Return the index of a GPU; of the current one for None."""
+    return as_device("cuda" if device is None else device).index
+
+
+def set_device(device: Any) -> None:
+    """Make `device` the current one of this thread; a negative index changes nothing."""
+    if not (isinstance(device, int) and device < 0):
+        _current.index = gpu_index(device)
+        note_use()
+
+
+class Device:
+    """`torch.cuda.device`: the current device within a block."""
+
+    def __init__(self, device: Any) -> None:
+        self.index = current_device() if device in (None, -1) else gpu_index(device)
+
+    def __enter__(self) -> None:
+        self.before, _current.index = current_device(), self.index
+
+    def __exit__(self, *error: object) -> None:
+        _current.index = self.before
+
+
+class DeviceOf(Device):
+    """`torch.cuda.device_of`: the device of a tensor within a block."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        super().__init__(tensor.get_device() if tensor.is_cuda else None)
+
+
+def _properties(device: Any = None) -> SimpleNamespace:
+    gpu_index(device)
+    note_use()
+    return SimpleNamespace(
+        name=NAME,
+        total_memory=MEMORY,
+        major=8,
+        minor=0,
+        multi_processor_count=1,
+        max_threads_per_multi_processor=1,
+        warp_size=32,
+    )
+
+
+def _nothing(*args: Any, **kwargs: Any) -> None:
+    """Do nothing: the CPU has computed everything already, and keeps no memory back."""
+
+
+def _manual_seed(seed: int) -> None:
+    torch.default_generator.manual_seed(int(seed))  # all devices draw from it
+
+
+def _set_rng_state_all(states: Any) -> None:
+    for state in states:
+        torch.set_rng_state(state)
+
+
+def pretend_devices(k: int) -> None:
+    """Let torch.cuda and torch.accelerator count `k` devices."""
+    _gpus.count = k
+    cuda: dict[str, Any] = {
+        "is_available": lambda: True,
+        "is_initialized": lambda: _gpus.in_use,
+        "init": _nothing,
+        "device_count": number_of_gpus,
+        "current_device": current_device,
+        "set_device": set_device,
+        "device": Device,
+        "device_of": DeviceOf,
+        "synchronize": _nothing,
+        "ipc_collect": _nothing,
+        "get_device_name": lambda device=None: _properties(device).name,
+        "get_device_properties": _properties,
+        "get_device_capability": lambda device=None: (8, 0),
+        "can_device_access_peer": lambda device, peer: True,
+        "is_bf16_supported": lambda including_emulation=True: True,
+        "is_tf32_supported": lambda: False,
+    }
+    random: dict[str, Any] = {
+        "manual_seed": _manual_seed,
+        "manual_seed_all": _manual_seed,
+        "seed": torch.seed,
+        "seed_all": torch.seed,
+        "initial_seed": torch.initial_seed,
+        "get_rng_state": lambda device="cuda": torch.get_rng_state(),
+        "get_rng_state_all": lambda: [torch.get_rng_state() for _ in range(k)],
+        "set_rng_state": lambda state, device="cuda": torch.set_rng_state(state),
+        "set_rng_state_all": _set_rng_state_all,
+    }
+    accelerator: dict[str, Any] = {
+        "is_available": lambda: True,
+        "device_count": number_of_gpus,
+        "current_accelerator": lambda check_available=False: torch.device("cuda"),
+        "current_device_index": current_device,
+        "current_device_idx": current_device,
+        "set_device_index": set_device,
+        "set_device_idx": set_device,
+        "device_index": Device,
+        "synchronize": _nothing,
+    }
+    replace(cuda, torch.cuda)
+    replace(random, torch.cuda, torch.cuda.random)
+    replace(accelerator, torch.accelerator)
+    replace({"_get_accelerator": lambda check=None: torch.device("cuda")}, torch._C)  # `fully_shard` asks here

@@ -1,0 +1,122 @@
+"""What scripts on two ranks ask of GPUs; `test_pretend_gpus.py` runs this file under torchrun, and with spawn."""
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch import nn
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor, Shard, distribute_tensor
+from torch.nn.parallel import DistributedDataParallel
+
+
+def refused(call):
+    try:
+        call()
+    except RuntimeError as error:
+        return str(error)
+    return "nothing was refused"
+
+
+def small_net():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)).double()
+
+
+def equal_to_one_device(net, mine, whole):
+    """Train `net` on a rank's part, and a copy on all examples, and return the largest difference of parameters."""
+    copy = small_net().to(whole.device)
+    optimizers = [torch.optim.Adam(m.parameters(), lr=0.1) for m in (net, copy)]
+    for _ in range(3):
+        for module, optimizer, X in zip((net, copy), optimizers, (mine, whole), strict=True):
+            optimizer.zero_grad()
+            module(X).pow(2).mean().backward()
+            nn.utils.clip_grad_norm_(module.parameters(), 1.0)
+            optimizer.step()
+    pairs = zip(net.parameters(), copy.parameters(), strict=True)
+    return max(((p.full_tensor() if isinstance(p, DTensor) else p) - q).abs().max().item() for p, q in pairs)
+
+
+def ddp(rank, X):
+    """As many scripts do: no set_device, the number of the rank in place of a device."""
+    net = DistributedDataParallel(small_net().to(rank), device_ids=[rank])
+    assert equal_to_one_device(net, X.chunk(2)[rank], X.to(rank)) < 1e-12  # DDP moves what is on the CPU
+    file = Path(tempfile.gettempdir()) / f"checkpoint-{os.environ['MASTER_PORT']}.pt"
+    if rank == 0:
+        torch.save(net.module.state_dict(), file)
+    dist.barrier(device_ids=[rank])
+    found = torch.load(file, map_location={"cuda:0": f"cuda:{rank}"})
+    assert {t.device for t in found.values()} == {torch.device("cuda", rank)}
+    dist.barrier()
+    if rank == 0:
+        file.unlink()
+
+
+def collectives(rank):
+    total = torch.ones(2).cuda(rank)
+    dist.all_reduce(total)
+    names = [None, None]
+    dist.all_gather_object(names, f"rank {rank}")
+    assert total.tolist() == [2, 2] and names == ["rank 0", "rank 1"] and dist.get_backend() == "nccl"
+    assert "device type cpu" in refused(lambda: dist.all_reduce(torch.ones(1)))
+    other = torch.ones(1, device=f"cuda:{1 - rank}")
+    assert f"rank {1 - rank} and rank {rank} both on CUDA device {1 - rank}" in refused(lambda: dist.all_reduce(other))
+
+
+def sharded(rank, X):
+    torch.cuda.set_device(rank)
+    mesh = init_device_mesh("cuda", (2,))
+    net = small_net()
+    fully_shard(net[0], mesh=mesh)
+    fully_shard(net)  # the mesh of all GPUs
+    assert equal_to_one_device(net, X.cuda().chunk(2)[rank], X.cuda()) < 1e-12
+    assert {(p.device, p.to_local().device) for p in net.parameters()} == {(torch.device("cuda", rank),) * 2}
+    whole = get_model_state_dict(net, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
+    assert len(whole) == (4 if rank == 0 else 0) and all(t.device.type == "cpu" for t in whole.values())
+    with torch.device("meta"):
+        empty = nn.Linear(4, 8)
+    fully_shard(empty, mesh=mesh, mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16))
+    empty.to_empty(device="cuda")
+    empty.reset_parameters()
+    parts = empty.weight.full_tensor().detach().chunk(2)
+    assert not torch.equal(*parts) and parts[0].std() > 0.1  # each shard has its own numbers
+    assert empty(X.float().cuda()).dtype == torch.bfloat16
+    product = distribute_tensor(X.cuda(), mesh, [Shard(0)]) @ distribute_tensor(X.T.cuda(), mesh, [Shard(1)])
+    torch.testing.assert_close(product.full_tensor(), (X @ X.T).cuda())
+
+
+def spawned(rank, shared, port):
+    """What mp.spawn starts: a tensor on a GPU is the same memory in both processes."""
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    device = torch.device("cuda", rank)
+    dist.init_process_group("nccl", rank=rank, world_size=2, device_id=device)
+    assert shared.device == torch.device("cuda", 1) and torch.cuda.device_count() == 2
+    shared[rank] += 1 + rank
+    dist.barrier()
+    assert shared.tolist() == [1, 2]
+    dist.destroy_process_group()
+
+
+def main():
+    if "RANK" not in os.environ:
+        shared = torch.zeros(2, device="cuda:1")
+        mp.spawn(spawned, args=(shared, int(sys.argv[1])), nprocs=2)
+        assert shared.tolist() == [1, 2]
+        return
+    rank = int(os.environ["LOCAL_RANK"])
+    dist.init_process_group("nccl")
+    X = torch.randn(4, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    ddp(rank, X)
+    collectives(rank)
+    sharded(rank, X)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
