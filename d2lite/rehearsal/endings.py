@@ -11,7 +11,7 @@ from d2lite.rehearsal.ranks import Run
 from d2lite.workers import diagnose_hang
 from d2lite.workers.failures import failure_headline
 
-__all__ = ["could_not_run", "how_it_ended", "places"]
+__all__ = ["could_not_run", "how_it_ended", "where_ranks_are"]
 
 # {a part of what PyTorch says on GPUs: how to mend it}
 REFUSALS = {
@@ -104,11 +104,11 @@ def _hang(run: Run) -> Finding:
 
 
 def _limit(run: Run) -> Finding:
-    words = f"ended after {run.seconds:.0f} s, before the last step: {'; '.join(places(run))}."
+    words = f"ended after {run.seconds:.0f} s, before the last step: {'; '.join(where_ranks_are(run))}."
     return Finding("hang", words, "Ask for fewer steps, a smaller network, or more time: --limit.", is_sure=False)
 
 
-def places(run: Run) -> list[str]:
+def where_ranks_are(run: Run) -> list[str]:
     """Return where each rank is, "rank 0 is in main, line 12", at the end of a run that did not end well."""
     return [f"rank {rank} {_where(run, rank)}" for rank in sorted(run.reports)]
 

@@ -8,7 +8,7 @@ import torch
 
 from d2lite._checks import positive_int, positive_number
 from d2lite._format import format_bytes
-from d2lite.rehearsal.endings import could_not_run, how_it_ended, places
+from d2lite.rehearsal.endings import could_not_run, how_it_ended, where_ranks_are
 from d2lite.rehearsal.finding import Finding
 from d2lite.rehearsal.observations import Forward, LoaderBegins, Memory, RankObservations, Scheduled, Update
 from d2lite.rehearsal.ranks import Run, run_ranks
@@ -77,7 +77,7 @@ def rehearse(
         FileNotFoundError: if there is no such script.
 
     Example:
-        >>> rehearse("book/scripts/train_ddp.py", ["--synthetic", "512"], gpus=2, steps=4).exit_code
+        >>> rehearse("train_ddp.py", ["--synthetic", "512"], gpus=2, steps=4).exit_code
         0
     """
     gpus, steps = positive_int("gpus", gpus, most=MOST_RANKS), positive_int("steps", steps)
@@ -110,7 +110,7 @@ def judge(run: Run, command: str = "", are_real: bool = False) -> Rehearsal:
 
 
 def _where_it_hangs(run: Run) -> list[str]:
-    return [f"At the end {', '.join(places(run))}."] if run.ending in ("hang", "idle") else []
+    return [f"At the end {', '.join(where_ranks_are(run))}."] if run.ending in ("hang", "idle") else []
 
 
 def _facts(observed: Sequence[RankObservations], ended_well: bool) -> list[str]:
