@@ -16,17 +16,17 @@ __all__ = ["main", "table"]
 
 CHAPTER = "15-one-stage-after-the-other.ipynb"
 SCHEDULES = {"GPipe": gpipe, "1F1B": one_f_one_b}
-BATCH_SIZE, RANKS = 64, 2
+RANKS = 2
 
 
-def measured(chapter, name, num_microbatches, num_steps):
+def measured(chapter, name, num_microbatches, num_steps, batch_size):
     """Return one row as a dictionary; `chapter` has the functions of the chapter's cells, {name: function}."""
     schedule, seconds_of, mean_pass = SCHEDULES[name], chapter["seconds_of"], chapter["mean_pass"]
     passes = [schedule(rank, RANKS, num_microbatches) for rank in range(RANKS)]
-    events = chapter["fastest_step"](schedule, num_microbatches, BATCH_SIZE, None, num_steps)
+    events = chapter["fastest_step"](schedule, num_microbatches, batch_size, None, num_steps)
     costs = [[mean_pass(events, rank, kind) for rank in range(RANKS)] for kind in ("forward", "backward")]
     drawn = predict_pipeline(passes, *costs)
-    held = chapter["workers"].run(chapter["held_on_rank"], schedule, num_microbatches, BATCH_SIZE)
+    held = chapter["workers"].run(chapter["held_on_rank"], schedule, num_microbatches, batch_size)
     return {
         "schedule": name,
         "microbatches": num_microbatches,
@@ -60,14 +60,17 @@ def main(argv=None):
     parser = argparse.ArgumentParser(prog="python -m benchmarks.records.pipeline", description=__doc__)
     parser.add_argument("--steps", type=int, default=12, help="how many steps are taken; the fastest counts")
     parser.add_argument("--microbatches", type=int, nargs="*", default=[1, 2, 4, 8], help="into how many")
+    parser.add_argument("--batch-size", type=int, default=64, help="pieces of text in a step; the chapter has 64")
     parser.add_argument("--save", metavar="NAME", help="keep it in benchmarks/results/NAME.json and .md")
     args = parser.parse_args(argv)
     facts = machine()
     with Workers(RANKS, timeout_s=60) as workers:
         workers.backend = "gloo"
         # a rank gets functions of __main__ by value
-        chapter = chapter_code(CHAPTER, {"__name__": "__main__", "workers": workers, "BATCH_SIZE": BATCH_SIZE})
-        rows = [measured(chapter, name, m, args.steps) for name in SCHEDULES for m in args.microbatches]
+        chapter = chapter_code(CHAPTER, {"__name__": "__main__", "workers": workers, "BATCH_SIZE": args.batch_size})
+        rows = [
+            measured(chapter, name, m, args.steps, args.batch_size) for name in SCHEDULES for m in args.microbatches
+        ]
     print(table(rows))
     if args.save:
         command = command_line("benchmarks.records.pipeline", argv)
