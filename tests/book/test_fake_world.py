@@ -74,6 +74,7 @@ def test_values_mean_nothing(chapter):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*ranks share .* CPU cores")
 @pytest.mark.parametrize("mended", [False, True])
 def test_three_ways_at_once_are_one_device_on_eight_real_ranks(chapter, mended):
     options = {"plan": chapter["MENDED_PLAN"], "reshard_after_forward": False} if mended else {}
@@ -83,6 +84,7 @@ def test_three_ways_at_once_are_one_device_on_eight_real_ranks(chapter, mended):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*ranks share .* CPU cores")
 def test_gradients_are_right_in_any_order_of_dimensions(chapter):
     with Workers(4, timeout_s=120) as workers:
         workers.backend = "gloo"
