@@ -25,8 +25,9 @@ def nothing_is_left(tmp_path, monkeypatch):
     """A rehearsal leaves no process and no folder; the scripts write into the test's own folder."""
     monkeypatch.chdir(tmp_path)
     before = {process.pid for process in psutil.process_iter()}
+    folders = set(Path(tempfile.gettempdir()).glob("d2lite-workers-*"))  # of pools that other tests keep
     yield
-    assert [*Path(tempfile.gettempdir()).glob("d2lite-workers-*")] == []
+    assert set(Path(tempfile.gettempdir()).glob("d2lite-workers-*")) <= folders
     mine = [p for p in psutil.process_iter(["cmdline"]) if p.pid not in before and is_a_rank(p)]
     assert mine == []
 

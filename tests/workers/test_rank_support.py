@@ -24,7 +24,13 @@ for name in "SIGKILL SIGSTOP SIGCONT SIGUSR1 SIGUSR2 SIGALRM SIGCHLD SIGHUP SIGQ
     if hasattr(signal, name):
         delattr(signal, name)
 """
-IN_A_RANK = {"d2lite.workers.rank", "d2lite.workers.rank_starter", "d2lite.workers.reaper"}  # nothing imports them here
+IN_A_RANK = {  # nothing imports them here
+    "d2lite.rehearsal.rank_process",
+    "d2lite.rehearsal.rank_starter",
+    "d2lite.workers.rank",
+    "d2lite.workers.rank_starter",
+    "d2lite.workers.reaper",
+}
 
 
 @pytest.fixture
