@@ -1,6 +1,8 @@
 """Numbers and objects as text: numbers with three digits and a unit, objects printable and bounded in length."""
 
-__all__ = ["format_bytes", "format_money", "format_number", "format_seconds", "printable", "text_of"]
+from collections.abc import Iterable
+
+__all__ = ["format_bytes", "format_money", "format_number", "format_seconds", "listed", "printable", "text_of"]
 
 MOST_CHARS = 1_000_000
 
@@ -30,6 +32,12 @@ def format_seconds(seconds: float) -> str:
         if seconds >= least:
             return f"{format_number(seconds / size)} {unit}"
     return f"{1e6 * seconds:.3g} µs" if seconds > 1e-9 else "0 ms"  # differences of equal times are not quite zero
+
+
+def listed(words: Iterable[object]) -> str:
+    """Return words, at least one, as a list in a sentence: [0, 1, 2] -> "0, 1 and 2"."""
+    *most, last = map(str, words)
+    return f"{', '.join(most)} and {last}" if most else last
 
 
 def printable(text: str) -> str:

@@ -7,7 +7,7 @@ from d2lite._checks import instance_of, non_negative_number, positive_int
 from d2lite._format import format_bytes, format_seconds
 from d2lite.costs.alpha_beta import Cluster, Device, Link, as_cluster
 from d2lite.costs.memory import MemoryModel
-from d2lite.costs.mesh_step import Mesh, MeshStep, microbatches_per_replica, predict_mesh_step
+from d2lite.costs.mesh_step import Mesh, MeshStep, bubble_parts, microbatches_per_replica, predict_mesh_step
 
 __all__ = ["fastest_mesh", "possible_meshes", "why_slower"]
 
@@ -29,8 +29,9 @@ def possible_meshes(
     for name, number in (("batch_size", batch_size), ("microbatch", microbatch), ("stages_per_rank", stages_per_rank)):
         positive_int(name, number)
     meshes = []
-    for pipe in range(1, num_ranks + 1):
-        for tensor in range(1, num_ranks + 1):
+    divisors = [n for n in range(1, num_ranks + 1) if num_ranks % n == 0]
+    for pipe in divisors:
+        for tensor in divisors:
             if num_ranks % (pipe * tensor) == 0:
                 mesh = Mesh(pipe, num_ranks // (pipe * tensor), tensor)
                 try:
@@ -229,10 +230,9 @@ def _why_tensor(mine: MeshStep, best: MeshStep, cluster: Cluster) -> str:
 
 def _why_bubble(mine: MeshStep, best: MeshStep, cluster: Cluster) -> str:
     p, m, v = mine.mesh.pipe, mine.num_microbatches, mine.stages_per_rank
-    idle, best_idle = ((step.mesh.pipe - 1) / (step.num_microbatches * v) for step in (mine, best))
     n_bytes, best_n_bytes = (step.sent_n_bytes["pipe"] / (2 * step.num_microbatches * v) for step in (mine, best))
-    sent_s = 2 * (p - 1) * mine.links["pipe"].seconds(n_bytes)
-    best_sent_s = 2 * (best.mesh.pipe - 1) * best.links["pipe"].seconds(best_n_bytes)
+    idle, sent_s = bubble_parts(p, m, v, n_bytes, mine.links["pipe"])
+    best_idle, best_sent_s = bubble_parts(best.mesh.pipe, best.num_microbatches, v, best_n_bytes, best.links["pipe"])
     lost_s = {  # together the difference of both bubbles
         "idle": (1 - best_idle / idle) * (mine.bubble_s - sent_s),
         "tensor": best_idle * (mine.tensor_s - best.tensor_s),

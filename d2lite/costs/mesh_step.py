@@ -12,7 +12,7 @@ from d2lite._checks import instance_of, non_negative_number, positive_int, true_
 from d2lite.costs.alpha_beta import Cluster, Device, Link, all_reduce_seconds, as_cluster, lower_bound_n_bytes
 from d2lite.costs.memory import MemoryModel, MemoryPrediction, predict_memory, transformer_activations
 
-__all__ = ["Mesh", "MeshStep", "microbatches_per_replica", "predict_mesh_step"]
+__all__ = ["Mesh", "MeshStep", "bubble_parts", "microbatches_per_replica", "predict_mesh_step"]
 
 _N_BYTES = 2  # of a 16-bit number
 
@@ -167,10 +167,8 @@ def predict_mesh_step(
     # forward and backward, one sum after attention and one after the MLP (Shoeybi et al. 2019, arXiv:1909.08053)
     sums = m * 4 * blocks
     tensor_s = sums * all_reduce_seconds("ring", k, activation, links["tensor"])
-    # Huang et al. 2019 (arXiv:1811.06965); with more stages per rank Narayanan et al. 2021 (arXiv:2104.04473), 2.2
-    bubble_s = (p - 1) / (m * stages_per_rank) * (arithmetic_s + tensor_s)
-    # the first activations and the last gradient are waited for, all others are sent beside the computation
-    bubble_s += 2 * (p - 1) * links["pipe"].seconds(activation / k)
+    idle, first_and_last_s = bubble_parts(p, m, stages_per_rank, activation / k, links["pipe"])
+    bubble_s = idle * (arithmetic_s + tensor_s) + first_and_last_s
     data_s = all_reduce_seconds("ring", d, _N_BYTES * params, links["data"])
     if overlap:
         # the last backward pass hides an all-reduce, and of ZeRO's two halves the first; the second one, the all-gather
@@ -199,6 +197,18 @@ def predict_mesh_step(
     memory = predict_memory(params, "Adam", "mixed", stage, d, kept)
     times = (arithmetic_s + device.overhead_s, tensor_s, bubble_s, data_s)
     return MeshStep(mesh, *times, microbatch, m, stages_per_rank, sent, links, memory, model_flops)
+
+
+def bubble_parts(
+    num_ranks: int, num_microbatches: int, stages_per_rank: int, message_n_bytes: float, link: Link
+) -> tuple[float, float]:
+    """Return (how many times as long as their passes ranks are idle, the seconds of the messages that they wait for).
+
+    The first activations and the last gradient are waited for; all others are sent beside the computation. Huang et al.
+    2019 (arXiv:1811.06965); with several stages per rank Narayanan et al. 2021 (arXiv:2104.04473), 2.2.
+    """
+    idle = (num_ranks - 1) / (num_microbatches * stages_per_rank)
+    return idle, 2 * (num_ranks - 1) * link.seconds(message_n_bytes)
 
 
 def microbatches_per_replica(

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, NoReturn, TypeVar
 
 from d2lite._checks import all_of, instance_of, non_negative_number, positive_int, positive_number, whole_number
-from d2lite._format import format_bytes, format_number, format_seconds
+from d2lite._format import format_bytes, format_number, format_seconds, listed
 from d2lite.costs.alpha_beta import Link, lower_bound_n_bytes
 from d2lite.costs.step import StepPrediction
 
@@ -360,11 +360,6 @@ def _signed(seconds: float) -> str:
     return f"{'-' if seconds < 0 else '+'}{format_seconds(abs(seconds))}"
 
 
-def _and(names: Iterable[str]) -> str:
-    *first, last = names
-    return f"{', '.join(first)} and {last}" if first else last
-
-
 def _holds_in_words(
     card: PredictionCard, terms: dict[str, float], difference: float, spread: tuple[float, float]
 ) -> list[str]:
@@ -373,7 +368,7 @@ def _holds_in_words(
         words = [f"The prediction holds: most steps take {' to '.join(map(format_seconds, spread))}."]
     off = [name for name in terms if name != NOT_KNOWN and abs(terms[name]) > TOLERANCE * card.seconds]
     if min((terms[name] for name in off), default=0.0) < 0 < max(terms[name] for name in off):
-        words.append(f"But its terms do not: {_and(f'{name} {_signed(terms[name])}' for name in off)} cancel.")
+        words.append(f"But its terms do not: {listed(f'{name} {_signed(terms[name])}' for name in off)} cancel.")
     return words
 
 
@@ -399,8 +394,8 @@ def _not_sure_in_words(measured: Measured, terms: dict[str, float], factors: dic
     two = sorted((name for name in terms if terms[name]), key=lambda name: -abs(terms[name]))[:2]
     words = ["The step time alone names no term."]
     if len(terms) > 1:
-        listed = _and(f"{name} ({_signed(terms[name])})" for name in two)
-        words = [f"Not sure which term is wrong: the largest {'are' if len(two) > 1 else 'is'} {listed}."]
+        largest = listed(f"{name} ({_signed(terms[name])})" for name in two)
+        words = [f"Not sure which term is wrong: the largest {'are' if len(two) > 1 else 'is'} {largest}."]
     if factors:
         unit = {"bandwidth": "as large", "overlap": "as much", "congestion": "as long as latency and bandwidth explain"}
         alone = [
@@ -411,7 +406,7 @@ def _not_sure_in_words(measured: Measured, terms: dict[str, float], factors: dic
         ]
         words.append(f"One of these alone would explain what is not known: {'; '.join(alone)}.")
     if missing := [HOW[field] for field in HOW if getattr(measured, field) is None]:
-        words.append(f"To decide, measure {_and(missing)}.")
+        words.append(f"To decide, measure {listed(missing)}.")
     elif terms[NOT_KNOWN]:
         words.append("What is not known is in none of the measurements: reading the data, for example.")
     return words

@@ -14,6 +14,7 @@ from typing import Any
 from d2lite._files import replace_file
 from d2lite.course.course_folder import GradedExercise
 from d2lite.course.scores import ExerciseScore, SubmissionScore
+from d2lite.figures.html_page import html_page
 
 __all__ = ["gradescope", "score_page", "scores_csv", "write_scores"]
 
@@ -29,8 +30,6 @@ p { margin: .25rem 0; overflow-wrap: anywhere } .note { color: #6e4a00 }
 @media (prefers-color-scheme: dark) { body { color: #eee; background: #161616 } pre { background: #262626 }
   th, td { border-color: #444 } .note { color: #e3b341 } a { color: #79b8ff } }
 """
-# a page of scores holds text of learners: no script may run in it, whatever they wrote
-POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
 def write_scores(folder: Path, scores: Sequence[SubmissionScore], exercises: Sequence[GradedExercise]) -> None:
@@ -99,22 +98,14 @@ def score_page(scores: Sequence[SubmissionScore]) -> str:
     head = "".join(f'<th class="n">{html.escape(name)}</th>' for name in names)
     rows = "\n".join(_row(i, score) for i, score in enumerate(scores))
     sections = "\n".join(_section(i, score) for i, score in enumerate(scores))
-    return f"""<!doctype html>
-<html lang="en">
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{POLICY}">
-<meta name="viewport" content="width=device-width">
-<title>Scores</title>
-<style>{STYLE}</style>
-<h1>Scores</h1>
+    body = f"""<h1>Scores</h1>
 <p>An exercise counts by the share of its cases that are right, fresh ones included. The hints are those of check.</p>
 <table>
 <tr><th>submission</th><th class="n">points</th>{head}</tr>
 {rows}
 </table>
-{sections}
-</html>
-"""
+{sections}"""
+    return html_page("Scores", STYLE, body)
 
 
 def _row(i: int, score: SubmissionScore) -> str:

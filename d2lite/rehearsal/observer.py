@@ -109,9 +109,7 @@ class Observer:
         self.fresh: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()  # iterator -> its DataLoader
         self.orders: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()  # sampler -> epoch of its order
         self.loader = (-1, -1)  # that gave the last minibatch, and its epoch
-        self.data_sets: dict[
-            int, Any
-        ] = {}  # number of a loader -> its data set, if its sampler is a DistributedSampler
+        self.data_sets: dict[int, Any] = {}  # number of a loader with a DistributedSampler -> its data set
         self.measures: Any = None
         self.activations = -1
 

@@ -20,9 +20,9 @@ from typing import Any
 
 import torch
 
+from d2lite.pretend_gpus import pretend_gpus
 from d2lite.rehearsal.observations import Place, Raised
 from d2lite.rehearsal.observer import Observer, script_place
-from d2lite.rehearsal.pretence import install_pretend_gpus
 from d2lite.workers.flight_recorder import read_recorder, send_before_abort, waits_in
 from d2lite.workers.rank import error_report
 
@@ -38,7 +38,7 @@ MOST_PARKED_S = 120  # a rank that nobody ends
 def run_rank(rank: int, request: dict[str, Any]) -> None:
     """Run the script of a request as one rank; never return.
 
-    The request has "folder", "script", "arguments", "steps", "observe" and "pretend" (a number of GPUs, 0 for none).
+    The request has "folder", "script", "arguments", "steps" and "pretend" (a number of GPUs, 0 for none).
     """
     folder = Path(request["folder"])
     _redirect(folder / f"rank-{rank}.out")
@@ -53,7 +53,7 @@ def run_rank(rank: int, request: dict[str, Any]) -> None:
     pulse.start()
     send_before_abort(lambda: _dump(folder / f"rank-{rank}.dump", state))
     if request["pretend"]:
-        install_pretend_gpus(request["pretend"])
+        pretend_gpus(request["pretend"])
     observer.install()
     script = request["script"]
     sys.argv = [script, *request["arguments"]]
@@ -143,7 +143,7 @@ def _dump(path: Path, state: dict[str, str]) -> None:
 
 
 def _replace(path: Path, facts: dict[str, Any]) -> None:
-    """Write facts as JSON into a file, completely or not at all."""
+    """Write facts as JSON into a file, completely or not at all; without waiting for the disk, as it is done often."""
     part = path.with_suffix(".part" + path.suffix)
     part.write_text(json.dumps(facts), encoding="utf-8")
     os.replace(part, path)

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -17,14 +16,15 @@ from typing import Any
 from d2lite.rehearsal.observations import Ended, Raised, RankObservations, read_observations
 from d2lite.workers import FlightRecord, make_tempdir, remove_tempdir
 from d2lite.workers.flight_recorder import flight_record
-from d2lite.workers.process_group import torchrun_variables
+from d2lite.workers.process_group import free_port, torchrun_variables
+from d2lite.workers.rank_starter_handle import on_this_machine
 
 __all__ = ["Run", "run_ranks"]
 
 TICK_S = 0.05
 OTHERS_S = 1.0  # how long other ranks may go on after one has failed: they may fail, too
 LEFT_S = 4.0  # how long a rank may wait for one whose script has ended
-IDLE = 0.1  # CPU seconds a second: below, a rank waits for something
+IDLE = 0.1  # CPU seconds per second: below, a rank waits for something
 LONGER = 4  # times the patience for a rank that is idle and in no collective: it may wait for a disk or a server
 DUMP_S = 2.0
 END_S = 3.0  # bounds the wait for what was killed
@@ -53,7 +53,7 @@ def run_ranks(
     """Run a script on `gpus` ranks until each has made `steps` updates, has ended, has failed or hangs."""
     began = time.monotonic()
     folder, lock = make_tempdir()
-    port = _free_port()
+    port = free_port()
     request = {
         "folder": str(folder), "script": os.path.abspath(script), "arguments": list(arguments), "steps": steps,
         "gpus": gpus, "pretend": gpus if pretend else 0,
@@ -216,16 +216,5 @@ def _tail(path: Path) -> str:
     return path.read_text(encoding="utf-8", errors="replace")[-OUTPUT_CHARS:] if path.exists() else ""
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def _environment() -> dict[str, str]:
-    loopback = "lo0" if sys.platform == "darwin" else "lo"
-    path = os.pathsep.join(p for p in sys.path if isinstance(p, str) and p and "\0" not in p)
-    return {
-        **os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "TORCH_FR_BUFFER_SIZE": "2000",
-        "GLOO_SOCKET_IFNAME": loopback, "NCCL_SOCKET_IFNAME": loopback,
-    }  # fmt: skip
+    return {**os.environ, **on_this_machine(), "TORCH_FR_BUFFER_SIZE": "2000"}

@@ -3,6 +3,7 @@
 import html
 import linecache
 
+from d2lite.figures.html_page import html_page
 from d2lite.rehearsal.finding import Finding
 from d2lite.rehearsal.rehearsal import UNKNOWN, Rehearsal
 from d2lite.rehearsal.report import place_text, rank_text, verdict_text
@@ -27,7 +28,6 @@ td.wrong { outline: 3px solid #cf222e; outline-offset: -3px }
   .where { color: #b0b0b0 } }
 """
 MOST_COLUMNS = 6
-POLICY = "default-src 'none'; style-src 'unsafe-inline'"  # the script's texts run nothing
 
 
 def report_page(rehearsal: Rehearsal) -> str:
@@ -39,14 +39,7 @@ def report_page(rehearsal: Rehearsal) -> str:
         for rank, text in sorted(rehearsal.outputs.items())
         if text.strip()
     )
-    return f"""<!doctype html>
-<html lang="en">
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{POLICY}">
-<meta name="viewport" content="width=device-width">
-<title>Rehearsal</title>
-<style>{STYLE}</style>
-<main>
+    body = f"""<main>
 <h1>{html.escape(verdict_text(rehearsal))}</h1>
 {findings}
 {_diagram(rehearsal)}
@@ -54,9 +47,8 @@ def report_page(rehearsal: Rehearsal) -> str:
 {facts}
 </ul>
 {outputs}
-</main>
-</html>
-"""
+</main>"""
+    return html_page("Rehearsal", STYLE, body)
 
 
 def _article(finding: Finding) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
+from d2lite._format import listed
 from d2lite.rehearsal.finding import Finding
 from d2lite.rehearsal.fingerprint import Print
 from d2lite.rehearsal.observations import (
@@ -572,8 +573,8 @@ def module_in_names(observed: Observed) -> list[Finding]:
 
 def _said(ranks: Iterable[int]) -> str:
     """Return "rank 1", "ranks 0 and 1" or "ranks 0, 1 and 2"."""
-    *most, last = sorted(ranks)
-    return f"ranks {', '.join(map(str, most))} and {last}" if most else f"rank {last}"
+    ranks = sorted(ranks)
+    return f"rank{'s' * (len(ranks) > 1)} {listed(ranks)}"
 
 
 RULES: tuple[Callable[[Observed], list[Finding]], ...] = (

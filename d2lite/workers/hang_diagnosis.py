@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
+from d2lite._format import listed
 from d2lite.workers.code_lines import after_a_loop_with, instead_of
 from d2lite.workers.flight_recorder import Collective, FlightRecord, file_label
 
@@ -302,7 +303,7 @@ def _one_way(records: Records, ranks: Sequence[int]) -> Diagnosis | None:
     )
     if any(_may_begin("irecv" if names <= SENDS else "isend", record) for record in inside):
         return None
-    who = f"{', '.join(map(str, ranks[:-1]))} and {ranks[-1]}"
+    who = listed(ranks)
     places = [_place(record) for record in inside]
     there = ", ".join(f"rank {rank} is {place}" for rank, place in zip(ranks, places, strict=True))
     if len(set(places)) == 1:

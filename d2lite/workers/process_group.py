@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 from d2lite.workers.batch_mode import use_batch_mode
 
-__all__ = ["PoolGroup", "torchrun_variables"]
+__all__ = ["PoolGroup", "free_port", "torchrun_variables"]
 
 ADDRESS = "127.0.0.1"
 
@@ -61,7 +61,7 @@ class PoolGroup:
         store = dist.FileStore(str(self.folder / f"store-{self.call}"), self.world_size)
         store.set_timeout(self.timeout)
         if self.rank == 0:
-            store.set("d2lite/port", str(_free_port()))
+            store.set("d2lite/port", str(free_port()))
         self.environment = torchrun_variables(self.rank, self.world_size, store.get("d2lite/port").decode())
         os.environ.update(self.environment)
         dist.init_process_group(
@@ -120,7 +120,8 @@ class PoolGroup:
                 )
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a TCP port of loopback that nobody uses now."""
     with socket.socket() as probe:
         probe.bind((ADDRESS, 0))
         return int(probe.getsockname()[1])

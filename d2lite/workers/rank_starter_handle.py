@@ -142,12 +142,14 @@ if hasattr(os, "register_at_fork"):  # not on Windows
 
 
 def _environment() -> dict[str, str]:
-    """Return the ranks' environment: the notebook's import path, one thread per rank, loopback alone, a recorder."""
+    """Return the ranks' environment: that of the notebook, with a recorder."""
+    return {"TORCH_FR_BUFFER_SIZE": BUFFER_SIZE, **os.environ, **_malloc.tunables(), **on_this_machine()}
+
+
+def on_this_machine() -> dict[str, str]:
+    """Return what ranks on this machine need: this program's import path, one thread per rank, loopback alone."""
     loopback = "lo0" if sys.platform == "darwin" else "lo"
     return {
-        "TORCH_FR_BUFFER_SIZE": BUFFER_SIZE,
-        **os.environ,
-        **_malloc.tunables(),
         "PYTHONPATH": os.pathsep.join(p for p in import_path() if p),
         "OMP_NUM_THREADS": "1",
         "GLOO_SOCKET_IFNAME": loopback,

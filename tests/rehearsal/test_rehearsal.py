@@ -99,24 +99,14 @@ def test_the_command_writes_reports_and_gives_the_script_its_arguments(tmp_path,
 
 @pytest.mark.slow
 def test_control_c_ends_all_ranks(tmp_path):
-    script = tmp_path / "train.py"
-    script.write_text("import time\nopen('began', 'a').close()\ntime.sleep(600)\n")
-    process = subprocess.Popen([sys.executable, "-m", "d2lite", "rehearse", str(script)], env=with_path())
-    until = time.monotonic() + 60
-    while not Path("began").exists() and time.monotonic() < until:
-        time.sleep(0.1)
+    process = sleeping_rehearsal(tmp_path)
     process.send_signal(signal.SIGINT)
     assert process.wait(20) == 130
 
 
 @pytest.mark.slow
 def test_a_killed_command_leaves_no_rank(tmp_path):
-    script = tmp_path / "train.py"
-    script.write_text("import time\nopen('began', 'a').close()\ntime.sleep(600)\n")
-    process = subprocess.Popen([sys.executable, "-m", "d2lite", "rehearse", str(script)], env=with_path())
-    until = time.monotonic() + 60
-    while not Path("began").exists() and time.monotonic() < until:
-        time.sleep(0.1)
+    process = sleeping_rehearsal(tmp_path)
     ranks = [p for p in psutil.Process(process.pid).children(recursive=True)]
     process.kill()
     process.wait(20)
@@ -127,6 +117,17 @@ def test_a_killed_command_leaves_no_rank(tmp_path):
     from d2lite.workers.tempdir import sweep_tempdirs
 
     sweep_tempdirs()
+
+
+def sleeping_rehearsal(folder):
+    """Start the command with a script that sleeps, and return its process once the script has begun."""
+    script = folder / "train.py"
+    script.write_text("import time\nopen('began', 'a').close()\ntime.sleep(600)\n")
+    process = subprocess.Popen([sys.executable, "-m", "d2lite", "rehearse", str(script)], env=with_path())
+    until = time.monotonic() + 60
+    while not Path("began").exists() and time.monotonic() < until:
+        time.sleep(0.1)
+    return process
 
 
 def with_path():
