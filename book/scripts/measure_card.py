@@ -82,7 +82,7 @@ def slowest(times):
     return times.median().item()
 
 
-def all_reduce_seconds(n_bytes, rounds):
+def median_all_reduce_s(n_bytes, rounds):
     """Return the median seconds of an all-reduce of so many bytes."""
     tensor = torch.zeros(max(1, n_bytes // 4), device=device())
     dist.all_reduce(tensor)  # connects those that talk to each other
@@ -101,7 +101,7 @@ def main():
     parser.add_argument("--one-bucket", action="store_true", help="send all gradients after the backward pass")
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--slow-rank", type=int, default=0, help="the rank that is slowed down")
-    parser.add_argument("--slow-s", type=float, default=0.0, help="by so many seconds a step")
+    parser.add_argument("--slow-s", type=float, default=0.0, help="by so many seconds per step")
     args = parser.parse_args()
     if int(os.environ.get("WORLD_SIZE", "1")) < 2:
         parser.error("expected torchrun with two ranks or more, got one, which sends nothing: see the usage line")
@@ -146,10 +146,10 @@ def main():
     caps = (int(args.bucket_mb * 2**20),)
     predicted = predict_step(of_net, args.batch_size, k, Device(1e12), Link(0.0, 1e9), caps=caps)
     buckets = [event.n_bytes for event in predicted.events if event.kind == "all_reduce"]
-    small_s = all_reduce_seconds(4, 21)
+    small_s = median_all_reduce_s(4, 21)
     latency_s = small_s / messages
     large = 4 * max(buckets)
-    bandwidth = share * large / max(all_reduce_seconds(large, 5) - small_s, 1e-9)
+    bandwidth = share * large / max(median_all_reduce_s(large, 5) - small_s, 1e-9)
     tensors = [torch.zeros(n // 4, device=device()) for n in buckets]
     communication_s = slowest(seconds(lambda: [dist.all_reduce(tensor) for tensor in tensors], args.steps))
 

@@ -59,7 +59,7 @@ def command(host, endpoint, nnodes, args, job="job1", is_host=None, max_restarts
 
 
 def environment(host, folder, interface=None):
-    """Return a host's environment: one core a rank, gloo on its interface, temporary files in `folder`.
+    """Return a host's environment: one thread per rank, gloo on its interface, temporary files in `folder`.
 
     GPUs are hidden: the hosts share one machine, and each would take the first. The workers do not share the store of
     the agents: after a restart they would find their predecessors' addresses in it (pytorch issue 135712).
