@@ -25,11 +25,15 @@ def nothing_is_left(tmp_path, monkeypatch):
     """A rehearsal leaves no process and no folder; the scripts write into the test's own folder."""
     monkeypatch.chdir(tmp_path)
     before = {process.pid for process in psutil.process_iter()}
-    folders = set(Path(tempfile.gettempdir()).glob("d2lite-workers-*"))  # of pools that other tests keep
+    folders = folders_of_pools()  # of pools that other tests keep
     yield
-    assert set(Path(tempfile.gettempdir()).glob("d2lite-workers-*")) <= folders
+    assert folders_of_pools() <= folders
     mine = [p for p in psutil.process_iter(["cmdline"]) if p.pid not in before and is_a_rank(p)]
     assert mine == []
+
+
+def folders_of_pools():
+    return set(Path(tempfile.gettempdir()).glob("d2lite-workers-*"))
 
 
 def is_a_rank(process):
@@ -106,17 +110,18 @@ def test_control_c_ends_all_ranks(tmp_path):
 
 @pytest.mark.slow
 def test_a_killed_command_leaves_no_rank(tmp_path):
+    from d2lite.workers.tempdir import sweep_tempdirs
+
+    folders = folders_of_pools()
     process = sleeping_rehearsal(tmp_path)
     ranks = [p for p in psutil.Process(process.pid).children(recursive=True)]
     process.kill()
     process.wait(20)
     _, alive = psutil.wait_procs(ranks, timeout=20)
+    left = folders_of_pools() - folders
+    sweep_tempdirs()  # as the next start of a pool or a rehearsal does
     assert len(ranks) == 3 and alive == []
-    rehearse_folder = [*Path(tempfile.gettempdir()).glob("d2lite-workers-*")]
-    assert len(rehearse_folder) == 1  # the next start of a pool or a rehearsal removes it
-    from d2lite.workers.tempdir import sweep_tempdirs
-
-    sweep_tempdirs()
+    assert len(left) == 1 and folders_of_pools() <= folders
 
 
 def sleeping_rehearsal(folder):
