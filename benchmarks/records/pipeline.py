@@ -6,10 +6,11 @@ The functions are those of the chapter's cells.
 """
 
 import argparse
+from functools import partial
 
 from benchmarks.records.chapter_code import chapter_code
 from benchmarks.report import RESULTS, command_line, keep, machine, markdown_row
-from d2lite import Workers
+from d2lite import Transformer, Workers
 from d2lite.costs import bubble_formula, bubble_of, gpipe, microbatches_held, one_f_one_b, predict_pipeline
 
 __all__ = ["main", "table"]
@@ -61,6 +62,7 @@ def main(argv=None):
     parser.add_argument("--steps", type=int, default=12, help="how many steps are taken; the fastest counts")
     parser.add_argument("--microbatches", type=int, nargs="*", default=[1, 2, 4, 8], help="into how many")
     parser.add_argument("--batch-size", type=int, default=64, help="pieces of text in a step; the chapter has 64")
+    parser.add_argument("--width", type=int, default=128, help="features per character; the chapter's network has 128")
     parser.add_argument("--save", metavar="NAME", help="keep it in benchmarks/results/NAME.json and .md")
     args = parser.parse_args(argv)
     facts = machine()
@@ -68,6 +70,7 @@ def main(argv=None):
         workers.backend = "gloo"
         # a rank gets functions of __main__ by value
         chapter = chapter_code(CHAPTER, {"__name__": "__main__", "workers": workers, "BATCH_SIZE": args.batch_size})
+        chapter["my_stage"].__globals__["Transformer"] = partial(Transformer, width=args.width)
         rows = [
             measured(chapter, name, m, args.steps, args.batch_size) for name in SCHEDULES for m in args.microbatches
         ]
