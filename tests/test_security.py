@@ -20,7 +20,7 @@ import torch.distributed as dist
 from torch import nn
 
 import d2lite
-from d2lite.course import in_sandbox, sandbox, sandboxed_run, submission
+from d2lite.course import bounds, submission
 from d2lite.course.grade import FLAG
 from d2lite.learner_ledger import change, read_ledger
 from d2lite.training.ddp import load_checkpoint
@@ -134,10 +134,10 @@ def test_a_saved_run_has_what_the_page_says_and_no_more(tmp_path, monkeypatch):
 
 def test_the_bounds_of_a_submission_are_those_on_the_page():
     mib, gib = 2**20, 2**30
-    assert sandbox.FOLDER_BYTES == 64 * mib and "in memory, of 64 MiB" in PAGE
-    assert in_sandbox.MEMORY_BYTES == 2 * gib and sandboxed_run.MEMORY_BYTES == 4 * gib
-    assert "2 GiB per process and 4 GiB in all, 100 processes" in PAGE and in_sandbox.PROCESSES == 100
-    assert in_sandbox.FILE_BYTES == 16 * mib and "files of 16 MiB" in PAGE
+    assert bounds.FOLDER_BYTES == 64 * mib and "in memory, of 64 MiB" in PAGE
+    assert bounds.MEMORY_BYTES == 2 * gib and bounds.MEMORY_BYTES_OF_ALL == 4 * gib
+    assert "2 GiB per process and 4 GiB in all, 100 processes" in PAGE and bounds.PROCESSES == 100
+    assert bounds.FILE_BYTES == 16 * mib and "files of 16 MiB" in PAGE
     assert submission.MOST_TOTAL == 40_000_000 and "more than 40 MB is refused" in PAGE
     assert FLAG == "--unsafe-no-sandbox" and FLAG in PAGE
 

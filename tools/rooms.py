@@ -31,6 +31,7 @@ FILES = """## What each file holds
 
 The first sentence of each file. Cases, solutions and hints of the exercises are not in the package: they are the files
 `chapter_N.py` in [`book/exercises`](../book/exercises), and the wrong codes of the museum are `bug_museum.py` there.
+The published figures of chapter 8 are in [`book/papers.py`](../book/papers.py).
 """
 OUTRO = """An arrow leads from a room to a room that it imports from. Where a chain of other arrows leads there, the
 arrow is left out; the table names all rooms that a room imports from.

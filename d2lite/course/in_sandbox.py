@@ -28,6 +28,7 @@ import torch.distributed as dist
 
 from d2lite import Transformer, Workers, train  # noqa: F401  # loaded while files can be read: an answer may use them
 from d2lite.costs import Link
+from d2lite.course.bounds import FILE_BYTES, MEMORY_BYTES, PROCESSES, SENT_BYTES
 from d2lite.course.notebook_code import ExerciseCode, cells_of, code_of
 from d2lite.exercises.as_data import as_data, from_data
 from d2lite.exercises.check import is_stub, wrong_parameters
@@ -36,10 +37,6 @@ from d2lite.workers.batch_mode import use_batch_mode
 
 __all__ = ["main"]
 
-MEMORY_BYTES = 2 * 2**30  # that an answer may add to its process
-FILE_BYTES = 2**24  # of a file that it may write
-PROCESSES = 100  # and threads, of all answers together
-MOST_BYTES = 8_000_000  # that a process may send
 SHOWN_BYTES = 2_000  # of what it prints
 JOIN_S = 20.0  # for the ranks to find each other
 NAMED = {"Link": Link}
@@ -163,7 +160,7 @@ def _messages(pipes: dict[int, int], limit_s: float, token: str) -> Iterator[tup
         for pipe in ready:
             data = os.read(pipe, 2**16)
             total[pipe] += len(data)
-            if not data or total[pipe] > MOST_BYTES:
+            if not data or total[pipe] > SENT_BYTES:
                 open_pipes.discard(pipe)
                 continue
             *lines, buffers[pipe] = (buffers[pipe] + data).split(b"\n")

@@ -1,4 +1,4 @@
-"""The part of a chapter's exercises that students get as code: what calls an answer and reads its results.
+"""The part of a chapter's exercises that students get as code: the functions that call an answer and read its result.
 
 `observers_of` takes it out of `chapter_5.py`: the `observe`, `near` and `part` of each exercise, and the functions,
 classes, constants and imports that they need. Solutions and mistakes stay behind; an exercise whose `observe` calls its

@@ -14,10 +14,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from d2lite.course.bounds import FOLDER_BYTES
+
 __all__ = ["Sandbox", "find_sandbox", "no_sandbox"]
 
 FOLDER = "/tmp"  # inside: the only folder that can be written
-FOLDER_BYTES = 64 * 2**20
 NOBODY = 65534
 PACKAGE = Path(__file__).resolve().parents[1]
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc/ld.so.cache", "/etc/alternatives")

@@ -12,12 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from d2lite.course.bounds import MEMORY_BYTES_OF_ALL, PRINTED_BYTES
 from d2lite.course.sandbox import Sandbox, module_runner
 
 __all__ = ["Collected", "run_in_sandbox"]
 
-MEMORY_BYTES = 4 * 2**30  # of all processes of a submission
-MOST_BYTES = 100_000_000  # that the sandbox may print
 START_S = 120.0  # to import PyTorch, on a machine that is busy
 SPARE_S = 25.0  # for each exercise, on top of its own limit
 SHOWN_CHARS = 50_000  # of an answer
@@ -112,7 +111,7 @@ def _messages(sandbox: Sandbox, request: dict[str, Any]) -> Iterator[dict[str, A
             num_bytes = 0
             for line in process.stdout:
                 num_bytes += len(line)
-                if num_bytes > MOST_BYTES:
+                if num_bytes > PRINTED_BYTES:
                     ended.append("it gives back too much.")
                     break
                 with contextlib.suppress(ValueError, RecursionError):
@@ -131,7 +130,7 @@ def _watch(process: subprocess.Popen[bytes], limit_s: float, ended: list[str]) -
     """End a process that takes too long, or whose family needs too much memory."""
     until = time.monotonic() + limit_s
     while process.poll() is None:
-        if _memory_of(_family(process.pid)) > MEMORY_BYTES:
+        if _memory_of(_family(process.pid)) > MEMORY_BYTES_OF_ALL:
             ended.append(NO_MEMORY)
         elif time.monotonic() > until:
             ended.append("the submission took too long.")

@@ -1,4 +1,4 @@
-"""What an answer gave in a case: the observed result, or what stands for it where there is none."""
+"""The result of an answer in one case, or in its place: that it raised an error, or returned what cannot be used."""
 
 import contextlib
 import functools

@@ -1,4 +1,7 @@
-"""The backward pass: autograd makes gradients in C++, where nothing is followed."""
+"""The backward pass on pretend GPUs: each gradient gets the device of its tensor.
+
+Autograd makes gradients in C++, where no operation is followed.
+"""
 
 from typing import Any
 

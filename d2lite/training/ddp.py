@@ -1,4 +1,4 @@
-"""What runs inside a rank: DistributedDataParallel on the global minibatches, exact evaluation, checkpoints.
+"""What runs inside a rank: DistributedDataParallel on the global minibatches, exact evaluation over ranks, checkpoints.
 
 In a notebook `Workers(2).run(train_ddp, 256, 0.1)`; from a terminal the same function:
 `torchrun --nproc-per-node=2 -m d2lite.training.ddp --batch-size 256 --lr 0.1`.

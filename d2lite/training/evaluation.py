@@ -1,4 +1,4 @@
-"""Accuracy on the test set: on one device, and on all of them with nothing counted twice."""
+"""Accuracy on the test set: on one device, and on replicas in one process with no image counted twice."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""Run: the settings and results of one training run, and on which devices; and runs as a JSON file."""
+"""Run: the settings and results of one training run, its devices, and whether other programs disturbed it; as JSON."""
 
 import json
 import math

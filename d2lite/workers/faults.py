@@ -1,4 +1,4 @@
-"""A small training job in which one rank has a fault that you choose.
+"""The causes of a hang and other faults, and a small training job in which one rank has the fault that you choose.
 
 The ranks call four collectives in each step, and one after the last step. At the end of a step two neighbours exchange
 a tensor.

@@ -1,4 +1,4 @@
-"""The ranks' flight records -> which rank is guilty, of what, and which collective is the first that does not match.
+"""The ranks' flight records -> which rank is guilty or only slow, and the first collective that does not match.
 
 Pure functions. `RankHandle.given_up` decides when a rank counts as silent. `failures.py` names a rank whose own report
 settles the matter, and asks here otherwise. All ranks of a group must call the same collectives in the same order. If a

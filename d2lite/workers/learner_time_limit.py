@@ -1,4 +1,7 @@
-"""A limit of time for learners' code in a pool; of ranks that do not answer `RankHandle.given_up` decides."""
+"""A limit of time for learners' code in a pool: the ranks are stopped when it is reached.
+
+For ranks that no longer answer, `RankHandle.given_up` decides.
+"""
 
 import contextlib
 import threading

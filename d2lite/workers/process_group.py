@@ -1,4 +1,7 @@
-"""The process group of a pool, seen from a rank: each call begins in it, whatever the call before did to it."""
+"""The process group of a pool, seen from a rank, and the environment variables that torchrun would set there.
+
+Each call begins in this group, whatever the call before did to it.
+"""
 
 import datetime
 import functools

@@ -115,7 +115,7 @@ def request(name="2.3", function="settings_for"):
 @pytest.mark.slow
 @needs_sandbox
 def test_processes_that_need_too_much_memory_together_are_ended(monkeypatch):
-    monkeypatch.setattr(sandboxed_run, "MEMORY_BYTES", 800 * 2**20)  # PyTorch alone takes 400 MB
+    monkeypatch.setattr(sandboxed_run, "MEMORY_BYTES_OF_ALL", 800 * 2**20)  # PyTorch alone takes 400 MB
     eater = "def settings_for(k, batch_size, lr):\n    x = bytearray(b'1' * 2**30)\n    while True: pass"
     found, _ = run_in_sandbox(
         BOX, {"a.ipynb": submission({"2.3": eater})}, [request(), request("2.9", "all_reduce_mean")]
