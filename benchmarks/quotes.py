@@ -37,6 +37,7 @@ FORGOTTEN = "no broadcast, 0.02", "small, 0.02"
 TWO, ONE = "LeNet, s/epoch, 2 replicas", "LeNet, s/epoch, 1 replica"
 PLAIN, FOUR = f"{TWO}, train_batch in a plain loop", "LeNet, s/epoch, 4 replicas"
 USUAL = "usual loop, DataLoader with 4 workers"
+SAME_DATA = "usual loop, our iterator"
 MEASURED, PREDICTED = "measured_factor", "predicted_factor"  # times as fast as the naive algorithm
 DDP = "DDP in a notebook, LeNet, 2 ranks, 256 a rank, the fastest epoch"
 
@@ -429,6 +430,16 @@ QUOTES = (
             (LENET, ONE, USUAL, "median ours"),
             (LENET, TWO, USUAL, "median ours"),
             (LENET, FOUR, "2 replicas", "median ours"),
+        ),
+    ),
+    Quote(
+        "book/02-data-parallel-from-scratch.ipynb",
+        "its usual loop took {:.1f} s. So two replicas were {:.1f} times as fast as one core, but only {:.1f} times as "
+        "fast as the same two cores without replicas.",
+        (
+            (LENET, TWO, SAME_DATA, "median peer"),
+            (LENET, TWO, "1 replica", "median ratios"),
+            lambda: 1 / value(LENET, TWO, SAME_DATA, "median ratios"),
         ),
     ),
     *(
