@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 BOOK = Path(__file__).resolve().parent.parent / "book"
-CELLS = ["setup", "names", "broadcast", "optimizer", "hvd", "steps", "check-alone", "check-ours", "check-ddp"]
+CELLS = ["setup", "names", "broadcast", "optimizer", "hvd", "steps", "check-alone", "check-ours", "ask-same", "check-ddp"]
 CELLS += ["real"]
 
 
