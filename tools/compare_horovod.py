@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 BOOK = Path(__file__).resolve().parent.parent / "book"
-CELLS = ["setup", "names", "broadcast", "optimizer", "hvd", "steps", "check-alone", "check-ours", "ask-same", "check-ddp"]
-CELLS += ["real"]
+CELLS = ["setup", "names", "broadcast", "optimizer", "hvd", "steps", "check-alone", "check-ours"]
+CELLS += ["ask-same", "check-ddp", "real"]
 
 
 def main():
