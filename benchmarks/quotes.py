@@ -293,9 +293,9 @@ def _hangs(*columns, healthy=False):
 QUOTES = (
     Quote(
         "book/12-when-a-job-hangs.ipynb",
-        "Of {:.0f} jobs that failed, it named the right rank without a doubt in {:.0f} (in {:.0f} of these the cause "
-        "stayed open), was not sure of the rank in {:.0f}, and named a wrong rank without a doubt in {:.0f}. The "
-        "cause was wrong, without a doubt, in {:.0f}. Of {:.0f} jobs without a fault it accused a rank in {:.0f}.",
+        "of {:.0f} jobs that failed | |---|---| | the right rank, without a doubt | {:.0f} (in {:.0f} of these the "
+        "cause stayed open) | | not sure of the rank | {:.0f} | | a wrong rank, without a doubt | {:.0f} | | a wrong "
+        "cause, without a doubt | {:.0f} | Of {:.0f} jobs without a fault it accused a rank in {:.0f}.",
         (
             _hangs,
             partial(_hangs, "right", "right rank, cause open", "wrong cause"),
