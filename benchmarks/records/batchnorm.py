@@ -31,7 +31,7 @@ def chapter_names(seeds=SEEDS, num_examples=NUM_EXAMPLES, num_epochs=NUM_EPOCHS)
 
 
 def record(numbers=NUMBERS, num_test_examples=10_000, **settings):
-    """Return the arms, as plain numbers: the accuracies seed by seed, and those with statistics estimated again."""
+    """Return the arms, as plain numbers: the accuracies seed by seed, and those with new statistics."""
     names = chapter_names(**settings)
     everything = load_data_fashion_mnist(500)[1]
     images, labels = everything.images[:num_test_examples], everything.labels[:num_test_examples]
@@ -39,7 +39,7 @@ def record(numbers=NUMBERS, num_test_examples=10_000, **settings):
     arms = []
     for n in numbers:
         nets, few = names["over_seeds"](partial(names["SplitBatchNorm"], replicas=BATCH_SIZE // n))
-        again = [evaluate_accuracy(names["estimated_again"](net), test_iter) for net in nets]
+        again = [evaluate_accuracy(names["with_new_statistics"](net), test_iter) for net in nets]
         arms.append(_row(f"BatchNorm, {n} examples per replica", nets, few, test_iter) | {"again": again})
         print(f"{n} examples per replica: done", file=sys.stderr, flush=True)
     arms.append(_row("GroupNorm, one device", *names["over_seeds"](names["group_norm"]), test_iter))
