@@ -2,9 +2,19 @@
 
 import ast
 import linecache
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-__all__ = ["after_a_loop_with", "instead_of"]
+__all__ = ["Branch", "after_a_loop_with", "branches_around", "instead_of"]
+
+
+@dataclass(frozen=True)
+class Branch:
+    """An `if`: its line, its condition, and the lines that run only if it is decided in one of the two ways."""
+
+    line: int
+    condition: str
+    decides: range
 
 
 def after_a_loop_with(file: str, inner: int, outer: int) -> bool:
@@ -27,6 +37,36 @@ def instead_of(file: str, one: int, other: int) -> bool:
             if leaves and _in(node.body, first) and last > (node.end_lineno or 0):
                 return True
     return False
+
+
+def branches_around(file: str, line: int) -> list[Branch]:
+    """Return the `if`s that decide whether a line runs: those that it is in, and those before it that may leave.
+
+    An `if` that ends with `continue` or `break` decides the rest of its loop, one with `return` that of its function.
+    """
+    nodes, found = list(_nodes(file)), list[Branch]()
+    for node in nodes:
+        if not isinstance(node, ast.If):
+            continue
+        condition = ast.unparse(node.test)
+        for block in (node.body, node.orelse):
+            if _in(block, line):
+                found.append(Branch(node.lineno, condition, range(block[0].lineno, (block[-1].end_lineno or 0) + 1)))
+        around = _left_by(node.body[-1], node.lineno, nodes)
+        if around is not None and (node.end_lineno or 0) < line <= (around.end_lineno or 0):
+            found.append(Branch(node.lineno, condition, range((node.end_lineno or 0) + 1, (around.end_lineno or 0) + 1)))
+    return found
+
+
+def _left_by(last: ast.stmt, line: int, nodes: Sequence[ast.AST]) -> ast.stmt | None:
+    """Return the innermost loop or function around a line that a statement leaves; None if it leaves nothing."""
+    kinds: tuple[type[ast.stmt], ...] = ()
+    if isinstance(last, ast.Continue | ast.Break):
+        kinds = (ast.For, ast.AsyncFor, ast.While)
+    elif isinstance(last, ast.Return):
+        kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
+    around = [node for node in nodes if isinstance(node, kinds) and node.lineno < line <= (node.end_lineno or 0)]
+    return max(around, key=lambda node: node.lineno, default=None)
 
 
 def _nodes(file: str) -> Iterator[ast.AST]:

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
 from d2lite._format import listed
-from d2lite.workers.code_lines import after_a_loop_with, instead_of
+from d2lite.workers.code_lines import Branch, after_a_loop_with, branches_around, instead_of
 from d2lite.workers.flight_recorder import Collective, FlightRecord, file_label
 
 __all__ = ["Diagnosis", "diagnose_hang", "first_mismatch"]
@@ -33,6 +33,7 @@ SAVE = re.compile(r"_?((async|legacy)_)?save(_checkpoint|_model|_state|_state_di
 SENDS, RECEIVES = {"send", "send_object_list"}, {"recv", "recv_object_list"}
 POINT_TO_POINT = SENDS | RECEIVES | {"isend", "irecv", "batch_isend_irecv"}
 WAITS = re.compile(r"\.(wait|synchronize|backward|result)\(")
+NOT_FINITE = re.compile(r"(?<![a-z])is_?(nan|inf|finite)(?![a-z])|found_inf")  # in the condition of an `if`
 OF_TORCH = tuple(os.path.join("torch", folder, "") for folder in ("distributed", "autograd"))
 # what gloo and NCCL say on a rank that waited too long, or whose peer has gone
 WAITED = re.compile(r"time[d-]? ?out|closed|reset by peer|broken pipe|read error|write error|remote", re.IGNORECASE)
@@ -47,7 +48,8 @@ class Diagnosis:
     `rank` is the guilty rank, None if there is none. `number` and `group` are the first collective that does not match.
     `words` says it, with the doubt if there is one. `is_sure` is False if the records also fit a different rank or a
     different cause; `rank_is_sure` is False if they also fit a different rank. "error" is an exception of the rank's
-    own code. "save" and "data" are read from the names of the functions on the rank's stack.
+    own code. "save" and "data" are read from the names of the functions on the rank's stack, and "branch" from the
+    conditions in the source.
     """
 
     cause: str
@@ -240,7 +242,7 @@ def _at(records: Records, calls: Calls, number: int) -> Diagnosis:
     own = here[guilty]
     uneven = _uneven(own, theirs, before)
     if uneven:
-        return _different_steps(here, guilty, uneven == "fewer", is_sure and len(here) > 2)
+        return _different_steps(here, guilty, uneven == "fewer", is_sure and len(here) > 2, before)
     doubt = ""
     if not is_sure:
         other = f"rank {others[0]}" if len(others) == 1 else "a different rank"
@@ -444,7 +446,44 @@ def _fork(one: Collective, other: Collective) -> tuple[tuple[str, int], tuple[st
     return next(((a, b) for a, b in places if a != b), places[-1])
 
 
-def _different_steps(here: Mapping[int, _Call | None], guilty: int, fewer: bool, is_sure: bool) -> Diagnosis:
+def _not_finite_branch(theirs: _Call, own: _Call | None, last: _Call | None) -> tuple[str, Branch] | None:
+    """Return (file, the `if`) of a branch on a NaN at which a rank has left out a call of others; None without one.
+
+    The others' call is one that the branch decides. The call of the rank is not, and neither is the last one before:
+    that rank has come to the branch, and went past it.
+    """
+    shared = set() if own is None else set(own.place)
+    for file, line in theirs.place:
+        if (file, line) not in shared:
+            for branch in branches_around(file, line):
+                passed = [at for call in (own, last) if call is not None for f, at in call.place if f == file]
+                if NOT_FINITE.search(branch.condition) and not any(at in branch.decides for at in passed):
+                    return file, branch
+    return None
+
+
+def _whole_step_branch(inner: _Call, before: Sequence[_Call]) -> tuple[str, Branch] | None:
+    """Return (file, the `if`) of a branch on a NaN that decides all calls of a step; None without one.
+
+    A rank that leaves out such a step calls the same collectives as one with a minibatch fewer.
+    """
+    firsts = [i for i, call in enumerate(before) if call.kind == inner.kind]
+    step = before[firsts[-1] :] if firsts else []
+    for file, line in inner.place:
+        for branch in branches_around(file, line):
+            lines = [[at for f, at in call.place if f == file] for call in step]
+            if NOT_FINITE.search(branch.condition) and all(any(at in branch.decides for at in of) for of in lines):
+                return file, branch
+    return None
+
+
+def _condition(file: str, branch: Branch) -> str:
+    return f"`if {branch.condition}` ({_file(file)} line {branch.line})"
+
+
+def _different_steps(
+    here: Mapping[int, _Call | None], guilty: int, fewer: bool, is_sure: bool, before: Sequence[_Call]
+) -> Diagnosis:
     """Return the diagnosis of a rank that has taken fewer or more steps of a loop than the others."""
     others = [rank for rank in here if rank != guilty]
     if len(here) == 2 and not fewer:
@@ -467,7 +506,11 @@ def _different_steps(here: Mapping[int, _Call | None], guilty: int, fewer: bool,
         words += " It may also be a different rank: several have different numbers of steps."
     elif not fewer:
         words += skipped
-    certain = is_sure and (fewer or not skipped)
+    branch = _whole_step_branch(inner, before)
+    if branch is not None:
+        who = f"Rank {guilty}" if fewer else "One of the others"
+        words += f" {who} may also have left out a step at {_condition(*branch)}: a loss of its own that is not a number."
+    certain = is_sure and (fewer or not skipped) and branch is None
     return Diagnosis("uneven", guilty, words, inner.group, inner.number, certain, is_sure)
 
 
@@ -480,6 +523,10 @@ def _compare(
     nexts = [of[number + 1] for of in others if number + 1 in of]
     after = nexts[0] if nexts else _followed(theirs, before)
     left_out = f"rank {rank} left out a collective"
+    if own.place != theirs.place and (branch := _not_finite_branch(theirs, own, before[-1] if before else None)):
+        twice = before and own.kind == before[-1].kind
+        more = f"at {_condition(*branch)} rank {rank} went a way of its own"
+        return "branch", more, " It may also have called this one twice." if twice else ""
     if own.kind in known:
         if own.place == theirs.place:
             return "missing", left_out, " It may also have called the two in a different order: one line calls both."

@@ -2,7 +2,7 @@
 
 import pytest
 
-from d2lite.workers.code_lines import after_a_loop_with, instead_of
+from d2lite.workers.code_lines import Branch, after_a_loop_with, branches_around, instead_of
 
 CODE = """for epoch in epochs:
     for batch in batches:
@@ -46,4 +46,29 @@ def test_without_a_source_nothing_is_known(tmp_path):
     broken = tmp_path / "broken.py"
     broken.write_text("for (")
     for name in ("nowhere.py", str(broken)):
-        assert not after_a_loop_with(name, 1, 2) and not instead_of(name, 1, 2)
+        assert not after_a_loop_with(name, 1, 2) and not instead_of(name, 1, 2) and branches_around(name, 1) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        (4, []),
+        (7, [Branch(6, "broken", range(7, 8))]),
+        (9, [Branch(6, "broken", range(9, 10))]),
+        (10, []),
+        (13, [Branch(11, "done", range(12, 14))]),
+        (14, [Branch(11, "done", range(14, 15))]),  # `continue` leaves out the rest of the loop
+        (15, []),
+    ],
+)
+def test_the_branches_that_decide_whether_a_line_runs(line, found, file):
+    assert branches_around(file, line) == found
+
+
+def test_a_return_leaves_out_the_rest_of_its_function_and_break_that_of_its_loop(tmp_path):
+    path = tmp_path / "code.py"
+    path.write_text(
+        "def f(x):\n    if x:\n        return\n    for a in x:\n        if a:\n            break\n        g()\n    h()\nf(1)\n"
+    )
+    of = {line: [(b.line, b.decides) for b in branches_around(str(path), line)] for line in (7, 8, 9)}
+    assert of == {7: [(2, range(4, 9)), (5, range(7, 8))], 8: [(2, range(4, 9))], 9: []}
