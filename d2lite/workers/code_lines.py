@@ -53,8 +53,9 @@ def branches_around(file: str, line: int) -> list[Branch]:
             if _in(block, line):
                 found.append(Branch(node.lineno, condition, range(block[0].lineno, (block[-1].end_lineno or 0) + 1)))
         around = _left_by(node.body[-1], node.lineno, nodes)
-        if around is not None and (node.end_lineno or 0) < line <= (around.end_lineno or 0):
-            found.append(Branch(node.lineno, condition, range((node.end_lineno or 0) + 1, (around.end_lineno or 0) + 1)))
+        rest = range((node.end_lineno or 0) + 1, ((around and around.end_lineno) or 0) + 1)
+        if line in rest:
+            found.append(Branch(node.lineno, condition, rest))
     return found
 
 

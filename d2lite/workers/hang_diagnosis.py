@@ -509,7 +509,7 @@ def _different_steps(
     branch = _whole_step_branch(inner, before)
     if branch is not None:
         who = f"Rank {guilty}" if fewer else "One of the others"
-        words += f" {who} may also have left out a step at {_condition(*branch)}: a loss of its own that is not a number."
+        words += f" {who} may also have left out a step at {_condition(*branch)}."
     certain = is_sure and (fewer or not skipped) and branch is None
     return Diagnosis("uneven", guilty, words, inner.group, inner.number, certain, is_sure)
 

@@ -67,8 +67,7 @@ def test_the_branches_that_decide_whether_a_line_runs(line, found, file):
 
 def test_a_return_leaves_out_the_rest_of_its_function_and_break_that_of_its_loop(tmp_path):
     path = tmp_path / "code.py"
-    path.write_text(
-        "def f(x):\n    if x:\n        return\n    for a in x:\n        if a:\n            break\n        g()\n    h()\nf(1)\n"
-    )
+    lines = ["def f(x):", "    if x:", "        return", "    for a in x:", "        if a:", "            break"]
+    path.write_text("\n".join([*lines, "        g()", "    h()", "f(1)"]))
     of = {line: [(b.line, b.decides) for b in branches_around(str(path), line)] for line in (7, 8, 9)}
     assert of == {7: [(2, range(4, 9)), (5, range(7, 8))], 8: [(2, range(4, 9))], 9: []}

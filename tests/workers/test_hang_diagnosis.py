@@ -460,7 +460,7 @@ LINES = {"broadcast(lr)": (3,), "all_reduce(weights)": (1000,), "all_reduce(bias
 
 
 def skipping(name, world_size, guilty, folder, normal, skipped, num_steps=4, at=2):
-    """Records of ranks that run a loop of BRANCHES, of which one leaves out calls in a step; up to the first mismatch."""
+    """Records of ranks that run a loop of BRANCHES up to the first mismatch; one leaves out calls in a step."""
     file = folder / "loop.py"
     file.write_text(BRANCHES[name])
     lines = BRANCHES[name].splitlines()
