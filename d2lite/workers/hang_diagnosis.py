@@ -446,39 +446,55 @@ def _fork(one: Collective, other: Collective) -> tuple[tuple[str, int], tuple[st
     return next(((a, b) for a, b in places if a != b), places[-1])
 
 
-def _not_finite_branch(theirs: _Call, own: _Call | None, last: _Call | None) -> tuple[str, Branch] | None:
-    """Return (file, the `if`) of a branch on a NaN at which a rank has left out a call of others; None without one.
+def _not_finite_branch(theirs: _Call, own: _Call, before: Sequence[_Call]) -> tuple[str, str] | None:
+    """Return (a branch on a NaN at which a rank has left out calls of the others, the doubt); None without one.
 
-    The others' call is one that the branch decides. The call of the rank is not, and neither is the last one before:
-    that rank has come to the branch, and went past it.
+    The branch decides all calls that the rank has left out, and not the rank's own call. It does not decide the last
+    call before either: the rank has come to the branch after that call. In doubt, something else decides the same.
     """
-    shared = set() if own is None else set(own.place)
+    since = max((i for i, call in enumerate(before) if call.kind == theirs.kind), default=len(before))
+    step = [call.kind for call in before[since + 1 :]]
+    end = since + 1 + step.index(own.kind) if own.kind in step else since + 1
+    left_out, passed = [theirs, *before[since + 1 : end]], [own, *before[-1:]]
+    names = {call.name for call in (theirs, own, *before)}
+    found, others = list[str](), list[str]()
     for file, line in theirs.place:
-        if (file, line) not in shared:
-            for branch in branches_around(file, line):
-                passed = [at for call in (own, last) if call is not None for f, at in call.place if f == file]
-                if NOT_FINITE.search(branch.condition) and not any(at in branch.decides for at in passed):
-                    return file, branch
-    return None
+        if (file, line) in own.place:
+            continue
+        for branch in branches_around(file, line):
+            if all(_in_lines(call, file, branch.decides) for call in left_out) and not any(
+                _in_lines(call, file, branch.decides) for call in passed
+            ):
+                is_not_finite = NOT_FINITE.search(branch.condition)
+                if is_not_finite or not branch.instead & names:  # with such a call the rank would be in that one
+                    (found if is_not_finite else others).append(_condition(file, branch))
+    if not found:
+        return None
+    twice = " It may also have called this one twice." if before and own.kind == before[-1].kind else ""
+    return found[0], f" It may also be {others[0]}." if others else twice
 
 
-def _whole_step_branch(inner: _Call, before: Sequence[_Call]) -> tuple[str, Branch] | None:
-    """Return (file, the `if`) of a branch on a NaN that decides all calls of a step; None without one.
+def _in_lines(call: Collective, file: str, lines: range) -> bool:
+    return any(of == file and at in lines for of, at in call.place)
+
+
+def _whole_step_branch(inner: _Call, before: Sequence[_Call]) -> str:
+    """Return a branch on a NaN that decides all calls of a step; "" without one.
 
     A rank that leaves out such a step calls the same collectives as one with a minibatch fewer.
     """
-    firsts = [i for i, call in enumerate(before) if call.kind == inner.kind]
-    step = before[firsts[-1] :] if firsts else []
+    since = max((i for i, call in enumerate(before) if call.kind == inner.kind), default=len(before))
     for file, line in inner.place:
         for branch in branches_around(file, line):
-            lines = [[at for f, at in call.place if f == file] for call in step]
-            if NOT_FINITE.search(branch.condition) and all(any(at in branch.decides for at in of) for of in lines):
-                return file, branch
-    return None
+            whole = all(_in_lines(call, file, branch.decides) for call in before[since:])
+            if whole and NOT_FINITE.search(branch.condition):
+                return _condition(file, branch)
+    return ""
 
 
 def _condition(file: str, branch: Branch) -> str:
-    return f"`if {branch.condition}` ({_file(file)} line {branch.line})"
+    words = branch.condition if branch.condition.startswith("except") else f"if {branch.condition}"
+    return f"`{words}` ({_file(file)} line {branch.line})"
 
 
 def _different_steps(
@@ -507,10 +523,10 @@ def _different_steps(
     elif not fewer:
         words += skipped
     branch = _whole_step_branch(inner, before)
-    if branch is not None:
+    if branch:
         who = f"Rank {guilty}" if fewer else "One of the others"
-        words += f" {who} may also have left out a step at {_condition(*branch)}."
-    certain = is_sure and (fewer or not skipped) and branch is None
+        words += f" {who} may also have left out a step at {branch}."
+    certain = is_sure and (fewer or not skipped) and not branch
     return Diagnosis("uneven", guilty, words, inner.group, inner.number, certain, is_sure)
 
 
@@ -523,10 +539,8 @@ def _compare(
     nexts = [of[number + 1] for of in others if number + 1 in of]
     after = nexts[0] if nexts else _followed(theirs, before)
     left_out = f"rank {rank} left out a collective"
-    if own.place != theirs.place and (branch := _not_finite_branch(theirs, own, before[-1] if before else None)):
-        twice = before and own.kind == before[-1].kind
-        more = f"at {_condition(*branch)} rank {rank} went a way of its own"
-        return "branch", more, " It may also have called this one twice." if twice else ""
+    if own.place != theirs.place and (branch := _not_finite_branch(theirs, own, before)):
+        return "branch", f"at {branch[0]} rank {rank} went a way of its own", branch[1]
     if own.kind in known:
         if own.place == theirs.place:
             return "missing", left_out, " It may also have called the two in a different order: one line calls both."

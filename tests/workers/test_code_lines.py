@@ -53,11 +53,11 @@ def test_without_a_source_nothing_is_known(tmp_path):
     ("line", "found"),
     [
         (4, []),
-        (7, [Branch(6, "broken", range(7, 8))]),
-        (9, [Branch(6, "broken", range(9, 10))]),
+        (7, [Branch(6, "broken", range(7, 8), frozenset({"second"}))]),
+        (9, [Branch(6, "broken", range(9, 10), frozenset({"first"}))]),
         (10, []),
         (13, [Branch(11, "done", range(12, 14))]),
-        (14, [Branch(11, "done", range(14, 15))]),  # `continue` leaves out the rest of the loop
+        (14, [Branch(11, "done", range(14, 15), frozenset({"save"}))]),  # `continue` leaves out the rest of the loop
         (15, []),
     ],
 )
@@ -65,9 +65,21 @@ def test_the_branches_that_decide_whether_a_line_runs(line, found, file):
     assert branches_around(file, line) == found
 
 
-def test_a_return_leaves_out_the_rest_of_its_function_and_break_that_of_its_loop(tmp_path):
+def decided(tmp_path, text, *lines):
+    """{line: [(line of a branch, what it decides)]}."""
     path = tmp_path / "code.py"
+    path.write_text(text)
+    return {line: [(b.line, b.decides) for b in branches_around(str(path), line)] for line in lines}
+
+
+def test_a_return_leaves_out_the_rest_of_its_function_and_break_that_of_its_loop(tmp_path):
     lines = ["def f(x):", "    if x:", "        return", "    for a in x:", "        if a:", "            break"]
-    path.write_text("\n".join([*lines, "        g()", "    h()", "f(1)"]))
-    of = {line: [(b.line, b.decides) for b in branches_around(str(path), line)] for line in (7, 8, 9)}
+    of = decided(tmp_path, "\n".join([*lines, "        g()", "    h()", "f(1)"]), 7, 8, 9)
     assert of == {7: [(2, range(4, 9)), (5, range(7, 8))], 8: [(2, range(4, 9))], 9: []}
+
+
+def test_an_except_leaves_out_the_rest_of_its_try_and_what_its_end_leaves(tmp_path):
+    lines = ["for x in y:", "    try:", "        f()", "        g()", "    except ValueError:", "        continue"]
+    after = ["    except KeyError:", "        pass", "    except TypeError:", "        raise", "    h()", "k()"]
+    of = decided(tmp_path, "\n".join([*lines, *after]), 3, 4, 11)
+    assert of == {3: [(5, range(3, 12)), (7, range(3, 5))], 4: [(5, range(4, 12)), (7, range(4, 5))], 11: []}

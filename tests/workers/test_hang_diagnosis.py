@@ -445,6 +445,33 @@ for X in batches:
     all_reduce(bias)
 evaluate(counts)
 """,
+    "two ways past": """
+for X in batches:
+    barrier()
+    if too_long(X):
+        print("too long")
+        continue
+    broadcast(lr)
+    if loss.isnan():
+        continue
+    try:
+        all_reduce(weights)
+        all_reduce(bias)
+    except ValueError:
+        pass
+""",
+    "a branch that would show": """
+for X in batches:
+    barrier()
+    if loss.isnan():
+        continue
+    if swapped:
+        all_reduce(bias)
+        all_reduce(weights)
+    else:
+        broadcast(lr)
+        all_reduce(flag)
+""",
     "no branch on a NaN": """
 for X in batches:
     loss = net(X)
@@ -514,6 +541,19 @@ def test_a_step_that_a_nan_leaves_out_may_also_be_a_minibatch_fewer(name, world_
     has_branch = name == "the whole step"
     assert found.is_sure == (world_size > 2 and not has_branch)
     assert ("left out a step at `if torch.isnan(loss)` (loop.py line 4)" in found.words) == has_branch
+
+
+@pytest.mark.parametrize("world_size", [2, 3, 4])
+def test_a_second_way_past_the_calls_leaves_the_cause_open(world_size, tmp_path):
+    normal = ["barrier()", "broadcast(lr)", "all_reduce(weights)", "all_reduce(bias)"]
+    found = diagnose_hang(skipping("two ways past", world_size, 1, tmp_path, normal, normal[:2]))
+    assert (found.cause, found.rank, found.rank_is_sure, found.is_sure) == ("branch", 1, True, False)
+    assert "It may also be `except ValueError` (loop.py line 13)." in found.words
+    found = diagnose_hang(skipping("two ways past", world_size, 1, tmp_path, normal, normal[:1]))
+    assert (found.cause, found.rank) == ("missing", 1)  # left out before the NaN was looked for
+    normal = ["barrier()", "broadcast(lr)", "all_reduce(flag)"]
+    found = diagnose_hang(skipping("a branch that would show", world_size, 1, tmp_path, normal, normal[:1]))
+    assert found.cause == "branch" and "`if swapped`" not in found.words
 
 
 @pytest.mark.parametrize("world_size", [2, 3, 4])
