@@ -465,7 +465,7 @@ def _not_finite_branch(theirs: _Call, own: _Call, before: Sequence[_Call]) -> tu
             if all(_in_lines(call, file, branch.decides) for call in left_out) and not any(
                 _in_lines(call, file, branch.decides) for call in passed
             ):
-                is_not_finite = NOT_FINITE.search(branch.condition)
+                is_not_finite = _is_not_finite(branch)
                 if is_not_finite or not branch.instead & names:  # with such a call the rank would be in that one
                     (found if is_not_finite else others).append(_condition(file, branch))
     if not found:
@@ -487,14 +487,17 @@ def _whole_step_branch(inner: _Call, before: Sequence[_Call]) -> str:
     for file, line in inner.place:
         for branch in branches_around(file, line):
             whole = all(_in_lines(call, file, branch.decides) for call in before[since:])
-            if whole and NOT_FINITE.search(branch.condition):
+            if whole and _is_not_finite(branch):
                 return _condition(file, branch)
     return ""
 
 
+def _is_not_finite(branch: Branch) -> bool:
+    return branch.words.startswith("if ") and NOT_FINITE.search(branch.words) is not None
+
+
 def _condition(file: str, branch: Branch) -> str:
-    words = branch.condition if branch.condition.startswith("except") else f"if {branch.condition}"
-    return f"`{words}` ({_file(file)} line {branch.line})"
+    return f"`{branch.words}` ({_file(file)} line {branch.line})"
 
 
 def _different_steps(

@@ -460,6 +460,13 @@ for X in batches:
     except ValueError:
         pass
 """,
+    "an inner loop": """
+for X in batches:
+    barrier()
+    if not loss.isnan():
+        for gradient in gradients:
+            all_reduce(weights)
+""",
     "a branch that would show": """
 for X in batches:
     barrier()
@@ -544,16 +551,23 @@ def test_a_step_that_a_nan_leaves_out_may_also_be_a_minibatch_fewer(name, world_
 
 
 @pytest.mark.parametrize("world_size", [2, 3, 4])
-def test_a_second_way_past_the_calls_leaves_the_cause_open(world_size, tmp_path):
-    normal = ["barrier()", "broadcast(lr)", "all_reduce(weights)", "all_reduce(bias)"]
-    found = diagnose_hang(skipping("two ways past", world_size, 1, tmp_path, normal, normal[:2]))
-    assert (found.cause, found.rank, found.rank_is_sure, found.is_sure) == ("branch", 1, True, False)
-    assert "It may also be `except ValueError` (loop.py line 13)." in found.words
-    found = diagnose_hang(skipping("two ways past", world_size, 1, tmp_path, normal, normal[:1]))
-    assert (found.cause, found.rank) == ("missing", 1)  # left out before the NaN was looked for
-    normal = ["barrier()", "broadcast(lr)", "all_reduce(flag)"]
-    found = diagnose_hang(skipping("a branch that would show", world_size, 1, tmp_path, normal, normal[:1]))
-    assert found.cause == "branch" and "`if swapped`" not in found.words
+@pytest.mark.parametrize(
+    ("name", "normal", "num_left", "cause", "said"),
+    [
+        ("two ways past", ["barrier()", "broadcast(lr)", "all_reduce(weights)", "all_reduce(bias)"], 2, "branch",
+         "It may also be `except ValueError` (loop.py line 13)."),
+        ("two ways past", ["barrier()", "broadcast(lr)", "all_reduce(weights)", "all_reduce(bias)"], 1, "missing",
+         "rank 1 left out a collective"),  # before the NaN was looked for
+        ("an inner loop", ["barrier()", "all_reduce(weights)"], 1, "branch",
+         "It may also be `for gradient in gradients` (loop.py line 5)."),
+        ("a branch that would show", ["barrier()", "broadcast(lr)", "all_reduce(flag)"], 1, "branch",
+         "`if loss.isnan()` (loop.py line 4) rank 1 went a way of its own. It may also have called this one twice."),
+    ],
+)  # fmt: skip
+def test_a_second_way_past_the_calls_leaves_the_cause_open(name, normal, num_left, cause, said, world_size, tmp_path):
+    found = diagnose_hang(skipping(name, world_size, 1, tmp_path, normal, normal[:num_left]))
+    assert (found.cause, found.rank, found.rank_is_sure, found.is_sure) == (cause, 1, True, False)
+    assert said in found.words
 
 
 @pytest.mark.parametrize("world_size", [2, 3, 4])
