@@ -2,9 +2,21 @@
 
 import ast
 import linecache
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-__all__ = ["after_a_loop_with", "instead_of"]
+__all__ = ["Branch", "after_a_loop_with", "branches_around", "instead_of"]
+
+
+@dataclass(frozen=True)
+class Branch:
+    """An `if`, a loop or an `except`: its line and its first words, the lines that run only if it is decided in one of
+    the two ways, and the names of the functions that are called on the other way."""
+
+    line: int
+    words: str
+    decides: range
+    instead: frozenset[str] = frozenset()
 
 
 def after_a_loop_with(file: str, inner: int, outer: int) -> bool:
@@ -27,6 +39,62 @@ def instead_of(file: str, one: int, other: int) -> bool:
             if leaves and _in(node.body, first) and last > (node.end_lineno or 0):
                 return True
     return False
+
+
+def branches_around(file: str, line: int) -> list[Branch]:
+    """Return what decides whether a line runs: each `if` that it is in or that may leave before it, loop and `except`.
+
+    An `if` that ends with `continue` or `break` decides the rest of its loop, one with `return` that of its function.
+    An `except` decides the rest of its `try`, and what its end leaves.
+    """
+    nodes, found = list(_nodes(file)), list[Branch]()
+    for node in nodes:
+        if isinstance(node, ast.If):
+            words = f"if {ast.unparse(node.test)}"
+            for block, other in ((node.body, node.orelse), (node.orelse, node.body)):
+                if _in(block, line):
+                    lines = range(block[0].lineno, _end(block[-1]) + 1)
+                    found.append(Branch(node.lineno, words, lines, _called(other)))
+            rest = range(_end(node) + 1, _end(_left_by(node.body[-1], nodes)) + 1)
+            if line in rest:
+                found.append(Branch(node.lineno, words, rest, _called(node.body)))
+        elif isinstance(node, ast.For | ast.AsyncFor | ast.While) and _in(node.body, line):
+            found.append(Branch(node.lineno, _loop_words(node), range(node.body[0].lineno, _end(node.body[-1]) + 1)))
+        elif isinstance(node, ast.Try) and _in(node.body, line):
+            for handler in node.handlers:
+                if not isinstance(handler.body[-1], ast.Raise):
+                    end = max(_end(node.body[-1]), _end(_left_by(handler.body[-1], nodes)))
+                    words = "except" if handler.type is None else f"except {ast.unparse(handler.type)}"
+                    found.append(Branch(handler.lineno, words, range(line, end + 1), _called(handler.body)))
+    return found
+
+
+def _loop_words(loop: ast.For | ast.AsyncFor | ast.While) -> str:
+    if isinstance(loop, ast.While):
+        return f"while {ast.unparse(loop.test)}"
+    return f"for {ast.unparse(loop.target)} in {ast.unparse(loop.iter)}"
+
+
+def _left_by(last: ast.stmt, nodes: Sequence[ast.AST]) -> ast.stmt | None:
+    """Return the innermost loop or function that a statement leaves; None if it leaves nothing."""
+    kinds: tuple[type[ast.stmt], ...] = ()
+    if isinstance(last, ast.Continue | ast.Break):
+        kinds = (ast.For, ast.AsyncFor, ast.While)
+    elif isinstance(last, ast.Return):
+        kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
+    around = [node for node in nodes if isinstance(node, kinds) and node.lineno < last.lineno <= _end(node)]
+    return max(around, key=lambda node: node.lineno, default=None)
+
+
+def _called(block: Sequence[ast.stmt]) -> frozenset[str]:
+    calls = [node.func for stmt in block for node in ast.walk(stmt) if isinstance(node, ast.Call)]
+    return frozenset(
+        f.attr if isinstance(f, ast.Attribute) else f.id for f in calls if isinstance(f, ast.Attribute | ast.Name)
+    )
+
+
+def _end(node: ast.stmt | None) -> int:
+    return (node and node.end_lineno) or 0
 
 
 def _nodes(file: str) -> Iterator[ast.AST]:

@@ -28,6 +28,7 @@ __all__ = ["CAUSES", "FAULTS", "Job", "first_not_finite", "reduce_gradients", "s
 CAUSES: dict[str, str] = {
     "uneven": "it took fewer or more steps than the others (uneven minibatches)",
     "missing": "it left out a collective",
+    "branch": "it left out collectives at a branch: its own loss was not a number",
     "extra": "it called one more collective than the others",
     "order": "it called two collectives in a different order",
     "size": "it sent a tensor of a different size",
@@ -129,7 +130,9 @@ def train_job(job: Job, ranks: Ranks | None = None) -> list[bool]:
         if mine == "nan":
             weights = weights * math.nan
         is_finite.append(bool(weights.isfinite().all()))
-        reduce_gradients(here, weights, bias, mine, second)
+        loss = torch.tensor(math.nan if mine == "branch" else 0.7)
+        if loss.isfinite():  # each rank decides alone
+            reduce_gradients(here, weights, bias, mine, second)
         if mine == "extra":
             here.all_reduce(torch.zeros(1))  # "only to print the loss"
         here.broadcast(torch.zeros(3))  # the next learning rate

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
 from d2lite._format import listed
-from d2lite.workers.code_lines import after_a_loop_with, instead_of
+from d2lite.workers.code_lines import Branch, after_a_loop_with, branches_around, instead_of
 from d2lite.workers.flight_recorder import Collective, FlightRecord, file_label
 
 __all__ = ["Diagnosis", "diagnose_hang", "first_mismatch"]
@@ -33,6 +33,7 @@ SAVE = re.compile(r"_?((async|legacy)_)?save(_checkpoint|_model|_state|_state_di
 SENDS, RECEIVES = {"send", "send_object_list"}, {"recv", "recv_object_list"}
 POINT_TO_POINT = SENDS | RECEIVES | {"isend", "irecv", "batch_isend_irecv"}
 WAITS = re.compile(r"\.(wait|synchronize|backward|result)\(")
+NOT_FINITE = re.compile(r"(?<![a-z])is_?(nan|inf|finite)(?![a-z])|found_inf")  # in the condition of an `if`
 OF_TORCH = tuple(os.path.join("torch", folder, "") for folder in ("distributed", "autograd"))
 # what gloo and NCCL say on a rank that waited too long, or whose peer has gone
 WAITED = re.compile(r"time[d-]? ?out|closed|reset by peer|broken pipe|read error|write error|remote", re.IGNORECASE)
@@ -47,7 +48,8 @@ class Diagnosis:
     `rank` is the guilty rank, None if there is none. `number` and `group` are the first collective that does not match.
     `words` says it, with the doubt if there is one. `is_sure` is False if the records also fit a different rank or a
     different cause; `rank_is_sure` is False if they also fit a different rank. "error" is an exception of the rank's
-    own code. "save" and "data" are read from the names of the functions on the rank's stack.
+    own code. "save" and "data" are read from the names of the functions on the rank's stack, and "branch" from the
+    conditions in the source.
     """
 
     cause: str
@@ -240,7 +242,7 @@ def _at(records: Records, calls: Calls, number: int) -> Diagnosis:
     own = here[guilty]
     uneven = _uneven(own, theirs, before)
     if uneven:
-        return _different_steps(here, guilty, uneven == "fewer", is_sure and len(here) > 2)
+        return _different_steps(here, guilty, uneven == "fewer", is_sure and len(here) > 2, before)
     doubt = ""
     if not is_sure:
         other = f"rank {others[0]}" if len(others) == 1 else "a different rank"
@@ -444,7 +446,63 @@ def _fork(one: Collective, other: Collective) -> tuple[tuple[str, int], tuple[st
     return next(((a, b) for a, b in places if a != b), places[-1])
 
 
-def _different_steps(here: Mapping[int, _Call | None], guilty: int, fewer: bool, is_sure: bool) -> Diagnosis:
+def _not_finite_branch(theirs: _Call, own: _Call, before: Sequence[_Call]) -> tuple[str, str] | None:
+    """Return (a branch on a NaN at which a rank has left out calls of the others, the doubt); None without one.
+
+    The branch decides all calls that the rank has left out, and not the rank's own call. It does not decide the last
+    call before either: the rank has come to the branch after that call. In doubt, something else decides the same.
+    """
+    since = max((i for i, call in enumerate(before) if call.kind == theirs.kind), default=len(before))
+    step = [call.kind for call in before[since + 1 :]]
+    end = since + 1 + step.index(own.kind) if own.kind in step else since + 1
+    left_out, passed = [theirs, *before[since + 1 : end]], [own, *before[-1:]]
+    names = {call.name for call in (theirs, own, *before)}
+    found, others = list[str](), list[str]()
+    for file, line in theirs.place:
+        if (file, line) in own.place:
+            continue
+        for branch in branches_around(file, line):
+            if all(_in_lines(call, file, branch.decides) for call in left_out) and not any(
+                _in_lines(call, file, branch.decides) for call in passed
+            ):
+                is_not_finite = _is_not_finite(branch)
+                if is_not_finite or not branch.instead & names:  # with such a call the rank would be in that one
+                    (found if is_not_finite else others).append(_condition(file, branch))
+    if not found:
+        return None
+    twice = " It may also have called this one twice." if before and own.kind == before[-1].kind else ""
+    return found[0], f" It may also be {others[0]}." if others else twice
+
+
+def _in_lines(call: Collective, file: str, lines: range) -> bool:
+    return any(of == file and at in lines for of, at in call.place)
+
+
+def _whole_step_branch(inner: _Call, before: Sequence[_Call]) -> str:
+    """Return a branch on a NaN that decides all calls of a step; "" without one.
+
+    A rank that leaves out such a step calls the same collectives as one with a minibatch fewer.
+    """
+    since = max((i for i, call in enumerate(before) if call.kind == inner.kind), default=len(before))
+    for file, line in inner.place:
+        for branch in branches_around(file, line):
+            whole = all(_in_lines(call, file, branch.decides) for call in before[since:])
+            if whole and _is_not_finite(branch):
+                return _condition(file, branch)
+    return ""
+
+
+def _is_not_finite(branch: Branch) -> bool:
+    return branch.words.startswith("if ") and NOT_FINITE.search(branch.words) is not None
+
+
+def _condition(file: str, branch: Branch) -> str:
+    return f"`{branch.words}` ({_file(file)} line {branch.line})"
+
+
+def _different_steps(
+    here: Mapping[int, _Call | None], guilty: int, fewer: bool, is_sure: bool, before: Sequence[_Call]
+) -> Diagnosis:
     """Return the diagnosis of a rank that has taken fewer or more steps of a loop than the others."""
     others = [rank for rank in here if rank != guilty]
     if len(here) == 2 and not fewer:
@@ -467,7 +525,11 @@ def _different_steps(here: Mapping[int, _Call | None], guilty: int, fewer: bool,
         words += " It may also be a different rank: several have different numbers of steps."
     elif not fewer:
         words += skipped
-    certain = is_sure and (fewer or not skipped)
+    branch = _whole_step_branch(inner, before)
+    if branch:
+        who = f"Rank {guilty}" if fewer else "One of the others"
+        words += f" {who} may also have left out a step at {branch}."
+    certain = is_sure and (fewer or not skipped) and not branch
     return Diagnosis("uneven", guilty, words, inner.group, inner.number, certain, is_sure)
 
 
@@ -480,6 +542,8 @@ def _compare(
     nexts = [of[number + 1] for of in others if number + 1 in of]
     after = nexts[0] if nexts else _followed(theirs, before)
     left_out = f"rank {rank} left out a collective"
+    if own.place != theirs.place and (branch := _not_finite_branch(theirs, own, before)):
+        return "branch", f"at {branch[0]} rank {rank} went a way of its own", branch[1]
     if own.kind in known:
         if own.place == theirs.place:
             return "missing", left_out, " It may also have called the two in a different order: one line calls both."

@@ -1,5 +1,6 @@
 """The message about a failure: short, complete in a file, and made without running anything of a rank's."""
 
+import math
 import os
 import re
 import signal
@@ -277,6 +278,35 @@ def test_the_error_names_the_rank_that_the_diagnosis_names_and_that_is_guilty(wo
         others = "\n".join(more)
         assert all(f"rank {other} " in others for other in range(world_size) if other != rank)
         assert head.count("aborted") == 0 and (cause not in ("size", "dtype") or "was aborted inside PyTorch" in others)
+
+
+@by_value
+def train_ddp_past_a_nan(guilty, with_buffers):
+    """DDP sends its buffers before the loss is known, and its gradients afterwards."""
+    norm = torch.nn.BatchNorm1d(16) if with_buffers else torch.nn.ReLU()
+    net = torch.nn.parallel.DistributedDataParallel(torch.nn.Sequential(torch.nn.Linear(8, 16), norm))
+    for step in range(5):
+        X = torch.full((4, 8), math.nan if (dist.get_rank(), step) == (guilty, 3) else 1.0)
+        loss = net(X).square().mean()
+        if torch.isnan(loss):
+            continue
+        loss.backward()
+    dist.barrier()
+
+
+@pytest.mark.slow
+@needs_ranks
+@pytest.mark.parametrize("with_buffers", [True, False])
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_a_rank_that_goes_on_where_its_loss_is_nan_is_named_or_in_doubt(world_size, with_buffers, pools):
+    with pytest.raises(WorkersError) as failure:
+        pools[world_size].run(train_ddp_past_a_nan, 1, with_buffers)
+    found = diagnose_hang(failure.value.records)
+    assert found.rank == 1 and "`if torch.isnan(loss)` (test_failures.py line " in found.words
+    if with_buffers:  # the next forward pass sends them where the others send gradients
+        assert (found.cause, found.rank_is_sure) == ("branch", True)
+    else:  # one step fewer, as with a minibatch fewer
+        assert (found.cause, found.is_sure, found.rank_is_sure) == ("uneven", False, world_size > 2)
 
 
 @pytest.mark.slow

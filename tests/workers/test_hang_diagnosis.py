@@ -408,6 +408,176 @@ def test_different_numbers_of_minibatches_are_found_by_the_loops_of_the_code(wor
         assert "Rank 1 had fewer minibatches or left out a step, or rank 0 had more minibatches" in found.words
 
 
+BRANCHES = {
+    "a step with calls before and after": """
+for X in batches:
+    broadcast(lr)
+    if torch.isnan(loss):
+        continue
+    all_reduce(weights)
+    all_reduce(bias)
+evaluate(counts)
+""",
+    "a guard": """
+for X in batches:
+    broadcast(lr)
+    if not math.isnan(loss) and \\
+        rank >= 0:
+        all_reduce(weights)
+        all_reduce(bias)
+evaluate(counts)
+""",
+    "a different call instead": """
+for X in batches:
+    if loss.isfinite().all():
+        all_reduce(weights)
+    else:
+        all_reduce(flag)
+    all_reduce(bias)
+    barrier()
+""",
+    "the whole step": """
+for X in batches:
+    loss = net(X)
+    if torch.isnan(loss):
+        continue
+    all_reduce(weights)
+    all_reduce(bias)
+evaluate(counts)
+""",
+    "two ways past": """
+for X in batches:
+    barrier()
+    if too_long(X):
+        print("too long")
+        continue
+    broadcast(lr)
+    if loss.isnan():
+        continue
+    try:
+        all_reduce(weights)
+        all_reduce(bias)
+    except ValueError:
+        pass
+""",
+    "an inner loop": """
+for X in batches:
+    barrier()
+    if not loss.isnan():
+        for gradient in gradients:
+            all_reduce(weights)
+""",
+    "a branch that would show": """
+for X in batches:
+    barrier()
+    if loss.isnan():
+        continue
+    if swapped:
+        all_reduce(bias)
+        all_reduce(weights)
+    else:
+        broadcast(lr)
+        all_reduce(flag)
+""",
+    "no branch on a NaN": """
+for X in batches:
+    loss = net(X)
+    if too_long(X):
+        continue
+    all_reduce(weights)
+    all_reduce(bias)
+evaluate(counts)
+""",
+}
+LINES = {"broadcast(lr)": (3,), "all_reduce(weights)": (1000,), "all_reduce(bias)": (10,), "all_reduce(flag)": (1,),
+         "evaluate(counts)": (2,), "barrier()": ()}  # fmt: skip
+
+
+def skipping(name, world_size, guilty, folder, normal, skipped, num_steps=4, at=2):
+    """Records of ranks that run a loop of BRANCHES up to the first mismatch; one leaves out calls in a step."""
+    file = folder / "loop.py"
+    file.write_text(BRANCHES[name])
+    lines = BRANCHES[name].splitlines()
+
+    def what(text):
+        (number,) = [i for i, line in enumerate(lines, 1) if line.strip() == text]
+        kind = text.partition("(")[0].replace("evaluate", "all_reduce")
+        return kind, (LINES[text],) if LINES[text] else (), number
+
+    of = {}
+    for rank in range(world_size):
+        steps = [skipped if (rank, step) == (guilty, at) else normal for step in range(num_steps)]
+        after = ["evaluate(counts)"] * ("evaluate(counts)" in BRANCHES[name])
+        of[rank] = [what(text) for text in [*sum(steps, []), *after]]
+    kinds = list(zip(*([call[:2] for call in called] for called in of.values()), strict=False))
+    first = next(i for i, here in enumerate(kinds) if len(set(here)) > 1)
+    everyone, stack = {"0": tuple(range(world_size))}, ((str(file), 1, "step"), (C10D, 1, "all_reduce"))
+    return {
+        rank: FlightRecord(rank, calls(*called[: first + 1], file=str(file)), everyone, "error", stack)
+        for rank, called in of.items()
+    }
+
+
+@pytest.mark.parametrize("world_size", [2, 3, 4])
+@pytest.mark.parametrize("guilty", [0, 1])
+@pytest.mark.parametrize(
+    ("name", "normal", "skipped", "line", "sure"),
+    [
+        ("a step with calls before and after", ["broadcast(lr)", "all_reduce(weights)", "all_reduce(bias)"],
+         ["broadcast(lr)"], "`if torch.isnan(loss)` (loop.py line 4)", False),  # or the broadcast twice
+        ("a guard", ["broadcast(lr)", "all_reduce(weights)", "all_reduce(bias)"],
+         ["broadcast(lr)"], "`if not math.isnan(loss) and rank >= 0` (loop.py line 4)", False),
+        ("a different call instead", ["all_reduce(weights)", "all_reduce(bias)", "barrier()"],
+         ["all_reduce(flag)", "all_reduce(bias)", "barrier()"], "`if loss.isfinite().all()` (loop.py line 3)", True),
+    ],
+)  # fmt: skip
+def test_a_branch_on_a_nan_is_named_with_its_line(name, normal, skipped, line, sure, world_size, guilty, tmp_path):
+    found = diagnose_hang(skipping(name, world_size, guilty, tmp_path, normal, skipped))
+    assert found.rank == guilty or not found.rank_is_sure
+    assert found.rank_is_sure == (world_size > 2 or name != "a different call instead")  # which of two is new?
+    assert found.cause == "branch" and found.is_sure == (sure and found.rank_is_sure)
+    assert line in found.words
+
+
+@pytest.mark.parametrize("world_size", [2, 3, 4])
+@pytest.mark.parametrize("name", ["the whole step", "no branch on a NaN"])
+def test_a_step_that_a_nan_leaves_out_may_also_be_a_minibatch_fewer(name, world_size, tmp_path):
+    normal = ["all_reduce(weights)", "all_reduce(bias)"]
+    found = diagnose_hang(skipping(name, world_size, 1, tmp_path, normal, []))
+    assert (found.cause, found.rank, found.rank_is_sure) == ("uneven", 1, world_size > 2)
+    has_branch = name == "the whole step"
+    assert found.is_sure == (world_size > 2 and not has_branch)
+    assert ("left out a step at `if torch.isnan(loss)` (loop.py line 4)" in found.words) == has_branch
+
+
+@pytest.mark.parametrize("world_size", [2, 3, 4])
+@pytest.mark.parametrize(
+    ("name", "normal", "num_left", "cause", "said"),
+    [
+        ("two ways past", ["barrier()", "broadcast(lr)", "all_reduce(weights)", "all_reduce(bias)"], 2, "branch",
+         "It may also be `except ValueError` (loop.py line 13)."),
+        ("two ways past", ["barrier()", "broadcast(lr)", "all_reduce(weights)", "all_reduce(bias)"], 1, "missing",
+         "rank 1 left out a collective"),  # before the NaN was looked for
+        ("an inner loop", ["barrier()", "all_reduce(weights)"], 1, "branch",
+         "It may also be `for gradient in gradients` (loop.py line 5)."),
+        ("a branch that would show", ["barrier()", "broadcast(lr)", "all_reduce(flag)"], 1, "branch",
+         "`if loss.isnan()` (loop.py line 4) rank 1 went a way of its own. It may also have called this one twice."),
+    ],
+)  # fmt: skip
+def test_a_second_way_past_the_calls_leaves_the_cause_open(name, normal, num_left, cause, said, world_size, tmp_path):
+    found = diagnose_hang(skipping(name, world_size, 1, tmp_path, normal, normal[:num_left]))
+    assert (found.cause, found.rank, found.rank_is_sure, found.is_sure) == (cause, 1, True, False)
+    assert said in found.words
+
+
+@pytest.mark.parametrize("world_size", [2, 3, 4])
+def test_a_call_left_out_inside_of_a_branch_that_was_entered_is_not_the_branch(world_size, tmp_path):
+    normal = ["broadcast(lr)", "all_reduce(weights)", "all_reduce(bias)"]
+    for skipped in (["broadcast(lr)", "all_reduce(weights)"], ["broadcast(lr)", "all_reduce(bias)"]):
+        found = diagnose_hang(skipping("a guard", world_size, 1, tmp_path, normal, skipped))
+        assert (found.cause, found.rank) == ("missing", 1), found
+
+
 def test_a_call_that_may_be_the_other_rank_s_to_make_decides_nothing_between_two():
     before = (W, B, END, W, B, END)
     found = diagnose_hang(two(calls(*before, ("all_reduce", ((1,),), 20)), calls(*before, W)))
