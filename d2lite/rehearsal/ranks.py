@@ -48,15 +48,19 @@ class Run:
 
 
 def run_ranks(
-    script: str, arguments: Sequence[str], gpus: int, steps: int, patience_s: float, limit_s: float, pretend: bool
-) -> Run:
-    """Run a script on `gpus` ranks until each has made `steps` updates, has ended, has failed or hangs."""
+    script: str, arguments: Sequence[str], gpus: int, steps: int, patience_s: float, limit_s: float, pretend: bool,
+    seed: int | None = None,
+) -> Run:  # fmt: skip
+    """Run a script on `gpus` ranks until each has made `steps` updates, has ended, has failed or hangs.
+
+    With a `seed` the random numbers of rank r begin with that of seed + r, and samples of the tensors are observed.
+    """
     began = time.monotonic()
     folder, lock = make_tempdir()
     port = free_port()
     request = {
         "folder": str(folder), "script": os.path.abspath(script), "arguments": list(arguments), "steps": steps,
-        "gpus": gpus, "pretend": gpus if pretend else 0,
+        "gpus": gpus, "pretend": gpus if pretend else 0, "seed": seed,
         "environment": [torchrun_variables(rank, gpus, str(port)) for rank in range(gpus)],
     }  # fmt: skip
     starter = _Starter(request, folder)
@@ -93,7 +97,7 @@ class _Starter:
         with open(folder / "starter.out", "wb") as out:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "d2lite.rehearsal.rank_starter"],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=out, text=True, env=_environment(),
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=out, text=True, env=_environment(request["seed"]),
                 start_new_session=True,
             )  # fmt: skip
         assert self.process.stdin is not None
@@ -216,5 +220,6 @@ def _tail(path: Path) -> str:
     return path.read_text(encoding="utf-8", errors="replace")[-OUTPUT_CHARS:] if path.exists() else ""
 
 
-def _environment() -> dict[str, str]:
-    return {**os.environ, **on_this_machine(), "TORCH_FR_BUFFER_SIZE": "2000"}
+def _environment(seed: int | None) -> dict[str, str]:
+    hashes = {} if seed is None else {"PYTHONHASHSEED": str(seed)}  # the order of a set of texts depends on it
+    return {**os.environ, **on_this_machine(), "TORCH_FR_BUFFER_SIZE": "2000", **hashes}
