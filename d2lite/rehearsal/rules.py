@@ -22,6 +22,7 @@ from d2lite.rehearsal.observations import (
     Loaded,
     LoaderBegins,
     Place,
+    Raised,
     RankObservations,
     Saved,
     Uneven,
@@ -31,6 +32,7 @@ from d2lite.rehearsal.observations import (
 
 __all__ = [
     "RULES",
+    "UNFINISHED",
     "clipped_before_the_reduction",
     "copies",
     "data_sets",
@@ -59,6 +61,7 @@ REDUCE = (
     "Wrap the network in DistributedDataParallel and call the wrapped one, or average each gradient over the ranks "
     "before optimizer.step()."
 )
+UNFINISHED = "Expected to have finished reduction in the prior iteration"  # an error of DistributedDataParallel
 OR_ON_PURPOSE = (
     "Either their gradients should be averaged, or each rank trains a network of its own on purpose: a fold of a cross-"
     "validation, a member of an ensemble, a setting of a search."
@@ -125,6 +128,8 @@ def _not_copies(observed: Observed, ranks: tuple[int, ...], updates: Sequence[_T
         words = f"the weights ({name}) are no longer the same on all ranks after step {first.step}."
         return [_or_on_purpose(replace(found, words=words), meant)]
     apart = _apart(first.grads, GRADIENTS)
+    if name in apart and any(UNFINISHED in raised.report["message"] for one in observed for raised in one.of(Raised)):
+        return []  # the end of the run says so
     if name in apart:
         return [_not_reduced(observed, first, replace(found, words=_before_the_update(apart, first)), apart, meant)]
     if len({u.lrs for rank in ranks for u in observed[rank].of(Update) if u.step == first.step}) > 1:
@@ -519,6 +524,10 @@ def several_backward_passes(observed: Observed) -> list[Finding]:
     n = max(counts)
     words = f"each update adds up the gradients of {n} backward passes. Is each loss divided by {n}?"
     repair = f"loss / {n} gives the mean over the whole minibatch."
+    forwards = [f for one in observed for f in one.of(Forward) if f.in_ddp]
+    if forwards and all(f.syncs for f in forwards):
+        words += f" DistributedDataParallel averages the gradients {n} times, and once would do."
+        repair += " All forward and backward passes but the last one belong in no_sync()."
     return [Finding("arithmetic", words, repair, (), updates[0].step, updates[0].place, False)]
 
 
