@@ -90,8 +90,8 @@ def _named(message: str, run: Run, ranks: Sequence[int]) -> tuple[str, str, str]
         name = next((name for name, grad in grads.items() if grad is None), "a parameter")
         return (
             "arithmetic",
-            f"DistributedDataParallel cannot average while a gradient is missing, that of {name}: it was frozen after the "
-            "network was wrapped, or the loss does not depend on it.",
+            f"DistributedDataParallel cannot average while a gradient is missing, that of {name}: it was frozen after "
+            "the network was wrapped, or the loss does not depend on it.",
             "Freeze parameters before DistributedDataParallel is made. If a step leaves out a part of the network: "
             "find_unused_parameters=True.",
         )

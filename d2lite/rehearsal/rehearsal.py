@@ -141,7 +141,9 @@ def with_comparison(found: Rehearsal, run: Run, on_one: Run) -> Rehearsal:
         more, same = [compared.finding] if compared.finding else [], compared.finding is None
         n = compared.steps
         fact = f"The same as on 1 GPU in {n} step{'s' * (n != 1)}, rounding aside (at most {compared.largest:.0e})"
-        fact += f"; later ones were not compared: {compared.ended}." if compared.ended else "."
+        fact += "."
+        if compared.ended:
+            fact += f" In later ones only examples and learning rates were compared: {compared.ended}."
     return replace(
         found,
         findings=[*found.findings, *(finding for finding in more if finding.is_sure)],

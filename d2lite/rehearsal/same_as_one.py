@@ -21,7 +21,11 @@ Observed = Sequence[RankObservations]
 # from the second step on, a gradient may differ by so many times what it may in the first steps.
 LATER = 30
 COARSE_LATER_RTOL = 0.1  # the same for 16-bit types
-NOISE = 64  # times the precision of the largest gradient: a smaller one may be 0, and Adam would make it large
+# A gradient that is smaller than the largest one, times so many times the precision, may be 0 but for rounding; Adam
+# makes a large change of it. The second number is for 16-bit types.
+MOST_STRAIN = 0.1
+COARSE_STEPS = 3
+NOISE, COARSE_NOISE = 64, 1
 RATIO_RTOL = 0.01
 
 
@@ -30,7 +34,7 @@ class Sameness:
     """What a comparison has found. Without a finding, the runs were the same in the first `steps` updates.
 
     `largest` is the largest difference in these, relative to the largest value or the norm of its tensor. `ended` says
-    why later updates were not compared, "" if there were none.
+    why only examples and learning rates were compared in later updates, "" if there were none.
     """
 
     finding: Finding | None
@@ -61,7 +65,7 @@ def compare_with_one(one: RankObservations, observed: Observed) -> Sameness:
     if not samples:
         words = "the two runs cannot be compared: one has made no update, or the parameters are sharded."
         return Sameness(replace(note, words=words, repair="Compare a script that keeps whole parameters."), 0)
-    largest, noisy = 0.0, set[tuple[str, int]]()
+    largest, strain, ended, compared, noisy = 0.0, 0.0, "", 0, set[tuple[str, int]]()
     for i, (a, b) in enumerate(samples):
         step = _Step(a, b, i == 0, noisy)
         note = replace(note, step=b.step, place=b.place)
@@ -70,20 +74,21 @@ def compare_with_one(one: RankObservations, observed: Observed) -> Sameness:
             or _different_tensors(note, step, k)
             or _weights(note, step, samples[i - 1] if i else None, k)
             or _rates(note, step, one, first, k)
-            or _gradients(note, step, one, observed)
-            or _changes(note, step, one, observed)
         )
+        ended = ended or step.too_coarse(i, strain)
+        if not ended:
+            finding = finding or _gradients(note, step, one, observed) or _changes(note, step, one, observed)
         if finding is not None:
-            return Sameness(finding, i, largest)
-        apart, name = step.largest("weights")
-        if apart > step.rtol(name, "weights"):
-            return Sameness(None, i, largest, f"by then rounding has moved the weights apart by {apart:.0e}")
-        largest = max(largest, *(step.largest(what)[0] for what in ("weights", "grads", "changes")))
+            return Sameness(finding, compared, largest)
+        if not ended:
+            compared = i + 1
+            largest = max(largest, *(step.largest(what)[0] for what in ("weights", "grads", "changes")))
+            strain = max(step.strain(what) for what in ("grads", "changes")) if i else 0.0
     updates = one.num_updates, first.num_updates
     if updates[0] != updates[1]:
         words = f"the run on 1 GPU made {updates[0]} updates, and that on {k} made {updates[1]}."
-        return Sameness(replace(note, words=words, repair=ORDER), len(samples), largest)
-    return Sameness(None, len(samples), largest)
+        return Sameness(replace(note, words=words, repair=ORDER), compared, largest)
+    return Sameness(None, compared, largest, ended)
 
 
 ORDER = (
@@ -103,7 +108,7 @@ class _Step:
         self.halves = a.halves or b.halves
         grads = [(name, a.grads.get(name), grad) for name, grad in b.grads.items()]
         most = max((s[1] for _, *of in grads for s in of if s and math.isfinite(s[1])), default=0.0)
-        self.noise = {name: NOISE * self._eps(name) * most for name in b.weights}
+        self.noise = {name: self._precision(name) * most for name in b.weights}
         for name, one, other in grads:
             for i, (x, y) in enumerate(zip((one or ())[2:], (other or ())[2:], strict=False)):
                 if x != y and max(abs(x), abs(y)) <= self.noise[name]:
@@ -113,8 +118,9 @@ class _Step:
         dtype: torch.dtype = getattr(torch, self.b.dtypes[name])
         return dtype
 
-    def _eps(self, name: str) -> float:
-        return torch.finfo(torch.bfloat16 if self.halves else self._dtype(name)).eps
+    def _precision(self, name: str) -> float:
+        eps = torch.finfo(torch.bfloat16 if self.halves else self._dtype(name)).eps
+        return eps * (NOISE if eps < 1e-6 else COARSE_NOISE)
 
     def rtol(self, name: str, what: str) -> float:
         """Return what rounding explains of a tensor, relative to its largest value."""
@@ -129,7 +135,27 @@ class _Step:
         weight, change = self.a.weights[name], self.a.changes[name]
         if what == "changes" and weight and change and change[1]:  # the difference of two numbers that are close
             rtol += 4 * torch.finfo(dtype).eps * max(weight[1] / change[1], weight[0] / change[0])
+            grad = self.a.grads.get(name)
+            rtol += self.noise[name] / grad[1] if grad and grad[1] else 0.0
         return rtol
+
+    def strain(self, what: str) -> float:
+        """Return the largest difference over what rounding explains."""
+        return max(self.difference(name, what) / self.rtol(name, what) for name in self.b.weights)
+
+    def too_coarse(self, i: int, strain: float) -> str:
+        """Return why tensors of the update `i`, from 0, may differ by rounding as much as by a bug; "" if they do not.
+
+        `strain` is that of the update before: a bug makes a jump, and rounding grows.
+        """
+        if strain > MOST_STRAIN:
+            return "rounding had grown too large"
+        apart, name = self.largest("weights")
+        if apart > self.rtol(name, "weights"):
+            return f"rounding had moved the weights apart by {apart:.0e}"
+        if i >= COARSE_STEPS and (self.halves or any(self._dtype(name).itemsize < 4 for name in self.b.weights)):
+            return "numbers of 16 bits had been rounded too often"
+        return ""
 
     def difference(self, name: str, what: str) -> float:
         """Return the largest difference of two samples, relative to the norm or the largest value."""
