@@ -71,6 +71,29 @@ def test_a_bug_is_named(name, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("gpus", [1, 2, 4])
+def test_a_right_script_is_the_same_on_any_number_of_gpus(gpus):
+    script = str(SCRIPTS / "batch_size.py")
+    found = rehearse(script, ["--lr", "0.1"], gpus=gpus, same="--batch-size {32/k}")
+    assert found.exit_code == 0 and found.same_as_one and found.findings == [], report_text(found)
+    assert "The same as on 1 GPU in 8 steps" in found.facts[0]
+    assert f"batch_size.py --lr 0.1 --batch-size {32 // gpus} on {gpus} pretend" in report_text(found)
+
+
+@pytest.mark.slow
+def test_different_minibatches_are_not_called_the_same(capsys):
+    with pytest.raises(SystemExit) as end:
+        command.main(["rehearse", "--gpus", "2", "--same", "--batch-size 16", "--json", "r.json", "--html", "r.html",
+                      str(SCRIPTS / "batch_size.py")])  # fmt: skip
+    assert end.value.code == 1
+    text, report, page = capsys.readouterr().out, json.loads(Path("r.json").read_text()), Path("r.html").read_text()
+    assert "not shown to be the same as on 1 GPU" in text and "not shown to be the same as on 1 GPU" in page
+    assert (report["exit_code"], report["same_as_one"], report["findings"]) == (1, False, [])
+    for said in (text, report["notes"][0]["words"], page):
+        assert "did not see the same examples in step 1, so they cannot be compared: 16 on 1 GPU, and 32 on 2" in said
+
+
+@pytest.mark.slow
 def test_a_script_that_cannot_be_run(tmp_path):
     script = tmp_path / "train.py"
     for text, said in (
@@ -156,6 +179,11 @@ def test_wrong_arguments(tmp_path, capsys):
                          ({"patience_s": 0}, ValueError), ({"limit_s": "1"}, TypeError)):  # fmt: skip
         with pytest.raises(error, match=next(iter(wrong))):
             rehearse(str(script), **wrong)
+    with pytest.raises(ValueError, match="same: expected a whole number, got {10/k} = 10/3"):
+        rehearse(str(script), gpus=3, same="{10/k}")
+    with pytest.raises(SystemExit) as end:
+        command.main(["rehearse", "--same", "-n {k", str(script)])
+    assert end.value.code == 2 and "expected a } for each {" in capsys.readouterr().err
     with pytest.raises(SystemExit) as end:
         command.main(["rehearse", "no.py"])
     assert end.value.code == 2 and "no.py" in capsys.readouterr().err
