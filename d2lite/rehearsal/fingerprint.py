@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["MOST_ROWS", "Print", "Sample", "first_tensor", "row_prints", "tensor_print", "tensor_sample"]
+__all__ = ["MOST_ROWS", "MOST_VALUES", "Print", "Sample", "first_tensor", "row_prints", "tensor_print", "tensor_sample"]
 
 Print = tuple[str, tuple[float, ...]]  # digest, a few values
 Sample = tuple[float, ...]  # norm, largest absolute value, a few values
@@ -26,10 +26,12 @@ def tensor_print(tensor: torch.Tensor, complete: bool = True) -> Print:
     if tensor.is_sparse:
         return "sparse", ()
     flat = tensor.detach().reshape(-1)
-    values = flat[:: max(1, flat.numel() // NUM_VALUES)][:NUM_VALUES]
+    values = flat[:: max(1, flat.numel() // NUM_VALUES)][:NUM_VALUES] if flat.numel() > NUM_VALUES else flat
     if not complete and flat.numel() > MOST_VALUES:
         flat = flat[:: -(-flat.numel() // MOST_VALUES)]
-    return _digest(_bytes(flat)), tuple(values.double().tolist()) if not values.is_complex() else ()
+    if values.is_complex():
+        return _digest(_bytes(flat)), ()
+    return _digest(_bytes(flat)), tuple((values if values.is_floating_point() else values.double()).tolist())
 
 
 def tensor_sample(tensor: torch.Tensor) -> Sample:

@@ -5,7 +5,6 @@ Public hooks are used where there are some: those of all optimizers and of all m
 observer changes no tensor and no random number. An error of its own never reaches the script.
 """
 
-import contextlib
 import functools
 import os
 import sys
@@ -27,7 +26,16 @@ from torch.optim import lr_scheduler
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, RandomSampler, dataloader
 
-from d2lite.rehearsal.fingerprint import Print, Sample, first_tensor, row_prints, tensor_print, tensor_sample
+from d2lite.profiling import ActivationsHeld, activations_held
+from d2lite.rehearsal.fingerprint import (
+    MOST_VALUES,
+    Print,
+    Sample,
+    first_tensor,
+    row_prints,
+    tensor_print,
+    tensor_sample,
+)
 from d2lite.rehearsal.observations import (
     Clipped,
     DataSet,
@@ -96,6 +104,7 @@ class Observer:
         self.grad_enabled = True  # for the script, when the observer was called last
         self.in_backward = self.in_schedule = self.failed = self.sharded = self.kept = False
         self.numbers: dict[int, int] = {}  # id of an outermost module -> its number
+        self.layers: dict[int, tuple[bool, bool]] = {}  # the same -> has it a dropout, a BatchNorm
         self.names: dict[int, str] = {}  # id of a parameter -> its name
         self.in_ddp: dict[int, tuple[int, ...]] = {}  # id of a module or parameter in a DDP -> the ranks of its group
         self.ddps: list[DistributedDataParallel] = []
@@ -115,7 +124,8 @@ class Observer:
         self.orders: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()  # sampler -> epoch of its order
         self.loader = (-1, -1)  # that gave the last minibatch, and its epoch
         self.data_sets: dict[int, Any] = {}  # number of a loader with a DistributedSampler -> its data set
-        self.measures: Any = None
+        self.measures: Any = None  # activations_held, while it counts in `held`
+        self.held = ActivationsHeld()
         self.activations = -1
 
     def write(self, kind: type[Event], **facts: Any) -> None:
@@ -181,9 +191,8 @@ class Observer:
     def _begin_to_measure(self, module: nn.Module) -> None:
         params = list(module.parameters())
         if self.grad_enabled and params and not self.sharded and not any(map(_is_sharded, params)):
-            kept = _Kept(params)
-            kept.__enter__()
-            self.measures = kept
+            self.measures = activations_held(params)
+            self.held = self.measures.__enter__()
 
     def _after_forward(self, module: nn.Module, args: Any, *rest: Any) -> None:
         if not self._is_mine():
@@ -193,8 +202,8 @@ class Observer:
             return
         self.progress += 1
         if self.measures is not None:
-            self.measures.__exit__()
-            self.activations, self.measures = self.measures.n_bytes, None
+            self.measures.__exit__(None, None, None)
+            self.activations, self.measures = self.held.most_n_bytes, None
         if torch.is_grad_enabled() and module.training and not self.in_backward:
             self._quietly(self._forward, module, args, rest[0] if len(rest) == 2 else {}, rest[-1] if rest else None)
 
@@ -203,6 +212,10 @@ class Observer:
             return
         if id(module) not in self.numbers:
             self._name(module)
+            parts = list(module.modules())
+            drops_out = any(isinstance(part, _DropoutNd) and part.p > 0 for part in parts)
+            self.layers[id(module)] = drops_out, any(isinstance(part, BATCH_NORMS) and part.training for part in parts)
+        drops_out, batch_norms = self.layers[id(module)]
         tensor, result = first_tensor([args, kwargs]), first_tensor([output])
         self.write(
             Forward,
@@ -215,8 +228,8 @@ class Observer:
             syncs=bool(getattr(module, "require_backward_grad_sync", True)),
             around_ddp=id(module) in self.in_ddp,
             output="" if result is None else _print(result)[0],
-            drops_out=any(isinstance(part, _DropoutNd) and part.p > 0 for part in module.modules()),
-            batch_norms=any(isinstance(part, BATCH_NORMS) and part.training for part in module.modules()),
+            drops_out=drops_out,
+            batch_norms=batch_norms,
         )
 
     def _number(self, numbers: dict[int, int], thing: Any) -> int:
@@ -261,7 +274,7 @@ class Observer:
     def _look_for_kept_gradients(self) -> None:
         if self.last is not None and self.backwards == 0:
             param, before = self.last
-            self.kept = param.grad is not None and any(before[1]) and _print(param.grad) == before
+            self.kept = param.grad is not None and any(before[1]) and _print(param.grad, False) == before
 
     # updates
 
@@ -298,7 +311,8 @@ class Observer:
         if small is not None:
             param = named[small[1]]
             self.begun["start"] = {small[1]: self._print_of(param, True)}
-            self.last = None if param.grad is None else (param, _print(param.grad))
+            known = grads[small[1]] if small[0] <= MOST_VALUES else None
+            self.last = None if param.grad is None else (param, known or _print(param.grad, False))
         if self.samples and not self.begun["sharded"]:
             self._begin_sample(named)
 
@@ -488,26 +502,6 @@ class Observer:
     def _join_group(self, join: Callable[..., None], *args: Any, **kwargs: Any) -> None:
         join(*args, **kwargs)
         self._quietly(lambda: self.write(Group, backend=str(dist.get_backend())))
-
-
-class _Kept(torch.autograd.graph.saved_tensors_hooks):
-    """Counts the bytes that a forward pass keeps for the backward pass, the parameters themselves left out."""
-
-    def __init__(self, params: Sequence[nn.Parameter]) -> None:
-        self.params = {p.untyped_storage().data_ptr() for p in params}
-        self.sizes: dict[int, int] = {}
-        super().__init__(self._note, lambda tensor: tensor)
-
-    def _note(self, tensor: torch.Tensor) -> torch.Tensor:
-        with torch._C.DisableTorchFunction(), contextlib.suppress(RuntimeError):  # some tensors have no storage
-            storage = tensor.untyped_storage()
-            if storage.data_ptr() not in self.params:
-                self.sizes[storage.data_ptr()] = storage.nbytes()
-        return tensor
-
-    @property
-    def n_bytes(self) -> int:
-        return sum(self.sizes.values())
 
 
 def _refuse_to_spawn(spawn: Callable[..., Any], *args: Any, **kwargs: Any) -> None:

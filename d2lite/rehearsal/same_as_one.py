@@ -14,7 +14,7 @@ from d2lite.rehearsal.fingerprint import MOST_ROWS, Sample
 from d2lite.rehearsal.observations import Forward, Loaded, RankObservations, Sampled, Saved, Update
 from d2lite.rehearsal.rules import minibatch_rows
 
-__all__ = ["Sameness", "compare_with_one"]
+__all__ = ["compare_with_one"]
 
 Observed = Sequence[RankObservations]
 # Weights that rounding has moved apart let a few examples take a different path, at the edge of a ReLU or a maximum:
