@@ -341,6 +341,8 @@ class Observer:
 
     def _begin_sample(self, named: dict[str, nn.Parameter]) -> None:
         named = {name: p for name, p in named.items() if p.is_floating_point()}
+        if not named:
+            return
         facts = {
             "weights": {name: _sample(p) for name, p in named.items()},
             "grads": {name: None if p.grad is None else _sample(p.grad) for name, p in named.items()},

@@ -287,7 +287,7 @@ def _gradients(found: Finding, step: _Step, one: RankObservations, observed: Obs
     )
     repair = (
         "If a rank's loss is a mean over what it has (rows, tokens), the mean over the ranks weighs all ranks alike, "
-        "however much each has: divide each rank's sum by the count of all ranks, times the number of ranks. Or look "
+        "however much each has: divide each rank's sum by the mean count of the ranks. Or look "
         "for clipping before the reduction, and for random numbers in the network."
     )
     return _may_be_right(replace(found, words=words, repair=repair, is_sure=True), one, observed)

@@ -81,6 +81,13 @@ def test_a_right_script_is_the_same_on_any_number_of_gpus(gpus):
 
 
 @pytest.mark.slow
+def test_what_is_wrong_without_a_comparison_comes_first(tmp_path):
+    found = rehearse(str(BUGS["no DDP"].write(tmp_path)), same="")
+    assert [finding.kind for finding in found.findings] == ["copies"] and found.same_as_one is False
+    assert found.facts[0] == "Not compared with 1 GPU: mend what was found first."
+
+
+@pytest.mark.slow
 def test_different_minibatches_are_not_called_the_same(capsys):
     with pytest.raises(SystemExit) as end:
         command.main(["rehearse", "--gpus", "2", "--same", "--batch-size 16", "--json", "r.json", "--html", "r.html",

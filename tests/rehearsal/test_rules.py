@@ -126,7 +126,7 @@ def test_networks_of_their_own_may_be_there_on_purpose(facts):
     assert "If there should be one network" in note.repair and "nothing is wrong" in note.repair
     assert networks_of_their_own(facts={**facts, "broadcast": True}).is_sure  # but weights that were broadcast
     assert networks_of_their_own(DIVIDED, forward(1, "x", loader=0), facts=facts).is_sure  # or a sampler for ranks
-    assert networks_of_their_own(forward(1, "x"), facts=facts).is_sure is False
+    assert not networks_of_their_own(forward(1, "x"), facts=facts).is_sure
 
 
 def test_equal_gradients_of_different_minibatches_show_that_there_is_one_network():
