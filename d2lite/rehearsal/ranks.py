@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from d2lite.rehearsal.observations import Ended, Raised, RankObservations, read_observations
 from d2lite.workers import FlightRecord, make_tempdir, remove_tempdir
 from d2lite.workers.flight_recorder import flight_record
@@ -97,7 +99,7 @@ class _Starter:
         with open(folder / "starter.out", "wb") as out:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "d2lite.rehearsal.rank_starter"],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=out, text=True, env=_environment(request["seed"]),
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=out, text=True, env=_environment(request),
                 start_new_session=True,
             )  # fmt: skip
         assert self.process.stdin is not None
@@ -220,6 +222,11 @@ def _tail(path: Path) -> str:
     return path.read_text(encoding="utf-8", errors="replace")[-OUTPUT_CHARS:] if path.exists() else ""
 
 
-def _environment(seed: int | None) -> dict[str, str]:
-    hashes = {} if seed is None else {"PYTHONHASHSEED": str(seed)}  # the order of a set of texts depends on it
-    return {**os.environ, **on_this_machine(), "TORCH_FR_BUFFER_SIZE": "2000", **hashes}
+def _environment(request: dict[str, Any]) -> dict[str, str]:
+    found = {**os.environ, **on_this_machine(), "TORCH_FR_BUFFER_SIZE": "2000"}
+    if request["seed"] is not None:
+        found["PYTHONHASHSEED"] = str(request["seed"])  # the order of a set of texts depends on it
+    if request["pretend"] and torch.cuda.device_count():  # fewer than are wanted: none of them is used
+        found.pop("D2LITE_PRETEND_GPUS", None)
+        found["CUDA_VISIBLE_DEVICES"] = ",".join(["-1"] * request["pretend"])  # so many names, and no real GPU
+    return found

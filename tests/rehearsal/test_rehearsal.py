@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from d2lite import __main__ as command
+from d2lite.pretend_gpus import pretend_gpus_environment
 from d2lite.rehearsal import rehearse, report_text
 from tests.rehearsal.bugs import BUGS, SCRIPTS
 
@@ -129,6 +130,14 @@ def test_the_command_writes_reports_and_gives_the_script_its_arguments(tmp_path,
     page = Path("r.html").read_text()
     assert "[&#x27;--gpus&#x27;, &#x27;7&#x27;] 1 2 __main__" in page
     assert "&lt;script&gt;alert(1)" in page and "<script" not in page
+
+
+@pytest.mark.slow
+def test_a_machine_with_fewer_gpus_than_are_wanted(tmp_path):
+    env = with_path() | pretend_gpus_environment(1)
+    command = [sys.executable, "-m", "d2lite", "rehearse", "--gpus", "2", "--steps", "3", str(SCRIPTS / "by_hand.py")]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and "on 2 pretend GPUs, 3 steps" in done.stdout, done.stdout + done.stderr
 
 
 @pytest.mark.slow
