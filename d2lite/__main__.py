@@ -6,7 +6,9 @@ downloads all 60,000 training images; the chapters need only the 12,000 that com
 progress [FOLDER]` lists the exercises that were solved with the notebooks of a folder, by default the current one.
 `python -m d2lite book FOLDER` copies the chapters, with the scripts and results that they read, into a new folder.
 `python -m d2lite rehearse --gpus 4 train.py` runs a script of your own for a few steps, on pretend GPUs where there are
-no real ones, and says what is wrong with it: exit code 0 without findings, 1 with, 2 if it could not be run.
+no real ones, and says what is wrong with it: exit code 0 without findings, 1 with, 2 if it could not be run. `--same
+"--batch-size {256/k}"` also runs it on one GPU, with 256 in place of {256/k}, and compares the updates: exit code 0 if
+they are the same.
 For teachers: `python -m d2lite course OUT --chapters 1,2,4,5` writes a students' book without the answers, and
 `python -m d2lite grade FOLDER --course OUT` grades what comes back; `--format nbgrader` and `--format otter` also write
 what these two programs need to grade in the same way.
@@ -195,7 +197,7 @@ def rehearse_script(given: argparse.Namespace) -> int:
     from d2lite.rehearsal import rehearse, report_json, report_page, report_text
 
     limits = {"patience_s": given.patience, "limit_s": given.limit}
-    found = rehearse(given.script, given.arguments, gpus=given.gpus, steps=given.steps, **limits)
+    found = rehearse(given.script, given.arguments, gpus=given.gpus, steps=given.steps, same=given.same, **limits)
     print(report_text(found))
     for path, write in ((given.json, report_json), (given.html, report_page)):
         if path:
@@ -235,6 +237,11 @@ def main(arguments: Sequence[str] = ()) -> None:
     rehearsed.add_argument("--steps", type=int, default=20, help="updates after which the run ends; default: 20")
     rehearsed.add_argument("--patience", type=float, default=15.0, help="seconds without progress that are a hang")
     rehearsed.add_argument("--limit", type=float, default=600.0, help="seconds after which the run ends in any case")
+    rehearsed.add_argument(
+        "--same",
+        metavar="ARGS",
+        help="also run on 1 GPU, and compare; ARGS are further arguments, in which {256/k} is 256 on 1 GPU and 64 on 4",
+    )
     rehearsed.add_argument("--json", metavar="FILE", help="also write the report as JSON")
     rehearsed.add_argument("--html", metavar="FILE", help="also write the report as a page of its own")
     rehearsed.add_argument("script", help="a Python file that torchrun could start")

@@ -2,7 +2,7 @@
 
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
@@ -98,7 +98,7 @@ def activations_held(params: Iterable[torch.Tensor]) -> Iterator[ActivationsHeld
     """Count the bytes of activations while a block runs forward and backward passes, in any order.
 
     A tensor that several operations keep is counted once, and so are views of it. Parameters are no activations. Of a
-    DTensor the part on this rank is counted.
+    DTensor the part on this rank is counted. A tensor without memory of its own, such as a sparse one, counts nothing.
 
     Example:
         >>> layer = torch.nn.Linear(3, 4)
@@ -113,12 +113,14 @@ def activations_held(params: Iterable[torch.Tensor]) -> Iterator[ActivationsHeld
     held = ActivationsHeld()
 
     def pack(tensor: torch.Tensor) -> _Kept:
-        kept, storage = _Kept(tensor.detach()), _storage(tensor)
+        kept = _Kept(tensor.detach())
         whole = tensor if tensor._base is None else tensor._base
-        # FSDP gathers parameters into others, which are none of `params`, and frees them after the forward pass
-        if storage.data_ptr() not in own and not isinstance(whole, torch.nn.Parameter):
-            held._keep(storage.data_ptr(), storage.nbytes())
-            weakref.finalize(kept, held._release, storage.data_ptr(), storage.nbytes())
+        with suppress(RuntimeError):  # some tensors have no storage
+            storage = _storage(tensor)
+            # FSDP gathers parameters into others, which are none of `params`, and frees them after the forward pass
+            if storage.data_ptr() not in own and not isinstance(whole, torch.nn.Parameter):
+                held._keep(storage.data_ptr(), storage.nbytes())
+                weakref.finalize(kept, held._release, storage.data_ptr(), storage.nbytes())
         return kept
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda kept: kept.tensor):

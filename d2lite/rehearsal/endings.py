@@ -5,9 +5,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from d2lite.rehearsal.finding import Finding
-from d2lite.rehearsal.observations import Place
+from d2lite.rehearsal.observations import Place, Update
 from d2lite.rehearsal.observer import script_place
 from d2lite.rehearsal.ranks import Run
+from d2lite.rehearsal.rules import UNFINISHED
 from d2lite.workers import diagnose_hang
 from d2lite.workers.failures import failure_headline
 
@@ -75,8 +76,35 @@ def _failed(run: Run) -> Finding:
     said = _said(report)
     if repair := _refusal(report["message"]):
         return Finding("devices", f"a GPU refuses this. {said}", repair, ranks, step, place)
+    if named := _named(report["message"], run, ranks):
+        return Finding(*named, ranks, step, place)
     who = "all ranks" if len(ranks) == len(run.reports) > 1 else ", ".join(f"rank {r}" for r in ranks)
     return Finding("error", f"{who} raised {said}", "Read the traceback in the rank's output.", ranks, step, place)
+
+
+def _named(message: str, run: Run, ranks: Sequence[int]) -> tuple[str, str, str] | None:
+    """Return (kind, words, repair) of an error whose cause is known."""
+    if UNFINISHED in message:
+        updates = run.observed[ranks[0]].of(Update)
+        grads = updates[-1].grads if updates else {}
+        name = next((name for name, grad in grads.items() if grad is None), "a parameter")
+        return (
+            "arithmetic",
+            f"DistributedDataParallel cannot average while a gradient is missing, that of {name}: it was frozen after "
+            "the network was wrapped, or the loss does not depend on it.",
+            "Freeze parameters before DistributedDataParallel is made. If a step leaves out a part of the network: "
+            "find_unused_parameters=True.",
+        )
+    if "loading state_dict" in message and '"module.' in message:
+        has, lacks = "begin with", "do not"
+        if any("Missing" in line and '"module.' in line for line in message.splitlines()):
+            has, lacks = lacks + " begin with", "do"
+        return (
+            "files",
+            f'a network cannot load a state: the names in it {has} "module.", and those of the network {lacks}.',
+            "Save model.module.state_dict() of a DistributedDataParallel, and load into model.module.",
+        )
+    return None
 
 
 def _said(report: Mapping[str, Any]) -> str:

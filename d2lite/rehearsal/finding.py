@@ -11,8 +11,8 @@ __all__ = ["Finding"]
 class Finding:
     """What is wrong; `is_sure=False` makes it a note: something to look at, which may be intended.
 
-    `kind` is "copies", "examples", "arithmetic", "devices", "files", "hang" or "error". `ranks` is () if no rank is to
-    blame, or it is not sure which one. `step` counts the updates from 1; 0 stands for none.
+    `kind` is "copies", "examples", "arithmetic", "devices", "files", "hang", "error" or "same" (as on one GPU). `ranks`
+    is () if no rank is to blame, or it is not sure which one. `step` counts the updates from 1; 0 stands for none.
     """
 
     kind: str

@@ -6,12 +6,14 @@ from typing import Any
 
 import torch
 
-__all__ = ["Print", "first_tensor", "row_prints", "tensor_print"]
+__all__ = ["MOST_ROWS", "MOST_VALUES", "Print", "Sample", "first_tensor", "row_prints", "tensor_print", "tensor_sample"]
 
 Print = tuple[str, tuple[float, ...]]  # digest, a few values
+Sample = tuple[float, ...]  # norm, largest absolute value, a few values
 MOST_VALUES = 1 << 14  # of a tensor that are read in each step
 MOST_ROWS = 4096
 NUM_VALUES = 8
+NUM_SAMPLED = 16
 
 
 def tensor_print(tensor: torch.Tensor, complete: bool = True) -> Print:
@@ -24,10 +26,28 @@ def tensor_print(tensor: torch.Tensor, complete: bool = True) -> Print:
     if tensor.is_sparse:
         return "sparse", ()
     flat = tensor.detach().reshape(-1)
-    values = flat[:: max(1, flat.numel() // NUM_VALUES)][:NUM_VALUES]
+    values = flat[:: max(1, flat.numel() // NUM_VALUES)][:NUM_VALUES] if flat.numel() > NUM_VALUES else flat
     if not complete and flat.numel() > MOST_VALUES:
         flat = flat[:: -(-flat.numel() // MOST_VALUES)]
-    return _digest(_bytes(flat)), tuple(values.double().tolist()) if not values.is_complex() else ()
+    if values.is_complex():
+        return _digest(_bytes(flat)), ()
+    return _digest(_bytes(flat)), tuple((values if values.is_floating_point() else values.double()).tolist())
+
+
+def tensor_sample(tensor: torch.Tensor) -> Sample:
+    """Return (norm, largest absolute value, up to 16 values spread over the tensor); () if it is sparse or empty.
+
+    Two tensors of one shape with samples that are close differ by little, unless the differences leave the norm as it
+    is and spare the 16 values.
+    """
+    if tensor.is_sparse or not tensor.numel():
+        return ()
+    flat = tensor.detach().reshape(-1)
+    flat = torch.view_as_real(flat).reshape(-1) if flat.is_complex() else flat
+    flat = flat if flat.is_floating_point() else flat.double()
+    norm = torch.linalg.vector_norm(flat, dtype=torch.float64)
+    values = flat[:: max(1, flat.numel() // NUM_SAMPLED)][:NUM_SAMPLED].double()
+    return float(norm), float(flat.abs().max()), *values.tolist()
 
 
 def row_prints(tensor: torch.Tensor) -> tuple[str, ...]:

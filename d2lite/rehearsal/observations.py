@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from d2lite.rehearsal.fingerprint import Print
+from d2lite.rehearsal.fingerprint import Print, Sample
 
 __all__ = [
     "Clipped",
@@ -21,6 +21,7 @@ __all__ = [
     "Place",
     "Raised",
     "RankObservations",
+    "Sampled",
     "Saved",
     "Scheduled",
     "Uneven",
@@ -93,7 +94,8 @@ class Forward(Event):
 
     `loader` and `epoch` are those of the DataLoader that gave the last minibatch, -1 without one. `around_ddp` is True
     if the module is inside of a DistributedDataParallel that was not called. `output` is the digest of the first tensor
-    that comes out, and `drops_out` says whether the module has a dropout.
+    that comes out. `drops_out` says whether the module has a dropout, and `batch_norms` whether it has a BatchNorm that
+    uses the rank's own examples.
     """
 
     model: int
@@ -106,6 +108,7 @@ class Forward(Event):
     around_ddp: bool = False
     output: str = ""
     drops_out: bool = False
+    batch_norms: bool = False
 
 
 @dataclass(frozen=True)
@@ -125,8 +128,9 @@ class Update(Event):
 
     `backwards` counts the backward passes since the update before. `kept` says that a backward pass added its gradients
     to those of the update before. `group` are the ranks that hold copies, () where nothing says so. With a `closure`
-    the gradients are not those of the update. `hooked` says that DistributedDataParallel sends by a hook. Tensors that
-    are `sharded` over ranks are in `weights` with None.
+    the gradients are not those of the update. `broadcast` says that each weight was broadcast before the first update.
+    `hooked` says that DistributedDataParallel sends by a hook. Tensors that are `sharded` over ranks are in `weights`
+    with None.
     """
 
     optimizer: int
@@ -143,8 +147,25 @@ class Update(Event):
     closure: bool = False
     sharded: bool = False
     hooked: bool = False
+    broadcast: bool = False
     group: tuple[int, ...] = ()
     seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Sampled(Event):
+    """An update, for the comparison with another run: samples of each weight, of its gradient and of its change.
+
+    `weights` are those before the update, and `changes` what the update has added to them. `dtypes` are the names of
+    the weights' types. `halves` says that a part was computed by autocast in a 16-bit type.
+    """
+
+    optimizer: int
+    weights: Mapping[str, Sample]
+    grads: Mapping[str, Sample | None]
+    changes: Mapping[str, Sample]
+    dtypes: Mapping[str, str]
+    halves: bool = False
 
 
 @dataclass(frozen=True)
@@ -220,8 +241,8 @@ class RankObservations:
 _KINDS: dict[str, type[Event]] = {
     kind.__name__: kind
     for kind in (
-        Clipped, DataSet, Ended, Forward, Group, Loaded, LoaderBegins, Memory, Raised, Saved, Scheduled, Uneven, Update,
-        Wrapped,
+        Clipped, DataSet, Ended, Forward, Group, Loaded, LoaderBegins, Memory, Raised, Sampled, Saved, Scheduled,
+        Uneven, Update, Wrapped,
     )
 }  # fmt: skip
 

@@ -5,7 +5,6 @@ Public hooks are used where there are some: those of all optimizers and of all m
 observer changes no tensor and no random number. An error of its own never reaches the script.
 """
 
-import contextlib
 import functools
 import os
 import sys
@@ -27,7 +26,16 @@ from torch.optim import lr_scheduler
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, RandomSampler, dataloader
 
-from d2lite.rehearsal.fingerprint import Print, first_tensor, row_prints, tensor_print
+from d2lite.profiling import ActivationsHeld, activations_held
+from d2lite.rehearsal.fingerprint import (
+    MOST_VALUES,
+    Print,
+    Sample,
+    first_tensor,
+    row_prints,
+    tensor_print,
+    tensor_sample,
+)
 from d2lite.rehearsal.observations import (
     Clipped,
     DataSet,
@@ -39,6 +47,7 @@ from d2lite.rehearsal.observations import (
     LoaderBegins,
     Memory,
     Place,
+    Sampled,
     Saved,
     Scheduled,
     Uneven,
@@ -83,23 +92,28 @@ def _place() -> Place | None:
 class Observer:
     """Watches the script of one rank, from `install` on, and calls `enough` after `steps` updates of one optimizer.
 
-    `progress` counts what the script has done, and `in_backward` says whether a backward pass runs.
+    `progress` counts what the script has done, and `in_backward` says whether a backward pass runs. With `samples` each
+    update is also written as `Sampled`; a copy of the weights is kept while it runs.
     """
 
-    def __init__(self, path: Path, steps: int, enough: Callable[[], None]) -> None:
-        self.steps, self.enough = steps, enough
+    def __init__(self, path: Path, steps: int, enough: Callable[[], None], samples: bool = False) -> None:
+        self.steps, self.enough, self.samples = steps, enough, samples
         self.file: TextIO = open(path, "w", encoding="utf-8")
         self.pid, self.thread = os.getpid(), threading.get_ident()
         self.progress, self.step, self.depth, self.backwards = 0, 1, 0, 0
         self.grad_enabled = True  # for the script, when the observer was called last
         self.in_backward = self.in_schedule = self.failed = self.sharded = self.kept = False
         self.numbers: dict[int, int] = {}  # id of an outermost module -> its number
+        self.layers: dict[int, tuple[bool, bool]] = {}  # the same -> has it a dropout, a BatchNorm
         self.names: dict[int, str] = {}  # id of a parameter -> its name
         self.in_ddp: dict[int, tuple[int, ...]] = {}  # id of a module or parameter in a DDP -> the ranks of its group
         self.ddps: list[DistributedDataParallel] = []
         self.used: list[Any] = []  # keeps what the ids belong to
         self.optimizers: dict[int, int] = {}
         self.counts: dict[int, int] = {}
+        self.sampled: tuple[dict[str, torch.Tensor], dict[str, Any]] | None = None  # weights before it, its facts
+        self.halves = False
+        self.sent: set[int] = set()  # addresses of what was broadcast before the first update
         self.updates: int | None = None  # id of the optimizer whose update runs; it may call others
         self.begun: dict[str, Any] = {}  # the facts of that update
         self.last: tuple[nn.Parameter, Print] | None = None  # a gradient of the last update
@@ -110,7 +124,8 @@ class Observer:
         self.orders: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()  # sampler -> epoch of its order
         self.loader = (-1, -1)  # that gave the last minibatch, and its epoch
         self.data_sets: dict[int, Any] = {}  # number of a loader with a DistributedSampler -> its data set
-        self.measures: Any = None
+        self.measures: Any = None  # activations_held, while it counts in `held`
+        self.held = ActivationsHeld()
         self.activations = -1
 
     def write(self, kind: type[Event], **facts: Any) -> None:
@@ -143,6 +158,8 @@ class Observer:
                 _wrap(kind, "step", self._schedule)
         _wrap(dist, "init_process_group", self._join_group)
         vars(dist.distributed_c10d)["init_process_group"] = dist.init_process_group
+        _wrap(dist, "broadcast", self._broadcast)
+        vars(dist.distributed_c10d)["broadcast"] = dist.broadcast
         _wrap(Join, "__enter__", self._may_end_earlier)
         _wrap(torch.multiprocessing, "spawn", _refuse_to_spawn)
 
@@ -167,15 +184,15 @@ class Observer:
     def _before_forward(self, module: nn.Module, args: Any) -> None:
         if self._is_mine():
             self.depth += 1
+            self.halves |= self.samples and torch._C._is_any_autocast_enabled()
             if self.depth == 1 and self.activations < 0 and self.step == 2 and not self.in_backward:
                 self._quietly(self._begin_to_measure, module)
 
     def _begin_to_measure(self, module: nn.Module) -> None:
         params = list(module.parameters())
         if self.grad_enabled and params and not self.sharded and not any(map(_is_sharded, params)):
-            kept = _Kept(params)
-            kept.__enter__()
-            self.measures = kept
+            self.measures = activations_held(params)
+            self.held = self.measures.__enter__()
 
     def _after_forward(self, module: nn.Module, args: Any, *rest: Any) -> None:
         if not self._is_mine():
@@ -185,8 +202,8 @@ class Observer:
             return
         self.progress += 1
         if self.measures is not None:
-            self.measures.__exit__()
-            self.activations, self.measures = self.measures.n_bytes, None
+            self.measures.__exit__(None, None, None)
+            self.activations, self.measures = self.held.most_n_bytes, None
         if torch.is_grad_enabled() and module.training and not self.in_backward:
             self._quietly(self._forward, module, args, rest[0] if len(rest) == 2 else {}, rest[-1] if rest else None)
 
@@ -195,6 +212,10 @@ class Observer:
             return
         if id(module) not in self.numbers:
             self._name(module)
+            parts = list(module.modules())
+            drops_out = any(isinstance(part, _DropoutNd) and part.p > 0 for part in parts)
+            self.layers[id(module)] = drops_out, any(isinstance(part, BATCH_NORMS) and part.training for part in parts)
+        drops_out, batch_norms = self.layers[id(module)]
         tensor, result = first_tensor([args, kwargs]), first_tensor([output])
         self.write(
             Forward,
@@ -207,7 +228,8 @@ class Observer:
             syncs=bool(getattr(module, "require_backward_grad_sync", True)),
             around_ddp=id(module) in self.in_ddp,
             output="" if result is None else _print(result)[0],
-            drops_out=any(isinstance(part, _DropoutNd) and part.p > 0 for part in module.modules()),
+            drops_out=drops_out,
+            batch_norms=batch_norms,
         )
 
     def _number(self, numbers: dict[int, int], thing: Any) -> int:
@@ -252,7 +274,7 @@ class Observer:
     def _look_for_kept_gradients(self) -> None:
         if self.last is not None and self.backwards == 0:
             param, before = self.last
-            self.kept = param.grad is not None and any(before[1]) and _print(param.grad) == before
+            self.kept = param.grad is not None and any(before[1]) and _print(param.grad, False) == before
 
     # updates
 
@@ -279,6 +301,7 @@ class Observer:
             "backwards": self.backwards,
             "kept": self.kept,
             "closure": any(map(callable, [*args[1:], *kwargs.values()])),
+            "broadcast": bool(self.sent) and all(_address(p) in self.sent for p in named.values()),
             "hooked": any(getattr(ddp, "_comm_hooks", ()) for ddp in self.ddps),
             "sharded": self.sharded or any(map(_is_sharded, named.values())),
             "group": groups.pop() or () if len(groups) == 1 else (),
@@ -288,7 +311,10 @@ class Observer:
         if small is not None:
             param = named[small[1]]
             self.begun["start"] = {small[1]: self._print_of(param, True)}
-            self.last = None if param.grad is None else (param, _print(param.grad))
+            known = grads[small[1]] if small[0] <= MOST_VALUES else None
+            self.last = None if param.grad is None else (param, known or _print(param.grad, False))
+        if self.samples and not self.begun["sharded"]:
+            self._begin_sample(named)
 
     def _after_update(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         if not self._is_mine() or self.updates != id(optimizer):
@@ -308,8 +334,30 @@ class Observer:
         if self.begun:
             named, complete = self._named(optimizer), self._complete()
             self.write(Update, weights={name: self._print_of(p, complete) for name, p in named.items()}, **self.begun)
+            if self.sampled is not None:
+                self._end_sample(named)
             if self.step == 2:
                 self._measure(optimizer, list(named.values()))
+
+    def _begin_sample(self, named: dict[str, nn.Parameter]) -> None:
+        named = {name: p for name, p in named.items() if p.is_floating_point()}
+        if not named:
+            return
+        facts = {
+            "weights": {name: _sample(p) for name, p in named.items()},
+            "grads": {name: None if p.grad is None else _sample(p.grad) for name, p in named.items()},
+            "dtypes": {name: str(p.dtype).removeprefix("torch.") for name, p in named.items()},
+        }
+        with torch._C.DisableTorchFunction():
+            self.sampled = {name: p.detach().clone() for name, p in named.items()}, facts
+
+    def _end_sample(self, named: dict[str, nn.Parameter]) -> None:
+        assert self.sampled is not None
+        (before, facts), self.sampled = self.sampled, None
+        with torch._C.DisableTorchFunction():
+            changes = {name: tensor_sample(named[name].detach() - weight) for name, weight in before.items()}
+        number, place = self.begun["optimizer"], self.begun["place"]
+        self.write(Sampled, place=place, optimizer=number, changes=changes, halves=self.halves, **facts)
 
     def _named(self, optimizer: torch.optim.Optimizer) -> dict[str, nn.Parameter]:
         """Return {name: parameter} of an optimizer."""
@@ -444,6 +492,11 @@ class Observer:
         devices = sorted({str(t.device) for state in states for t in state.values()})
         self.write(Loaded, path=_path(f), mapped=map_location is not None, devices=tuple(devices))
 
+    def _broadcast(self, broadcast: Callable[..., Any], tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        if self.step == 1:
+            self._quietly(lambda: self.sent.add(_address(tensor)))
+        return broadcast(tensor, *args, **kwargs)
+
     def _may_end_earlier(self, enter: Callable[..., Any], join: Any) -> Any:
         self._quietly(lambda: self.write(Uneven))
         return enter(join)
@@ -451,26 +504,6 @@ class Observer:
     def _join_group(self, join: Callable[..., None], *args: Any, **kwargs: Any) -> None:
         join(*args, **kwargs)
         self._quietly(lambda: self.write(Group, backend=str(dist.get_backend())))
-
-
-class _Kept(torch.autograd.graph.saved_tensors_hooks):
-    """Counts the bytes that a forward pass keeps for the backward pass, the parameters themselves left out."""
-
-    def __init__(self, params: Sequence[nn.Parameter]) -> None:
-        self.params = {p.untyped_storage().data_ptr() for p in params}
-        self.sizes: dict[int, int] = {}
-        super().__init__(self._note, lambda tensor: tensor)
-
-    def _note(self, tensor: torch.Tensor) -> torch.Tensor:
-        with torch._C.DisableTorchFunction(), contextlib.suppress(RuntimeError):  # some tensors have no storage
-            storage = tensor.untyped_storage()
-            if storage.data_ptr() not in self.params:
-                self.sizes[storage.data_ptr()] = storage.nbytes()
-        return tensor
-
-    @property
-    def n_bytes(self) -> int:
-        return sum(self.sizes.values())
 
 
 def _refuse_to_spawn(spawn: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
@@ -496,6 +529,11 @@ def _print(tensor: torch.Tensor, complete: bool = True) -> Print:
         return tensor_print(tensor, complete)
 
 
+def _sample(tensor: torch.Tensor) -> Sample:
+    with torch._C.DisableTorchFunction():
+        return tensor_sample(tensor)
+
+
 def _rows(tensor: torch.Tensor) -> tuple[str, ...]:
     with torch._C.DisableTorchFunction():
         return row_prints(tensor)
@@ -510,6 +548,11 @@ def _inner(module: nn.Module) -> Any:
 
 def _is_sharded(tensor: torch.Tensor) -> bool:
     return hasattr(tensor, "_local_tensor") or type(tensor).__name__ == "FlatParameter"
+
+
+def _address(tensor: torch.Tensor) -> int:
+    with torch._C.DisableTorchFunction():
+        return 0 if tensor.is_sparse else tensor.data_ptr()
 
 
 def _n_bytes(tensors: Sequence[torch.Tensor]) -> int:

@@ -38,17 +38,17 @@ MOST_PARKED_S = 120  # a rank that nobody ends
 def run_rank(rank: int, request: dict[str, Any]) -> None:
     """Run the script of a request as one rank; never return.
 
-    The request has "folder", "script", "arguments", "steps" and "pretend" (a number of GPUs, 0 for none).
+    The request has "folder", "script", "arguments", "steps", "pretend" (a number of GPUs, 0 for none) and "seed": None,
+    or the first seed of rank 0, that + 1 of rank 1, and so on; rank 0 then writes samples of the tensors.
     """
     folder = Path(request["folder"])
     _redirect(folder / f"rank-{rank}.out")
     torch.set_num_threads(1)
-    torch.seed()  # a fork has the state of its parent: each rank begins with random numbers of its own
-    random.seed()
-    if "numpy" in sys.modules:
-        sys.modules["numpy"].random.seed()
+    seed = None if request["seed"] is None else request["seed"] + rank
+    _seed(seed)
     state = {"name": "running"}
-    observer = Observer(folder / f"rank-{rank}.jsonl", request["steps"], lambda: _park(state, "enough"))
+    observer = Observer(folder / f"rank-{rank}.jsonl", request["steps"], lambda: _park(state, "enough"),
+                        samples=seed is not None and rank == 0)  # fmt: skip
     pulse = threading.Thread(target=_answer, args=(folder, rank, observer, state), daemon=True)
     pulse.start()
     send_before_abort(lambda: _dump(folder / f"rank-{rank}.dump", state))
@@ -74,6 +74,14 @@ def run_rank(rank: int, request: dict[str, Any]) -> None:
     else:
         observer.end("returned")
         _park(state, "done")
+
+
+def _seed(seed: int | None) -> None:
+    """Let random numbers begin anew: a fork has the state of its parent. Without a seed, each rank has its own ones."""
+    torch.seed() if seed is None else torch.manual_seed(seed)
+    random.seed(seed)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(seed)
 
 
 def _redirect(path: Path) -> None:

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from d2lite.rehearsal.observations import Ended, Raised, RankObservations, read_observations
 from d2lite.workers import FlightRecord, make_tempdir, remove_tempdir
 from d2lite.workers.flight_recorder import flight_record
@@ -48,15 +50,19 @@ class Run:
 
 
 def run_ranks(
-    script: str, arguments: Sequence[str], gpus: int, steps: int, patience_s: float, limit_s: float, pretend: bool
-) -> Run:
-    """Run a script on `gpus` ranks until each has made `steps` updates, has ended, has failed or hangs."""
+    script: str, arguments: Sequence[str], gpus: int, steps: int, patience_s: float, limit_s: float, pretend: bool,
+    seed: int | None = None,
+) -> Run:  # fmt: skip
+    """Run a script on `gpus` ranks until each has made `steps` updates, has ended, has failed or hangs.
+
+    With a `seed` the random numbers of rank r begin with that of seed + r, and samples of the tensors are observed.
+    """
     began = time.monotonic()
     folder, lock = make_tempdir()
     port = free_port()
     request = {
         "folder": str(folder), "script": os.path.abspath(script), "arguments": list(arguments), "steps": steps,
-        "gpus": gpus, "pretend": gpus if pretend else 0,
+        "gpus": gpus, "pretend": gpus if pretend else 0, "seed": seed,
         "environment": [torchrun_variables(rank, gpus, str(port)) for rank in range(gpus)],
     }  # fmt: skip
     starter = _Starter(request, folder)
@@ -93,7 +99,7 @@ class _Starter:
         with open(folder / "starter.out", "wb") as out:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "d2lite.rehearsal.rank_starter"],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=out, text=True, env=_environment(),
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=out, text=True, env=_environment(request),
                 start_new_session=True,
             )  # fmt: skip
         assert self.process.stdin is not None
@@ -216,5 +222,11 @@ def _tail(path: Path) -> str:
     return path.read_text(encoding="utf-8", errors="replace")[-OUTPUT_CHARS:] if path.exists() else ""
 
 
-def _environment() -> dict[str, str]:
-    return {**os.environ, **on_this_machine(), "TORCH_FR_BUFFER_SIZE": "2000"}
+def _environment(request: dict[str, Any]) -> dict[str, str]:
+    found = {**os.environ, **on_this_machine(), "TORCH_FR_BUFFER_SIZE": "2000"}
+    if request["seed"] is not None:
+        found["PYTHONHASHSEED"] = str(request["seed"])  # the order of a set of texts depends on it
+    if request["pretend"] and torch.cuda.device_count():  # fewer than are wanted: none of them is used
+        found.pop("D2LITE_PRETEND_GPUS", None)
+        found["CUDA_VISIBLE_DEVICES"] = ",".join(["-1"] * request["pretend"])  # so many names, and no real GPU
+    return found

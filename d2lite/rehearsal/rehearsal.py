@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -10,12 +10,14 @@ from d2lite._checks import positive_int, positive_number
 from d2lite._format import format_bytes
 from d2lite.rehearsal.endings import could_not_run, how_it_ended, where_ranks_are
 from d2lite.rehearsal.finding import Finding
+from d2lite.rehearsal.gpu_arguments import gpu_arguments
 from d2lite.rehearsal.observations import Forward, LoaderBegins, Memory, RankObservations, Scheduled, Update
 from d2lite.rehearsal.ranks import Run, run_ranks
 from d2lite.rehearsal.rules import RULES, minibatch_rows, replicas
+from d2lite.rehearsal.same_as_one import compare_with_one
 from d2lite.workers import FlightRecord
 
-__all__ = ["Rehearsal", "UNKNOWN", "judge", "rehearse"]
+__all__ = ["Rehearsal", "UNKNOWN", "judge", "rehearse", "with_comparison"]
 
 UNKNOWN = (
     "Not known without GPUs: speed, errors of NCCL itself, kernels that round differently, and the memory that CUDA "
@@ -23,6 +25,8 @@ UNKNOWN = (
 )
 SIZES = (8, 24, 80)  # GB of usual GPUs
 MOST_RANKS = 64
+FIRST = ("copies", "examples", "devices", "hang", "error")  # kinds of findings without which runs are compared
+SEED = 0  # of runs that are compared
 
 
 @dataclass(frozen=True)
@@ -30,7 +34,8 @@ class Rehearsal:
     """What a rehearsal found. `error` says why the script could not be run, "" if it could.
 
     `findings` are sure, `notes` are something to look at, and `facts` are sentences about the run. `records` and
-    `outputs` hold the last collectives and the last lines of each rank.
+    `outputs` hold the last collectives and the last lines of each rank. `same_as_one` says whether a comparison has
+    shown that the updates are those of a run on one GPU; None without a comparison.
     """
 
     command: str
@@ -44,11 +49,12 @@ class Rehearsal:
     error: str = ""
     records: Mapping[int, FlightRecord] = field(default_factory=dict)
     outputs: Mapping[int, str] = field(default_factory=dict)
+    same_as_one: bool | None = None
 
     @property
     def exit_code(self) -> int:
-        """0 without findings, 1 with, 2 if the script could not be run."""
-        return 2 if self.error else int(bool(self.findings))
+        """0 without findings; 1 with, or if runs were not shown to be the same; 2 if the script could not be run."""
+        return 2 if self.error else int(bool(self.findings) or self.same_as_one is False)
 
 
 def rehearse(
@@ -58,11 +64,15 @@ def rehearse(
     steps: int = 20,
     patience_s: float = 15.0,
     limit_s: float = 600.0,
+    same: str | None = None,
 ) -> Rehearsal:
     """Run a script as `torchrun --nproc-per-node=GPUS` would, and return what was found.
 
     Each rank is a process with one GPU: a real one where the machine has enough, else a pretend one on the CPU. The
     run ends after `steps` updates by an optimizer on all ranks, or earlier if the script ends, fails or hangs.
+
+    With `same` the script runs a second time, on one GPU, and the updates of both runs are compared: the first step and
+    tensor in which they differ by more than rounding. Random numbers of rank 0 begin alike in both.
 
     Args:
         script: the path of a Python file.
@@ -70,10 +80,11 @@ def rehearse(
         gpus: how many ranks, up to 64.
         steps: updates after which the run ends.
         patience_s: seconds without any progress, in a collective, after which the ranks count as hanging.
-        limit_s: seconds after which the run ends, whatever it does.
+        limit_s: seconds after which a run ends, whatever it does.
+        same: further arguments, in which {256/k} is 256 on one GPU and 64 on four; "" for none.
 
     Raises:
-        TypeError, ValueError: for other numbers.
+        TypeError, ValueError: for other numbers, and for an expression in `same` whose value is not whole.
         FileNotFoundError: if there is no such script.
 
     Example:
@@ -85,8 +96,17 @@ def rehearse(
     if not os.path.isfile(script):
         raise FileNotFoundError(f"{script}: expected the path of a Python file, got none. Is it in a different folder?")
     are_real = torch.cuda.device_count() >= gpus
-    run = run_ranks(script, arguments, gpus, steps, patience_s, limit_s, pretend=not are_real)
-    return judge(run, " ".join([script, *arguments]), are_real)
+    seed = None if same is None else SEED
+    of_one, of_all = ([*arguments, *(gpu_arguments(same, k) if same is not None else ())] for k in (1, gpus))
+    run = run_ranks(script, of_all, gpus, steps, patience_s, limit_s, not are_real, seed)
+    found = judge(run, " ".join([script, *of_all]), are_real)
+    if same is None or found.error:
+        return found
+    if any(finding.kind in FIRST for finding in found.findings):
+        fact = "Not compared with 1 GPU: mend what was found first."
+        return replace(found, facts=[fact, *found.facts], same_as_one=False)
+    on_one = run_ranks(script, of_one, 1, steps, patience_s, limit_s, not are_real, seed)
+    return with_comparison(found, run, on_one)
 
 
 def judge(run: Run, command: str = "", are_real: bool = False) -> Rehearsal:
@@ -106,6 +126,30 @@ def judge(run: Run, command: str = "", are_real: bool = False) -> Rehearsal:
         could_not_run(run),
         run.records,
         run.outputs,
+    )
+
+
+def with_comparison(found: Rehearsal, run: Run, on_one: Run) -> Rehearsal:
+    """Return a rehearsal with what the comparison with the same run on one GPU adds to it."""
+    if error := could_not_run(on_one):
+        return replace(found, error=f"On 1 GPU: {error}", outputs=on_one.outputs)
+    if on_one.ending != "enough":
+        more = [replace(finding, words=f"on 1 GPU {finding.words}", ranks=()) for finding in how_it_ended(on_one)]
+        fact, same = "Not compared with 1 GPU.", False
+    else:
+        compared = compare_with_one(on_one.observed[0], run.observed)
+        more, same = [compared.finding] if compared.finding else [], compared.finding is None
+        n = compared.steps
+        fact = f"The same as on 1 GPU in {n} step{'s' * (n != 1)}, rounding aside (at most {compared.largest:.0e})"
+        fact += "."
+        if compared.ended:
+            fact += f" In later ones only examples and learning rates were compared: {compared.ended}."
+    return replace(
+        found,
+        findings=[*found.findings, *(finding for finding in more if finding.is_sure)],
+        notes=[*(finding for finding in more if not finding.is_sure), *found.notes],
+        facts=[fact, *found.facts] if same or on_one.ending != "enough" or compared.steps else found.facts,
+        same_as_one=same,
     )
 
 

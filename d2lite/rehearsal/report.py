@@ -38,6 +38,8 @@ def verdict_text(rehearsal: Rehearsal) -> str:
         return f"{run}: could not be run. {printable(rehearsal.error)}"
     n = len(rehearsal.findings)
     said = "nothing found" if not n else f"{n} finding" + "s" * (n > 1)
+    if rehearsal.same_as_one is not None:
+        said += ", and the same as on 1 GPU" if rehearsal.same_as_one else "; not shown to be the same as on 1 GPU"
     return f"{run}, {rehearsal.steps} step{'s' * (rehearsal.steps != 1)} in {rehearsal.seconds:.0f} s: {said}."
 
 

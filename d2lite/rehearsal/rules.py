@@ -22,6 +22,7 @@ from d2lite.rehearsal.observations import (
     Loaded,
     LoaderBegins,
     Place,
+    Raised,
     RankObservations,
     Saved,
     Uneven,
@@ -31,6 +32,7 @@ from d2lite.rehearsal.observations import (
 
 __all__ = [
     "RULES",
+    "UNFINISHED",
     "clipped_before_the_reduction",
     "copies",
     "data_sets",
@@ -59,6 +61,12 @@ REDUCE = (
     "Wrap the network in DistributedDataParallel and call the wrapped one, or average each gradient over the ranks "
     "before optimizer.step()."
 )
+UNFINISHED = "Expected to have finished reduction in the prior iteration"  # an error of DistributedDataParallel
+OR_ON_PURPOSE = (
+    "Either their gradients should be averaged, or each rank trains a network of its own on purpose: a fold of a cross-"
+    "validation, a member of an ensemble, a setting of a search."
+)
+IF_ONE = f"If there should be one network: {REDUCE} Otherwise nothing is wrong."
 
 
 # copies
@@ -114,13 +122,16 @@ def _not_copies(observed: Observed, ranks: tuple[int, ...], updates: Sequence[_T
             words = f"{started_apart[0]} is not the same tensor on all ranks. Do the ranks hold parts of one network?"
             return [replace(found, words=words, is_sure=False)]
         words = f"each rank trains a network of its own: their weights ({name}) differ from the beginning."
-        return [replace(found, words=words, is_sure=_divide_examples(observed, ranks))]  # else it may be intended
+        return [_or_on_purpose(replace(found, words=words), _divide_examples(observed, ranks))]
+    meant = _meant_as_copies(observed, ranks, updates)
     if not first.grads:
         words = f"the weights ({name}) are no longer the same on all ranks after step {first.step}."
-        return [replace(found, words=words)]
+        return [_or_on_purpose(replace(found, words=words), meant)]
     apart = _apart(first.grads, GRADIENTS)
+    if name in apart and any(UNFINISHED in raised.report["message"] for one in observed for raised in one.of(Raised)):
+        return []  # the end of the run says so
     if name in apart:
-        return [_not_reduced(observed, first, replace(found, words=_before_the_update(apart, first)), apart)]
+        return [_not_reduced(observed, first, replace(found, words=_before_the_update(apart, first)), apart, meant)]
     if len({u.lrs for rank in ranks for u in observed[rank].of(Update) if u.step == first.step}) > 1:
         return []  # `learning_rates` says so
     words = (
@@ -128,7 +139,12 @@ def _not_copies(observed: Observed, ranks: tuple[int, ...], updates: Sequence[_T
         "something else changes them, such as the state of the optimizer."
     )
     repair = "Let all ranks load the same checkpoint, and change weights on all ranks alike."
-    return [replace(found, words=words, repair=repair)]
+    return [_or_on_purpose(replace(found, words=words, repair=repair), meant)]
+
+
+def _or_on_purpose(found: Finding, is_sure: bool) -> Finding:
+    """Return a finding of weights that are no copies; if they may be none on purpose, as a note that says both."""
+    return found if is_sure else replace(found, words=f"{found.words} {OR_ON_PURPOSE}", repair=IF_ONE, is_sure=False)
 
 
 def _averaged_later(first: _Tensors, updates: Sequence[_Tensors]) -> bool:
@@ -138,6 +154,24 @@ def _averaged_later(first: _Tensors, updates: Sequence[_Tensors]) -> bool:
     return any(
         not _weights_apart(u) or any(name in apart and not _apart({name: prints}) for name, prints in u.start.items())
         for u in later
+    )
+
+
+def _meant_as_copies(observed: Observed, ranks: Sequence[int], updates: Sequence[_Tensors]) -> bool:
+    """Return whether something shows that the ranks should hold copies.
+
+    Equal weights at the start do not: networks that are trained apart, one for each fold or learning rate, often begin
+    with the same seed. What does: DistributedDataParallel; a DistributedSampler; weights that were broadcast; gradients
+    that are equal although the minibatches are not, so that something averages them.
+    """
+    if _divide_examples(observed, ranks):
+        return True
+    if any(u.group or u.broadcast for rank in ranks for u in observed[rank].of(Update)):
+        return True
+    rows = [minibatch_rows(observed[rank]) for rank in ranks]
+    return any(
+        any(of.get(u.step) != rows[0].get(u.step) for of in rows) and _not_zero(u.grads) and not _apart(u.grads)
+        for u in updates
     )
 
 
@@ -154,7 +188,9 @@ def _before_the_update(apart: Sequence[str], first: _Tensors) -> str:
     return f"the gradients ({apart[0]}) were not the same on all ranks before the update of step {first.step}"
 
 
-def _not_reduced(observed: Observed, first: _Tensors, found: Finding, apart: Sequence[str]) -> Finding:
+def _not_reduced(
+    observed: Observed, first: _Tensors, found: Finding, apart: Sequence[str], meant_as_copies: bool
+) -> Finding:
     """Return the finding that gradients, or some of them, were not the same on all ranks before an update."""
     said, step, ones = found.words, found.step, [observed[rank] for rank in found.ranks]
     forwards = [f for one in ones for f in one.of(Forward) if f.step == step]
@@ -180,8 +216,9 @@ def _not_reduced(observed: Observed, first: _Tensors, found: Finding, apart: Seq
         return replace(found, words=words, is_sure=False)
     if not any(one.of(Group) for one in ones):
         words = f"{said}: the script never joins a process group, and trains {len(ones)} networks."
-        return replace(found, words=words, repair=f"Call torch.distributed.init_process_group(). {REDUCE}")
-    return replace(found, words=f"{said}: nothing averages them.")
+        repair = f"Call torch.distributed.init_process_group(). {REDUCE}"
+        return _or_on_purpose(replace(found, words=words, repair=repair), meant_as_copies)
+    return _or_on_purpose(replace(found, words=f"{said}: nothing averages them."), meant_as_copies)
 
 
 def _comparable(observed: Observed) -> list[tuple[tuple[int, ...], list[_Tensors]]]:
@@ -240,6 +277,10 @@ def _differ(one: Print | None, other: Print | None, rtol: float) -> bool:
         not (x == y or abs(x - y) <= rtol * size or (math.isnan(x) and math.isnan(y)))
         for x, y in zip(one[1], other[1], strict=False)
     )
+
+
+def _not_zero(tensors: Mapping[str, Sequence[Print | None]]) -> bool:
+    return any(p and any(p[1]) for prints in tensors.values() for p in prints)
 
 
 def _not_constant(tensors: Mapping[str, Sequence[Print | None]]) -> list[str]:
@@ -317,7 +358,9 @@ def _equal_outputs(one: RankObservations, other: RankObservations) -> bool:
 
 
 def shared_examples(observed: Observed) -> list[Finding]:
-    """Find ranks that draw minibatches from the whole data set, each in an order of its own."""
+    """Find ranks that draw minibatches for copies from the whole data set, each in an order of its own."""
+    if any(not finding.is_sure for finding in copies(observed)):
+        return []  # networks of their own, such as those of a cross-validation, may have examples in common
     seen: dict[int, list[str]] = {}
     loaders: dict[int, LoaderBegins] = {}
     for one in observed:
@@ -420,9 +463,10 @@ def learning_rates(observed: Observed) -> list[Finding]:
             ranks = tuple(r for r, u in enumerate(updates) if u.lrs != usual[0]) if usual[1] > len(updates) / 2 else ()
             words = f"the learning rates of the ranks are different: {said}."
             repair = "Use the same learning rate on all ranks, and let schedulers take the same steps."
-            first, all_ranks = updates[0], range(len(updates))
-            averaged = not _apart(_side_by_side(updates).grads, GRADIENTS) and not _equal_rows(observed, all_ranks)
-            return [Finding("arithmetic", words, repair, ranks, first.step, first.place, averaged)]  # else a search
+            first, side_by_side = updates[0], _side_by_side(updates)
+            averaged = _not_zero(side_by_side.grads) and not _apart(side_by_side.grads, GRADIENTS)
+            is_sure = averaged and _meant_as_copies(observed, range(len(updates)), [side_by_side])  # else a search
+            return [Finding("arithmetic", words, repair, ranks, first.step, first.place, is_sure)]
     return []
 
 
@@ -480,6 +524,10 @@ def several_backward_passes(observed: Observed) -> list[Finding]:
     n = max(counts)
     words = f"each update adds up the gradients of {n} backward passes. Is each loss divided by {n}?"
     repair = f"loss / {n} gives the mean over the whole minibatch."
+    forwards = [f for one in observed for f in one.of(Forward) if f.in_ddp]
+    if forwards and all(f.syncs for f in forwards):
+        words += f" DistributedDataParallel averages the gradients {n} times, and once would do."
+        repair += " All forward and backward passes but the last one belong in no_sync()."
     return [Finding("arithmetic", words, repair, (), updates[0].step, updates[0].place, False)]
 
 

@@ -98,6 +98,13 @@ def test_an_output_that_nobody_needs_is_not_held():
     assert (held.most_n_bytes, held.now_n_bytes) == (60, 0)
 
 
+def test_a_tensor_without_memory_of_its_own_counts_nothing():
+    weight = torch.ones(3, 2, requires_grad=True)
+    with activations_held([weight]) as held:
+        torch.sparse.mm(torch.eye(3).to_sparse(), weight).sum().backward()
+    assert held.most_n_bytes == 0 and weight.grad.eq(1).all()
+
+
 def test_views_of_a_tensor_are_counted_once():
     layer, X = nn.Linear(3, 4), torch.ones(10, 3)
     with activations_held(layer.parameters()) as held:

@@ -10,7 +10,8 @@ SCRIPTS = Path(__file__).parent / "scripts"
 class Bug:
     """Lines of a right script (-) and what stands there instead (+), apart by empty lines; and the one finding.
 
-    `words` are a part of its sentence, and `line` is a part of the line of the script that it names.
+    `words` are a part of its sentence, and `line` is a part of the line of the script that it names. With `same` it is
+    found by a comparison with one GPU. What is not wrong for sure is a note.
     """
 
     script: str
@@ -21,6 +22,8 @@ class Bug:
     ranks: tuple[int, ...] = (0, 1)
     step: int = 1
     gpus: int = 2
+    same: str | None = None
+    is_sure: bool = True
 
     def write(self, folder: Path) -> Path:
         """Write the script with the bug into a folder."""
@@ -322,5 +325,140 @@ BUGS = {
         "",
         ranks=(1,),
         step=3,
+    ),
+    "a parameter frozen after DDP was made": Bug(
+        "ddp",
+        """
+-    model = DistributedDataParallel(net, device_ids=[rank])
++    model = DistributedDataParallel(net, device_ids=[rank])
++    net[0].weight.requires_grad_(False)
+""",
+        "arithmetic",
+        "that of 0.weight: it was frozen",
+        "model(X)",
+        step=2,
+    ),
+    "names that begin with module.": Bug(
+        "ddp",
+        """
+-            torch.save(model.module.state_dict(), args.out)
++            torch.save(model.state_dict(), args.out)
+""",
+        "files",
+        'the names in it begin with "module."',
+        "load_state_dict",
+        step=19,
+    ),
+    "a rank that leaves out a step whose loss is not a number": Bug(
+        "ddp",
+        """
+-            loss.backward()
++            if rank == 1 and epoch == 1:
++                loss = loss * float("nan")
++            if torch.isnan(loss):
++                continue
++            loss.backward()
+""",
+        "hang",
+        "rank 1 left out a collective",
+        "",
+        ranks=(1,),
+        step=5,
+        gpus=3,
+    ),
+    "each microbatch sends its gradients": Bug(
+        "accumulate",
+        """
+-        with contextlib.nullcontext() if is_last else model.no_sync():
++        with contextlib.nullcontext():
+""",
+        "arithmetic",
+        "averages the gradients 2 times",
+        "optimizer.step()",
+        ranks=(),
+        is_sure=False,
+    ),
+    "a learning rate that is scaled once too often": Bug(
+        "batch_size",
+        """
+-optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9)
++optimizer = torch.optim.SGD(model.parameters(), lr=args.lr * world_size, momentum=0.9)
+""",
+        "same",
+        "the learning rate of step 1 is 0.05 on 1 GPU and 0.1 on 2",
+        "optimizer.step()",
+        ranks=(),
+        same="--batch-size {32/k}",
+    ),
+    "a learning rate for the minibatch of a rank": Bug(
+        "batch_size",
+        """
+-optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9)
++optimizer = torch.optim.SGD(model.parameters(), lr=args.lr * args.batch_size / 32, momentum=0.9)
+""",
+        "same",
+        "the learning rate of step 1 is 0.05 on 1 GPU and 0.0125 on 4",
+        "optimizer.step()",
+        ranks=(),
+        gpus=4,
+        same="--batch-size {32/k}",
+    ),
+    "a learning rate that is scaled again when training goes on": Bug(
+        "batch_size",
+        """
+-    sampler.set_epoch(epoch)
++    sampler.set_epoch(epoch)
++    if epoch == 1:
++        optimizer.load_state_dict(optimizer.state_dict())
++        optimizer.param_groups[0]["lr"] *= world_size
+""",
+        "same",
+        "the learning rate of step 5 is 0.05 on 1 GPU and 0.1 on 2",
+        "optimizer.step()",
+        ranks=(),
+        step=5,
+        same="--batch-size {32/k}",
+    ),
+    "a scheduler that takes a step for each rank": Bug(
+        "batch_size",
+        """
+-    scheduler.step()
++    for _ in range(world_size):
++        scheduler.step()
+""",
+        "same",
+        "the learning rate of step 5 is 0.05 on 1 GPU and 0.025 on 2",
+        "optimizer.step()",
+        ranks=(),
+        step=5,
+        same="--batch-size {32/k}",
+    ),
+    "gradients that are added up": Bug(
+        "batch_size",
+        """
+-        optimizer.step()
++        for param in model.parameters():
++            param.grad *= world_size
++        optimizer.step()
+""",
+        "same",
+        "the gradients (0.weight) of step 1 are 2 times as large",
+        "optimizer.step()",
+        ranks=(),
+        same="--batch-size {32/k}",
+    ),
+    "a loss that each rank divides by its own count": Bug(
+        "batch_size",
+        """
+-        dist.all_reduce(count)  # of all ranks
++        pass
+-        loss = loss / count * world_size
++        loss = loss / count
+""",
+        "same",
+        "the gradient of 0.weight in step 1 is not that of 1 GPU",
+        "optimizer.step()",
+        ranks=(),
+        same="--batch-size {32/k}",
     ),
 }

@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from d2lite import __main__ as command
+from d2lite.pretend_gpus import pretend_gpus_environment
 from d2lite.rehearsal import rehearse, report_text
 from tests.rehearsal.bugs import BUGS, SCRIPTS
 
@@ -60,14 +61,44 @@ def test_a_right_script_has_no_finding(name):
 def test_a_bug_is_named(name, tmp_path):
     bug = BUGS[name]
     path = bug.write(tmp_path)
-    found = rehearse(str(path), gpus=bug.gpus, patience_s=PATIENCE_S)
-    assert found.exit_code == 1 and len(found.findings) == 1, report_text(found)
-    (finding,) = found.findings
+    found = rehearse(str(path), gpus=bug.gpus, patience_s=PATIENCE_S, same=bug.same)
+    assert len(found.findings) == found.exit_code == bug.is_sure, report_text(found)
+    finding = next(finding for finding in found.findings or found.notes if bug.words in finding.words)
     assert bug.words in finding.words and (finding.kind, finding.ranks) == (bug.kind, bug.ranks)
     assert finding.step == bug.step
     if bug.line:
         file, line, _ = finding.place
         assert Path(file).name == path.name and bug.line in path.read_text().splitlines()[line - 1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("gpus", [1, 2, 4])
+def test_a_right_script_is_the_same_on_any_number_of_gpus(gpus):
+    script = str(SCRIPTS / "batch_size.py")
+    found = rehearse(script, ["--lr", "0.1"], gpus=gpus, same="--batch-size {32/k}")
+    assert found.exit_code == 0 and found.same_as_one and found.findings == [], report_text(found)
+    assert "The same as on 1 GPU in 8 steps" in found.facts[0]
+    assert f"batch_size.py --lr 0.1 --batch-size {32 // gpus} on {gpus} pretend" in report_text(found)
+
+
+@pytest.mark.slow
+def test_what_is_wrong_without_a_comparison_comes_first(tmp_path):
+    found = rehearse(str(BUGS["no DDP"].write(tmp_path)), same="")
+    assert [finding.kind for finding in found.findings] == ["copies"] and found.same_as_one is False
+    assert found.facts[0] == "Not compared with 1 GPU: mend what was found first."
+
+
+@pytest.mark.slow
+def test_different_minibatches_are_not_called_the_same(capsys):
+    with pytest.raises(SystemExit) as end:
+        command.main(["rehearse", "--gpus", "2", "--same", "--batch-size 16", "--json", "r.json", "--html", "r.html",
+                      str(SCRIPTS / "batch_size.py")])  # fmt: skip
+    assert end.value.code == 1
+    text, report, page = capsys.readouterr().out, json.loads(Path("r.json").read_text()), Path("r.html").read_text()
+    assert "not shown to be the same as on 1 GPU" in text and "not shown to be the same as on 1 GPU" in page
+    assert (report["exit_code"], report["same_as_one"], report["findings"]) == (1, False, [])
+    for said in (text, report["notes"][0]["words"], page):
+        assert "did not see the same examples in step 1, so they cannot be compared: 16 on 1 GPU, and 32 on 2" in said
 
 
 @pytest.mark.slow
@@ -99,6 +130,14 @@ def test_the_command_writes_reports_and_gives_the_script_its_arguments(tmp_path,
     page = Path("r.html").read_text()
     assert "[&#x27;--gpus&#x27;, &#x27;7&#x27;] 1 2 __main__" in page
     assert "&lt;script&gt;alert(1)" in page and "<script" not in page
+
+
+@pytest.mark.slow
+def test_a_machine_with_fewer_gpus_than_are_wanted(tmp_path):
+    env = with_path() | pretend_gpus_environment(1)
+    command = [sys.executable, "-m", "d2lite", "rehearse", "--gpus", "2", "--steps", "3", str(SCRIPTS / "by_hand.py")]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and "on 2 pretend GPUs, 3 steps" in done.stdout, done.stdout + done.stderr
 
 
 @pytest.mark.slow
@@ -156,6 +195,11 @@ def test_wrong_arguments(tmp_path, capsys):
                          ({"patience_s": 0}, ValueError), ({"limit_s": "1"}, TypeError)):  # fmt: skip
         with pytest.raises(error, match=next(iter(wrong))):
             rehearse(str(script), **wrong)
+    with pytest.raises(ValueError, match="same: expected a whole number, got {10/k} = 10/3"):
+        rehearse(str(script), gpus=3, same="{10/k}")
+    with pytest.raises(SystemExit) as end:
+        command.main(["rehearse", "--same", "-n {k", str(script)])
+    assert end.value.code == 2 and "expected a } for each {" in capsys.readouterr().err
     with pytest.raises(SystemExit) as end:
         command.main(["rehearse", "no.py"])
     assert end.value.code == 2 and "no.py" in capsys.readouterr().err

@@ -9,7 +9,7 @@ from torch.distributed import distributed_c10d
 from d2lite.rehearsal import Finding, Rehearsal, report_json, report_page, report_text
 from d2lite.rehearsal.observations import Ended, Forward, LoaderBegins, Memory, RankObservations, Scheduled, Update
 from d2lite.rehearsal.ranks import Run
-from d2lite.rehearsal.rehearsal import UNKNOWN, judge
+from d2lite.rehearsal.rehearsal import UNKNOWN, judge, with_comparison
 from d2lite.workers import Collective, FlightRecord
 
 SCRIPT = "/home/ada/train.py"
@@ -154,6 +154,50 @@ def test_facts():
     )
     large = RankObservations(0, [update(1), Memory(2, None, 10**11, 0, 0)])
     assert any("does not fit in 80 GB (predicted)" in fact for fact in judge(Run([large], "enough", 1.0)).facts)
+
+
+def test_a_run_on_one_gpu_that_ended_badly_is_told():
+    both = run("enough", [{"state": "done"}] * 2)
+    found = judge(both, "train.py")
+    wrong = with_comparison(found, both, run("failed", [error("no such k", kind="KeyError")], updates=(0,)))
+    assert wrong.exit_code == 2 and wrong.error == "On 1 GPU: KeyError: no such k"
+    wrong = with_comparison(found, both, run("failed", [error("no such k", kind="KeyError")], updates=(1,)))
+    assert wrong.exit_code == 1 and wrong.same_as_one is False
+    (added,) = [f for f in wrong.findings if f not in found.findings]
+    assert added.words == "on 1 GPU rank 0 raised KeyError: no such k"
+    assert wrong.facts[0] == "Not compared with 1 GPU."
+    wrong = with_comparison(found, both, run("limit", [{"state": "silent"}], updates=(1,)))
+    assert wrong.same_as_one is False and wrong.notes[0].words.startswith("on 1 GPU ended after 20 s")
+
+
+def test_the_comparison_is_in_the_verdict_and_the_exit_code():
+    assert "nothing found, and the same as on 1 GPU." in report_text(replace(FOUND, findings=[], same_as_one=True))
+    other = replace(FOUND, findings=[], same_as_one=False)
+    assert "nothing found; not shown to be the same as on 1 GPU." in report_page(other) and other.exit_code == 1
+    assert (
+        json.loads(report_json(other))["same_as_one"] is False and json.loads(report_json(FOUND))["same_as_one"] is None
+    )
+
+
+@pytest.mark.parametrize(
+    ("message", "kind", "words"),
+    [
+        ("Expected to have finished reduction in the prior iteration before", "arithmetic", "that of b: it was frozen"),
+        ('Error(s) in loading state_dict for Net:\n\tMissing key(s) in state_dict: "0.weight". \n\t'
+         'Unexpected key(s) in state_dict: "module.0.weight".', "files", 'begin with "module.", and those'),
+        ('Error(s) in loading state_dict for DDP:\n\tMissing key(s) in state_dict: "module.0.weight". \n\t'
+         'Unexpected key(s) in state_dict: "0.weight".', "files", 'do not begin with "module."'),
+        ('Error(s) in loading state_dict for Net:\n\tMissing key(s) in state_dict: "0.weight".', "error", "loading"),
+    ],
+)  # fmt: skip
+def test_errors_whose_cause_is_known(message, kind, words):
+    failed = run("failed", [error(message)] * 2)
+    without = [
+        replace(one, events=[replace(u, grads={**PRINTS, "b": None}) for u in one.events]) for one in failed.observed
+    ]
+    found = judge(replace(failed, observed=without))
+    (finding,) = [f for f in found.findings if "on cuda:0" not in f.words]
+    assert finding.kind == kind and words in finding.words and finding.ranks == (0, 1)
 
 
 FINDING = Finding("copies", "the <weights> differ", "Mend it.", (0, 1), 3, (SCRIPT, 12, "main"))

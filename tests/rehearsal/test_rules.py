@@ -93,9 +93,13 @@ def test_no_rule_needs_any_event():
 
 # copies
 
+DIVIDED = LoaderBegins(1, HERE, 0, 0, "DistributedSampler")
+OWN = [update(1, prints(w=r), prints(w=r)) for r in (1, 2)]  # of a network of its own
+
 
 def test_gradients_that_nothing_averages():
-    runs = [[GROUP, update(1), update(2, prints(w=[r, 1], b=r), prints(w=[r, 9], b=r + 9))] for r in (0, 1)]
+    apart = [(prints(w=[r, 1], b=r), prints(w=[r, 9], b=r + 9)) for r in (0, 1)]
+    runs = [[GROUP, update(1, broadcast=True), update(2, *apart[r])] for r in (0, 1)]
     finding = the_one(copies(ranks(*runs)))
     assert (finding.ranks, finding.step, finding.place, finding.is_sure) == ((0, 1), 2, HERE, True)
     assert "the gradients (w)" in finding.words and "nothing averages them" in finding.words
@@ -103,8 +107,43 @@ def test_gradients_that_nothing_averages():
 
 
 def test_a_script_without_a_process_group_is_told_so():
-    finding = the_one(copies(ranks(*([update(1, prints(w=r), prints(w=r))] for r in (1, 2)))))
-    assert "never joins a process group" in finding.words and "init_process_group" in finding.repair
+    finding = the_one(copies(ranks(*([DIVIDED, forward(1, f"{r}", loader=0), OWN[r]] for r in (0, 1)))))
+    assert finding.is_sure and "never joins a process group" in finding.words and "init_process_group" in finding.repair
+
+
+def networks_of_their_own(*events, facts=None):
+    """What is found if each of two ranks trains a network of its own, from the same seed, and the events come first."""
+    return the_one(copies(ranks(*([GROUP, *events, replace(OWN[r], **(facts or {}))] for r in (0, 1)))))
+
+
+@pytest.mark.parametrize(
+    "facts", [{}, {"closure": True}, {"grads": prints(w=1)}], ids=["gradients", "closure", "other weight decay"]
+)
+def test_networks_of_their_own_may_be_there_on_purpose(facts):
+    """A fold, a member or a setting for each rank: the same seed, and nothing that is averaged, is no bug."""
+    note = networks_of_their_own(facts=facts)
+    assert not note.is_sure and "on purpose" in note.words and "fold" in note.words
+    assert "If there should be one network" in note.repair and "nothing is wrong" in note.repair
+    assert networks_of_their_own(facts={**facts, "broadcast": True}).is_sure  # but weights that were broadcast
+    assert networks_of_their_own(DIVIDED, forward(1, "x", loader=0), facts=facts).is_sure  # or a sampler for ranks
+    assert not networks_of_their_own(forward(1, "x"), facts=facts).is_sure
+
+
+def test_equal_gradients_of_different_minibatches_show_that_there_is_one_network():
+    def run(r, rows, grads):
+        return [GROUP, forward(1, rows), update(1, grads, prints(w=1)), update(2, prints(w=r), prints(w=r))]
+
+    averaged = [run(r, f"{r}", prints(w=5)) for r in (1, 2)]
+    assert the_one(copies(ranks(*averaged))).is_sure
+    for rows, grads in (("same", prints(w=5)), (None, prints(w=0))):  # the same minibatch; no gradient at all
+        runs = [run(r, rows or f"{r}", grads) for r in (1, 2)]
+        assert not the_one(copies(ranks(*runs))).is_sure
+
+
+def test_folds_have_examples_in_common():
+    runs = [[*drawn(r, range(9 * r, 9 * r + 20)), OWN[r]] for r in (0, 1)]
+    assert shared_examples(ranks(*(run[:-1] for run in runs))) != []
+    assert shared_examples(ranks(*runs)) == []
 
 
 def test_a_small_learning_rate_does_not_hide_different_gradients():
@@ -164,8 +203,7 @@ def test_weights_that_are_averaged_now_and_then_are_only_a_note(facts):
     note = the_one(copies(ranks(run(1), run(2))))
     assert "equal again later" in note.words and not note.is_sure
     still = [
-        [GROUP, update(1, prints(w=r), prints(w=r)), update(2, prints(w=r), prints(w=r), start=prints(w=r))]
-        for r in (1, 2)
+        [GROUP, replace(OWN[r], broadcast=True), update(2, prints(w=r), prints(w=r), start=prints(w=r))] for r in (0, 1)
     ]
     assert the_one(copies(ranks(*still))).is_sure
 
@@ -326,7 +364,7 @@ def test_different_numbers_of_updates():
 
 
 def test_different_learning_rates():
-    runs = [[update(1), update(2, lrs=(lr,))] for lr in (0.1, 0.2, 0.1)]
+    runs = [[forward(2, f"{r}"), update(1), update(2, lrs=(lr,))] for r, lr in enumerate((0.1, 0.2, 0.1))]
     finding = the_one(learning_rates(ranks(*runs)))
     assert (finding.ranks, finding.step, finding.is_sure) == ((1,), 2, True)
     assert "0.1 on rank 0, 0.2 on rank 1, 0.1 on rank 2" in finding.words
@@ -335,7 +373,10 @@ def test_different_learning_rates():
     own = [[update(1, prints(w=lr), lrs=(lr,))] for lr in (1, 2)]  # each rank trains with a rate of its own
     assert not the_one(learning_rates(ranks(*own))).is_sure
     search = [[forward(1, "a"), update(1, lrs=(lr,))] for lr in (1, 2)]  # from the same seed, on the same data
-    assert not the_one(learning_rates(ranks(*search))).is_sure
+    closures = [[forward(1, f"{lr}"), update(1, lrs=(lr,), closure=True)] for lr in (1, 2)]  # and as L-BFGS does
+    unknown = [[update(1, lrs=(lr,))] for lr in (1, 2)]  # on minibatches that are not seen
+    for runs in (search, closures, unknown):
+        assert not the_one(learning_rates(ranks(*runs))).is_sure
 
 
 def test_gradients_of_the_update_before():
