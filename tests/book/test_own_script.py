@@ -1,6 +1,5 @@
 """The bugs of a script in chapter 11: each differs from the right script, and the rehearsal says what the page says."""
 
-import contextlib
 import os
 import re
 import tempfile
@@ -19,7 +18,7 @@ SCRIPT = book_root() / "book" / "scripts" / "small_ddp.py"
 
 def of_the_chapter():
     """The names that the cells with the bugs define."""
-    names = {"contextlib": contextlib, "tempfile": tempfile, "Path": Path, "script": SCRIPT}
+    names = {"tempfile": tempfile, "Path": Path, "script": SCRIPT}
     for cell in ("script-bugs", "rehearsed"):
         exec(CELLS[cell], names)  # cells of this repository
     return names
