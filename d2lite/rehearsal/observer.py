@@ -1,8 +1,8 @@
 """The observer on a rank: it watches a script through PyTorch's hooks, and writes what it sees as JSON lines.
 
 Public hooks are used where there are some: those of all optimizers and of all modules. `backward`, `torch.save`,
-`torch.load`, `clip_grad_norm_`, the steps of schedulers, DataLoader and DistributedDataParallel are wrapped. The
-observer changes no tensor and no random number. An error of its own never reaches the script.
+`torch.load`, `clip_grad_norm_`, `broadcast`, the steps of schedulers, DataLoader and DistributedDataParallel are
+wrapped. The observer changes no tensor and no random number. An error of its own never reaches the script.
 """
 
 import functools
