@@ -1,8 +1,8 @@
 """The observer on a rank: it watches a script through PyTorch's hooks, and writes what it sees as JSON lines.
 
 Public hooks are used where there are some: those of all optimizers and of all modules. `backward`, `torch.save`,
-`torch.load`, `clip_grad_norm_`, the steps of schedulers, DataLoader and DistributedDataParallel are wrapped. The
-observer changes no tensor and no random number. An error of its own never reaches the script.
+`torch.load`, `clip_grad_norm_`, `broadcast`, the steps of schedulers, DataLoader and DistributedDataParallel are
+wrapped. The observer changes no tensor and no random number. An error of its own never reaches the script.
 """
 
 import functools
@@ -111,7 +111,7 @@ class Observer:
         self.used: list[Any] = []  # keeps what the ids belong to
         self.optimizers: dict[int, int] = {}
         self.counts: dict[int, int] = {}
-        self.sampled: tuple[dict[str, torch.Tensor], dict[str, Any]] | None = None  # weights before it, its facts
+        self.sampled: tuple[dict[str, tuple[nn.Parameter, torch.Tensor]], dict[str, Any]] | None = None
         self.halves = False
         self.sent: set[int] = set()  # addresses of what was broadcast before the first update
         self.updates: int | None = None  # id of the optimizer whose update runs; it may call others
@@ -335,7 +335,7 @@ class Observer:
             named, complete = self._named(optimizer), self._complete()
             self.write(Update, weights={name: self._print_of(p, complete) for name, p in named.items()}, **self.begun)
             if self.sampled is not None:
-                self._end_sample(named)
+                self._end_sample()
             if self.step == 2:
                 self._measure(optimizer, list(named.values()))
 
@@ -349,13 +349,13 @@ class Observer:
             "dtypes": {name: str(p.dtype).removeprefix("torch.") for name, p in named.items()},
         }
         with torch._C.DisableTorchFunction():
-            self.sampled = {name: p.detach().clone() for name, p in named.items()}, facts
+            self.sampled = {name: (p, p.detach().clone()) for name, p in named.items()}, facts
 
-    def _end_sample(self, named: dict[str, nn.Parameter]) -> None:
+    def _end_sample(self) -> None:
         assert self.sampled is not None
         (before, facts), self.sampled = self.sampled, None
         with torch._C.DisableTorchFunction():
-            changes = {name: tensor_sample(named[name].detach() - weight) for name, weight in before.items()}
+            changes = {name: tensor_sample(p.detach() - weight) for name, (p, weight) in before.items()}
         number, place = self.begun["optimizer"], self.begun["place"]
         self.write(Sampled, place=place, optimizer=number, changes=changes, halves=self.halves, **facts)
 

@@ -140,15 +140,17 @@ def with_comparison(found: Rehearsal, run: Run, on_one: Run) -> Rehearsal:
         compared = compare_with_one(on_one.observed[0], run.observed)
         more, same = [compared.finding] if compared.finding else [], compared.finding is None
         n = compared.steps
-        fact = f"The same as on 1 GPU in {n} step{'s' * (n != 1)}, rounding aside (at most {compared.largest:.0e})"
-        fact += "."
+        fact = f"The same as on 1 GPU in {n} step{'s' * (n != 1)}, rounding aside (at most {compared.largest:.0e})."
+        fact = fact if n else ""
         if compared.ended:
             fact += f" In later ones only examples and learning rates were compared: {compared.ended}."
+        if same and len(run.observed) > 1 and not replicas(run.observed):
+            fact, same = f"{fact} That is rank 0 alone: the other ranks train other weights.", False
     return replace(
         found,
         findings=[*found.findings, *(finding for finding in more if finding.is_sure)],
         notes=[*(finding for finding in more if not finding.is_sure), *found.notes],
-        facts=[fact, *found.facts] if same or on_one.ending != "enough" or compared.steps else found.facts,
+        facts=[*filter(None, [fact]), *found.facts],
         same_as_one=same,
     )
 

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from d2lite.rehearsal.fingerprint import MOST_VALUES, first_tensor, row_prints, tensor_print
+from d2lite.rehearsal.fingerprint import MOST_VALUES, first_tensor, row_prints, tensor_print, tensor_sample
 
 DTYPES = (
     torch.float32,
@@ -44,6 +44,17 @@ def test_values_are_spread_over_the_tensor():
     assert tensor_print(torch.arange(16.0))[1] == (0, 2, 4, 6, 8, 10, 12, 14)
     assert tensor_print(torch.tensor(3.0))[1] == (3,)
     assert tensor_print(torch.arange(3))[1] == (0, 1, 2)
+
+
+def test_samples_have_the_norm_the_largest_and_a_few_values():
+    X = torch.arange(-32.0, 32.0).reshape(8, 8)
+    norm, most, *values = tensor_sample(X)
+    assert norm == pytest.approx(X.square().sum().sqrt().item()) and most == 32
+    assert values == X.flatten()[::4].tolist()
+    assert tensor_sample(torch.tensor([3.0, -4.0])) == (5, 4, 3, -4)
+    assert tensor_sample(torch.tensor([3 - 4j])) == (5, 4, 3, -4)
+    assert tensor_sample(torch.tensor([True, False])) == (1, 1, 1, 0)
+    assert tensor_sample(torch.ones(3, 0)) == tensor_sample(torch.eye(3).to_sparse()) == ()
 
 
 def test_large_tensors_are_read_in_part_where_that_is_enough():

@@ -1,11 +1,21 @@
 """Observations survive their file, and a line that was not finished is left out."""
 
-from d2lite.rehearsal.observations import Clipped, Ended, Raised, RankObservations, Update, as_line, read_observations
+from d2lite.rehearsal.observations import (
+    Clipped,
+    Ended,
+    Raised,
+    RankObservations,
+    Sampled,
+    Update,
+    as_line,
+    read_observations,
+)
 
 HERE = ("train.py", 7, "main")
 EVENTS = [
     Update(1, HERE, 0, "SGD", (0.1,), {"w": ("ab", (1.0, float("inf"))), "b": None}, {"w": ("cd", ())}, group=(0, 1)),
     Clipped(1, None, {"w": "ab"}, 2.0, 1.0),
+    Sampled(1, HERE, 0, {"w": (5.0, 4.0, 3.0, 4.0)}, {"w": None}, {"w": ()}, {"w": "float32"}, halves=True),
     Raised(2, HERE, {"type": "ValueError", "message": "no\nnumber", "frames": (HERE,)}),
     Ended(2, None, "returned"),
 ]
@@ -16,4 +26,4 @@ def test_events_are_read_as_they_were_written(tmp_path):
     first, second = read_observations(tmp_path, 2)
     assert first == RankObservations(0, [])
     assert second == RankObservations(1, EVENTS)
-    assert second.num_updates == 1 and second.of(Ended) == EVENTS[3:]
+    assert second.num_updates == 1 and second.of(Ended) == EVENTS[4:]

@@ -89,6 +89,13 @@ def test_what_is_wrong_without_a_comparison_comes_first(tmp_path):
 
 
 @pytest.mark.slow
+def test_a_search_is_not_called_the_same_although_rank_0_is():
+    found = rehearse(str(SCRIPTS / "ensemble.py"), same="")
+    assert found.findings == [] and found.same_as_one is False and found.exit_code == 1
+    assert found.facts[0].startswith("The same as on 1 GPU in 6 steps") and "rank 0 alone" in found.facts[0]
+
+
+@pytest.mark.slow
 def test_different_minibatches_are_not_called_the_same(capsys):
     with pytest.raises(SystemExit) as end:
         command.main(["rehearse", "--gpus", "2", "--same", "--batch-size 16", "--json", "r.json", "--html", "r.html",
