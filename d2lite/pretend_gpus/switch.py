@@ -17,6 +17,7 @@ from d2lite.pretend_gpus.modules import pretend_modules
 from d2lite.pretend_gpus.not_pretended import refuse_the_rest
 from d2lite.pretend_gpus.optimizers import pretend_optimizers
 from d2lite.pretend_gpus.streams import pretend_streams
+from d2lite.pretend_gpus.sync_batchnorm import pretend_sync_batchnorm
 from d2lite.pretend_gpus.tensors import pretend_tensors
 
 __all__ = ["pretend_gpus", "pretend_gpus_environment", "pretend_visible_gpus"]
@@ -108,6 +109,7 @@ def _pretend(k: int) -> None:
     pretend_backward()
     pretend_optimizers()
     pretend_modules()
+    pretend_sync_batchnorm()
     pretend_files()
     if dist.is_available():
         pretend_collectives()

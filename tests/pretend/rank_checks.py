@@ -43,6 +43,27 @@ def equal_to_one_device(net, mine, whole):
     return max(((p.full_tensor() if isinstance(p, DTensor) else p) - q).abs().max().item() for p, q in pairs)
 
 
+def sync_batchnorm(rank, X):
+    """Two ranks with unequal shards, in two steps: outputs, gradients and running statistics of all examples."""
+    torch.manual_seed(1)
+    whole = torch.randn(10, 3, 4, 2, dtype=torch.float64).to(rank)  # 10 examples, 3 channels
+    mine = whole.tensor_split([4])[rank]
+    one, synced = (nn.BatchNorm2d(3).double().to(rank) for _ in range(2))
+    synced = nn.SyncBatchNorm.convert_sync_batchnorm(synced)
+    for _ in range(2):
+        inputs = [X.clone().requires_grad_() for X in (whole, mine)]
+        outputs = [net(X) for net, X in zip((one, synced), inputs, strict=True)]
+        for out in outputs:
+            out.pow(3).sum().backward()
+        for right, found in (outputs, [X.grad for X in inputs]):
+            assert (right.tensor_split([4])[rank] - found).abs().max() < 1e-12 and found.device.index == rank
+    for right, found in zip(one.buffers(), synced.buffers(), strict=True):
+        assert (right - found).abs().max() < 1e-12
+    for right, found in zip(one.parameters(), synced.parameters(), strict=True):
+        dist.all_reduce(found.grad)
+        assert (right.grad - found.grad).abs().max() < 1e-10
+
+
 def ddp(rank, X):
     """As many scripts do: no set_device, the number of the rank in place of a device."""
     net = DistributedDataParallel(small_net().to(rank), device_ids=[rank])
@@ -112,6 +133,7 @@ def main():
     rank = int(os.environ["LOCAL_RANK"])
     dist.init_process_group("nccl")
     X = torch.randn(4, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    sync_batchnorm(rank, X)
     ddp(rank, X)
     collectives(rank)
     sharded(rank, X)
