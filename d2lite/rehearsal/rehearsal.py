@@ -1,6 +1,7 @@
 """`rehearse`: run a script on several ranks for a few steps, and say what is wrong with it."""
 
 import os
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -165,7 +166,7 @@ def _facts(observed: Sequence[RankObservations], ended_well: bool) -> list[str]:
     if not updates:
         return ["No step of an optimizer was seen, so that weights and gradients were not compared."]
     facts = []
-    rows = [minibatch_rows(one).get(1, []) for one in observed]
+    rows = [_usual_minibatch(one) for one in observed]
     sizes = list(map(len, rows))
     lr = ", ".join(f"{lr:g}" for lr in dict.fromkeys(updates[0].lrs))
     rule = f"{updates[0].name}, learning rate {lr}"
@@ -186,6 +187,15 @@ def _facts(observed: Sequence[RankObservations], ended_well: bool) -> list[str]:
     if memory:
         facts.append(_memory(max(memory, key=_n_bytes)))
     return facts
+
+
+def _usual_minibatch(one: RankObservations) -> list[str]:
+    """Return the rows of the first step of the usual size: a GradScaler that skips updates makes the first one long."""
+    rows = list(minibatch_rows(one).values())
+    if not rows:
+        return []
+    usual = statistics.mode(map(len, rows))
+    return next(mine for mine in rows if len(mine) == usual)
 
 
 def _left_of_the_epoch(one: RankObservations) -> str:

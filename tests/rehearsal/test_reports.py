@@ -147,6 +147,11 @@ def test_facts():
     assert any("fits in 24 GB (predicted)" in fact and "10.0 GB kept by the forward pass" in fact for fact in facts)
     same = [RankObservations(r, [Forward(1, None, 0, "Net", ("a", "b")), update(1)]) for r in (0, 1)]
     assert "Minibatch: 2 rows, the same on all ranks." in judge(Run(same, "enough", 1.0)).facts[0]
+    # a GradScaler skips the first two updates: the first one that is made follows three minibatches
+    rows = [("a",), ("b",), ("c",)], [("d",)], [("e",)]
+    scaled = [Forward(i + 1, None, 0, "Net", one) for i, of_step in enumerate(rows) for one in of_step]
+    facts = judge(Run([RankObservations(0, [*scaled, update(1), update(2), update(3)])], "enough", 1.0)).facts
+    assert "Global minibatch: 1 = 1 × 1 rows. SGD, learning rate 0.1." in facts
     loader = LoaderBegins(1, None, 0, 0, "DistributedSampler", num_batches=9)
     begun = [loader, Forward(1, None, 0, "Net", ("a",), loader=0, epoch=0), update(1)]
     assert any(
