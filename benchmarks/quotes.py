@@ -694,7 +694,7 @@ QUOTES = (
     ),
     Quote(
         "book/09-learning-rate-and-batch-size.ipynb",
-        "to show a loss as large as its mean, {:.1f} points, about {:.0f} seeds in place of five.",
+        "to show a loss as large as its mean, {:.1f} points, with a power of 80%, about {:.0f} seeds in place of five.",
         (
             lambda: -100 * of_the_published("half as many steps").difference,
             lambda: of_the_published("half as many steps").seeds_needed,
