@@ -418,7 +418,7 @@ def data_sets(observed: Observed) -> list[Finding]:
             begins = _loader(observed[0], loader)
             words = (
                 "the ranks have different data sets: the first or the last example is not the same on all. The sampler "
-                "gives each rank a part of the numbers, so that most examples are never seen."
+                "gives each rank a part of the numbers, so that some examples are never seen."
             )
             repair = (
                 "Make the same data set on all ranks (a random one with the same seed), or leave the sampler out if "
