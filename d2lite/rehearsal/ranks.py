@@ -9,13 +9,14 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from d2lite.rehearsal.observations import Ended, Raised, RankObservations, read_observations
+from d2lite.rehearsal.observer import script_place
 from d2lite.workers import FlightRecord, make_tempdir, remove_tempdir
 from d2lite.workers.flight_recorder import flight_record
 from d2lite.workers.process_group import free_port, torchrun_variables
@@ -82,7 +83,9 @@ def run_ranks(
         outputs[0] = (_tail(folder / "starter.out") + outputs[0])[-OUTPUT_CHARS:]
         reports = {one.rank: _report(one, ended, dumps, watch.pulses, outputs) for one in observed}
         records = {
-            rank: flight_record(rank, dumps[rank]["recorder"] if rank in dumps else None, reports[rank])
+            rank: _in_the_script(
+                flight_record(rank, dumps[rank]["recorder"] if rank in dumps else None, reports[rank])
+            )
             for rank in reports
         }
         return Run(observed, ending, seconds, watch.waited_s, reports, records, outputs)
@@ -196,6 +199,15 @@ def _dumps(folder: Path, gpus: int, ended: Mapping[int, int]) -> dict[int, dict[
                 found[rank] = json.loads((folder / f"rank-{rank}.dump").read_text(encoding="utf-8"))
         time.sleep(TICK_S)
     return found
+
+
+def _in_the_script(record: FlightRecord) -> FlightRecord:
+    """Return the record with the callers of each collective that are in the script, without those of the observer."""
+
+    def cut(path: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:
+        return tuple((file, line) for file, line in path if script_place([(file, line, "")])) or path
+
+    return replace(record, collectives=tuple(replace(one, path=cut(one.path)) for one in record.collectives))
 
 
 def _report(

@@ -360,7 +360,7 @@ BUGS = {
 +            loss.backward()
 """,
         "hang",
-        "rank 1 left out a collective",
+        "at `if torch.isnan(loss)` (ddp.py line 47) rank 1 went a way of its own",
         "",
         ranks=(1,),
         step=5,
