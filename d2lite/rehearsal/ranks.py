@@ -83,9 +83,7 @@ def run_ranks(
         outputs[0] = (_tail(folder / "starter.out") + outputs[0])[-OUTPUT_CHARS:]
         reports = {one.rank: _report(one, ended, dumps, watch.pulses, outputs) for one in observed}
         records = {
-            rank: _in_the_script(
-                flight_record(rank, dumps[rank]["recorder"] if rank in dumps else None, reports[rank])
-            )
+            rank: _in_the_script(flight_record(rank, dumps[rank]["recorder"] if rank in dumps else None, reports[rank]))
             for rank in reports
         }
         return Run(observed, ending, seconds, watch.waited_s, reports, records, outputs)
