@@ -56,7 +56,7 @@ from d2lite.rehearsal.observations import (
     as_line,
 )
 
-__all__ = ["Observer", "script_place"]
+__all__ = ["Observer", "is_of_the_script", "script_place"]
 
 SHARDED = ("FullyShardedDataParallel",)  # the other ways to shard use DTensor
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
@@ -69,21 +69,22 @@ _STDLIB = os.path.dirname(os.__file__) + os.sep
 
 
 @functools.cache
-def _is_of_the_script(file: str) -> bool:
+def is_of_the_script(file: str) -> bool:
+    """Return whether a file belongs to the script, and not to PyTorch, this package or what was installed."""
     outside = file.startswith((_TORCH, _OURS, _STDLIB, "<")) or any(part in file for part in NOT_OF_SCRIPTS)
     return not outside and "pretend_gpus" not in file
 
 
 def script_place(frames: Any) -> Place | None:
     """Return the innermost of (file, line, function) that belongs to the script; `frames` begin with the outermost."""
-    return next(((f, n, name) for f, n, name in reversed(frames) if _is_of_the_script(f)), None)
+    return next(((f, n, name) for f, n, name in reversed(frames) if is_of_the_script(f)), None)
 
 
 def _place() -> Place | None:
     """Return where in the script this thread is."""
     frame = sys._getframe(1)
     while frame is not None:
-        if _is_of_the_script(frame.f_code.co_filename):
+        if is_of_the_script(frame.f_code.co_filename):
             return frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name
         frame = frame.f_back  # type: ignore[assignment]
     return None
