@@ -140,8 +140,9 @@ def test_the_command_writes_reports_and_gives_the_script_its_arguments(tmp_path,
 
 
 @pytest.mark.slow
-def test_a_machine_with_fewer_gpus_than_are_wanted(tmp_path):
-    env = with_path() | pretend_gpus_environment(1)
+@pytest.mark.parametrize("variables", [pretend_gpus_environment(1), {"CUDA_VISIBLE_DEVICES": ""}])
+def test_a_machine_with_fewer_gpus_than_are_wanted_or_none_that_is_visible(variables):
+    env = with_path() | variables
     command = [sys.executable, "-m", "d2lite", "rehearse", "--gpus", "2", "--steps", "3", str(SCRIPTS / "by_hand.py")]
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0 and "on 2 pretend GPUs, 3 steps" in done.stdout, done.stdout + done.stderr
