@@ -26,6 +26,7 @@ from torch.optim import lr_scheduler
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, RandomSampler, dataloader
 
+from d2lite.pretend_gpus.storages import device_of
 from d2lite.profiling import ActivationsHeld, activations_held
 from d2lite.rehearsal.fingerprint import (
     MOST_VALUES,
@@ -180,6 +181,14 @@ class Observer:
                     print(f"rehearsal: not observed: {type(error).__name__}: {error}", file=sys.stderr)
                 self.failed = True
 
+    def _quickly(self, function: Callable[..., None], *args: Any) -> None:
+        """Call a function of the observer quietly, and let pretend GPUs not look at its calls, which takes time.
+
+        For what happens in each step. The function must ask `device_of` for the device of a tensor.
+        """
+        with torch._C.DisableTorchFunction():
+            self._quietly(function, *args)
+
     # forward and backward passes
 
     def _before_forward(self, module: nn.Module, args: Any) -> None:
@@ -206,7 +215,7 @@ class Observer:
             self.measures.__exit__(None, None, None)
             self.activations, self.measures = self.held.most_n_bytes, None
         if torch.is_grad_enabled() and module.training and not self.in_backward:
-            self._quietly(self._forward, module, args, rest[0] if len(rest) == 2 else {}, rest[-1] if rest else None)
+            self._quickly(self._forward, module, args, rest[0] if len(rest) == 2 else {}, rest[-1] if rest else None)
 
     def _forward(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         if next(module.parameters(), None) is None:  # a loss
@@ -263,7 +272,7 @@ class Observer:
     def _backward(self, backward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if not self._is_mine():
             return backward(*args, **kwargs)
-        self._quietly(self._look_for_kept_gradients)
+        self._quickly(self._look_for_kept_gradients)
         self.progress += 1
         self.backwards += 1
         self.in_backward = True
@@ -282,7 +291,7 @@ class Observer:
     def _before_update(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         if self._is_mine() and self.updates in (None, id(optimizer)):
             self.updates, self.begun = id(optimizer), {}
-            self._quietly(self._begin_update, optimizer, args, kwargs)
+            self._quickly(self._begin_update, optimizer, args, kwargs)
 
     def _begin_update(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         named = self._named(optimizer)
@@ -297,7 +306,7 @@ class Observer:
             "lrs": tuple(float(group["lr"]) for group in optimizer.param_groups if "lr" in group),
             "grads": grads,
             "before": {name: self._print_of(p, True) for name, p in named.items()} if first else {},
-            "devices": tuple(sorted({str(p.device) for p in named.values()})),
+            "devices": tuple(sorted({str(device_of(p)) for p in named.values()})),
             "visible": os.environ.get("CUDA_VISIBLE_DEVICES", ""),
             "backwards": self.backwards,
             "kept": self.kept,
@@ -322,7 +331,7 @@ class Observer:
             return
         self.updates = None
         self.progress += 1
-        self._quietly(self._end_update, optimizer)
+        self._quickly(self._end_update, optimizer)
         self.counts[id(optimizer)] = self.counts.get(id(optimizer), 0) + 1
         self.backwards, self.kept = 0, False
         self.step += 1
@@ -389,7 +398,7 @@ class Observer:
     def _clip(self, clip: Callable[..., Any], parameters: Any, max_norm: Any, *args: Any, **kwargs: Any) -> Any:
         params = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
         facts: dict[str, Any] = {}
-        self._quietly(self._begin_clip, params, facts)
+        self._quickly(self._begin_clip, params, facts)
         norm = clip(params, max_norm, *args, **kwargs)
         if facts:
             self._quietly(lambda: self.write(Clipped, **facts, norm=float(norm), most=float(max_norm)))
