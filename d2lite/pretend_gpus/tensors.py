@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
 from torch.utils._device import DeviceContext, _device_constructors
 
@@ -58,7 +59,7 @@ class PretendGpus(TorchFunctionMode):
         if wanted is not None and wanted.type == "cuda":
             kwargs["device"] = CPU
         tensors = list(tensors_in([args, kwargs]))
-        devices = dict.fromkeys(device_of(t) for t in tensors if t.dim() or device_of(t).type != "cpu")
+        devices = dict.fromkeys(device_of(t) for t in tensors if is_lazy(t) or t.dim() or device_of(t).type != "cpu")
         real = [device for device in devices if device.type != "meta"]
         if len(real) > 1 and not _may_mix(name, args):
             raise RuntimeError(MIXED.format(real[0], real[1]) + f" (when checking arguments of {name})")

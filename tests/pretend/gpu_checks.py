@@ -80,6 +80,18 @@ def test_modules_gradients_and_optimizers():
     assert nn.Parameter(torch.ones(1, device=CUDA[0])).device == CUDA[0]
 
 
+def test_lazy_modules():
+    X = torch.ones(6, 1, 5, 5, device=CUDA[1])
+    layers = [nn.LazyConv2d(4, 3), nn.LazyBatchNorm2d(), nn.Flatten(), nn.LazyLinear(3)]
+    net = nn.DataParallel(nn.Sequential(*layers), [CUDA[1]])  # with one device, it moves the network there
+    assert nn.parameter.is_lazy(layers[0].weight) and layers[0].weight.device == CUDA[1]
+    net(X).sum().backward()
+    assert {t.device for p in net.parameters() for t in (p, p.grad)} == {CUDA[1]}
+    assert nn.LazyLinear(3, device=CUDA[1])(X).device == CUDA[1]
+    with pytest.raises(RuntimeError, match=SAME):
+        nn.LazyLinear(3)(X)
+
+
 def test_an_optimizer_of_parameters_on_two_gpus():
     params = [nn.Parameter(torch.ones(3, device=device)) for device in CUDA]
     optimizer = torch.optim.Adam(params, foreach=True)
