@@ -71,6 +71,12 @@ def count_on_rank_0(chapter, world_size, *args):
 def test_values_mean_nothing(chapter):
     assert chapter["as_rank"](0, 512, chapter["sum_of_ones"]) == [1.0, 1.0, 1.0]
     assert not dist.is_initialized()  # the fake group is in another process
+    assert chapter["as_rank"](0, 512, chapter["rows_from_others"]) == [0, 1, 2, 3]  # its own numbers
+
+
+def test_a_forgotten_collective_shows_in_the_calls_of_two_ranks(chapter):
+    calls = [chapter["as_rank"](rank, 512, chapter["names"], chapter["forgetful_step"]) for rank in (0, 1)]
+    assert calls == [[], ["all_reduce"]]
 
 
 @pytest.mark.slow
