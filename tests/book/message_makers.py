@@ -60,6 +60,9 @@ MAKERS |= {
     "trying to initialize the default process group twice": lambda alone: message_of(
         dist.init_process_group, "gloo", **alone
     ),
+    "port number missing": lambda: message_of(
+        dist.init_process_group, "gloo", init_method="tcp://10.0.0.1", rank=0, world_size=2
+    ),
     "waiting for clients. ... clients joined": lambda: message_of(
         dist.TCPStore, "127.0.0.1", 0, 2, True, timeout=datetime.timedelta(seconds=0.2)
     ),

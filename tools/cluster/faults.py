@@ -23,9 +23,9 @@ FAULTS = {
 COLUMNS = {
     "fault": "fault",
     "noticed_by": "noticed first by",
-    "noticed_s": "after (s)",
+    "noticed_s": "noticed after (s)",
     "ranks": "goes on with",
-    "resumed_s": "after (s) ",
+    "resumed_s": "resumed after (s)",
     "lost_steps": "steps lost",
     "end": "end",
 }

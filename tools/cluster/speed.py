@@ -98,14 +98,14 @@ def rows(records):
 
 def table(records):
     """Return the records as lines of text."""
-    lines = [
-        f"{'net':9} {'hosts':>5}  {'link':28} {'measured s/step':>15} {'predicted':>10} {'measured/predicted':>19}"
-    ]
+    head = f"{'net':9} {'hosts':>5}  {'link':28} {'computing (s)':>13} {'step (s)':>9} {'predicted':>10}"
+    lines = [f"{head} {'step/predicted':>15}"]
     for row in rows(records):
         ratio = row["step_s"] / row["predicted_s"]
         link = links.link_name(row["mbit"], row["delay_ms"])
         lines.append(
-            f"{row['net']:9} {row['hosts']:5}  {link:28} {row['step_s']:15.4f} {row['predicted_s']:10.4f} {ratio:19.2f}"
+            f"{row['net']:9} {row['hosts']:5}  {link:28} {row['compute_s']:13.4f} {row['step_s']:9.4f} "
+            f"{row['predicted_s']:10.4f} {ratio:15.2f}"
         )
     return "\n".join(lines)
 
