@@ -36,6 +36,7 @@ SCALED = "small, 0.02", "large, 0.02", "large, 0.04"  # arms: the minibatch, the
 FORGOTTEN = "no broadcast, 0.02", "small, 0.02"
 TWO, ONE = "LeNet, s/epoch, 2 replicas", "LeNet, s/epoch, 1 replica"
 PLAIN, FOUR = f"{TWO}, train_batch in a plain loop", "LeNet, s/epoch, 4 replicas"
+WITHOUT_A_DOUBT = "right", "right rank, cause open", "wrong cause", "wrong rank"  # of the rank
 USUAL = "usual loop, DataLoader with 4 workers"
 SAME_DATA = "usual loop, our iterator"
 MEASURED, PREDICTED = "measured_factor", "predicted_factor"  # times as fast as the naive algorithm
@@ -299,7 +300,7 @@ QUOTES = (
         "cause, without a doubt | {:.0f} | Of {:.0f} jobs without a fault it accused a rank in {:.0f}.",
         (
             _hangs,
-            partial(_hangs, "right", "right rank, cause open", "wrong cause"),
+            partial(_hangs, *WITHOUT_A_DOUBT),
             partial(_hangs, "right rank, cause open"),
             partial(_hangs, "unsure"),
             partial(_hangs, "wrong rank"),
@@ -307,6 +308,11 @@ QUOTES = (
             partial(_hangs, healthy=True),
             partial(_hangs, "wrong rank", "unsure", healthy=True),
         ),
+    ),
+    Quote(
+        "book/12-when-a-job-hangs.ipynb",
+        "None of the {:.0f} answers without a doubt was wrong, which allows up to {:.1f}%, with 95% confidence.",
+        (partial(_hangs, *WITHOUT_A_DOUBT), lambda: 100 * (1 - 0.05 ** (1 / _hangs(*WITHOUT_A_DOUBT)))),
     ),
     Quote(
         "docs/binder.md", "| the environment | {:,.0f} MB |", ((BINDER, "the whole environment, size", "", "max ours"),)
