@@ -660,6 +660,29 @@ QUOTES = (
     ),
     Quote(
         "book/09-learning-rate-and-batch-size.ipynb",
+        "But the interval is {:.0f} points wide; with last accuracies it was {:.0f}.",
+        tuple(
+            lambda of=of: published_loss(of, "low") - published_loss(of, "high")
+            for of in ("renewed_accuracy", "accuracies")
+        ),
+    ),
+    Quote(
+        "book/09-learning-rate-and-batch-size.ipynb",
+        "no single change is shown (half as many steps: -{:.1f}, -{:.1f} to +{:.1f}).",
+        _interval(lambda: of_the_published("half as many steps", "renewed_accuracy"), (-1, -1, 1)),
+    ),
+    Quote(
+        "book/09-learning-rate-and-batch-size.ipynb",
+        "*BatchNorm per device*: -{:.1f} points, 99%: -{:.1f} to +{:.1f}.",
+        _interval(lambda: of_the_published("BatchNorm per device"), (-1, -1, 1)),
+    ),
+    Quote(
+        "book/09-learning-rate-and-batch-size.ipynb",
+        "(exercise 3; {:.0f} to {:.0f} examples for this network after four epochs)",
+        tuple(partial(noise_scale, how, 4) for how in (min, max)),
+    ),
+    Quote(
+        "book/09-learning-rate-and-batch-size.ipynb",
         "The worst of the five runs with all four ends at {:.3f}, where one device has {:.3f} with the same seed.",
         (lambda: worst_second_run()[0], lambda: worst_second_run()[1]),
     ),
@@ -700,7 +723,8 @@ QUOTES = (
     ),
     Quote(
         "book/09-learning-rate-and-batch-size.ipynb",
-        "to show a loss as large as its mean, {:.1f} points, with a power of 80%, about {:.0f} seeds in place of five.",
+        "to show a loss as large as its mean, {:.1f} points, with a power of 80%, you would need about {:.0f} seeds, "
+        "not five.",
         (
             lambda: -100 * of_the_published("half as many steps").difference,
             lambda: of_the_published("half as many steps").seeds_needed,
