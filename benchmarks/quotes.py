@@ -36,6 +36,7 @@ SCALED = "small, 0.02", "large, 0.02", "large, 0.04"  # arms: the minibatch, the
 FORGOTTEN = "no broadcast, 0.02", "small, 0.02"
 TWO, ONE = "LeNet, s/epoch, 2 replicas", "LeNet, s/epoch, 1 replica"
 PLAIN, FOUR = f"{TWO}, train_batch in a plain loop", "LeNet, s/epoch, 4 replicas"
+WITHOUT_A_DOUBT = "right", "right rank, cause open", "wrong cause", "wrong rank"  # of the rank
 USUAL = "usual loop, DataLoader with 4 workers"
 SAME_DATA = "usual loop, our iterator"
 MEASURED, PREDICTED = "measured_factor", "predicted_factor"  # times as fast as the naive algorithm
@@ -299,7 +300,7 @@ QUOTES = (
         "cause, without a doubt | {:.0f} | Of {:.0f} jobs without a fault it accused a rank in {:.0f}.",
         (
             _hangs,
-            partial(_hangs, "right", "right rank, cause open", "wrong cause"),
+            partial(_hangs, *WITHOUT_A_DOUBT),
             partial(_hangs, "right rank, cause open"),
             partial(_hangs, "unsure"),
             partial(_hangs, "wrong rank"),
@@ -307,6 +308,11 @@ QUOTES = (
             partial(_hangs, healthy=True),
             partial(_hangs, "wrong rank", "unsure", healthy=True),
         ),
+    ),
+    Quote(
+        "book/12-when-a-job-hangs.ipynb",
+        "None of the {:.0f} answers without a doubt was wrong, which allows up to {:.1f}%, with 95% confidence.",
+        (partial(_hangs, *WITHOUT_A_DOUBT), lambda: 100 * (1 - 0.05 ** (1 / _hangs(*WITHOUT_A_DOUBT)))),
     ),
     Quote(
         "docs/binder.md", "| the environment | {:,.0f} MB |", ((BINDER, "the whole environment, size", "", "max ours"),)
@@ -647,6 +653,29 @@ QUOTES = (
     ),
     Quote(
         "book/09-learning-rate-and-batch-size.ipynb",
+        "But the interval is {:.0f} points wide; with last accuracies it was {:.0f}.",
+        tuple(
+            lambda of=of: published_loss(of, "low") - published_loss(of, "high")
+            for of in ("renewed_accuracy", "accuracies")
+        ),
+    ),
+    Quote(
+        "book/09-learning-rate-and-batch-size.ipynb",
+        "no single change is shown (half as many steps: -{:.1f}, -{:.1f} to +{:.1f}).",
+        _interval(lambda: of_the_published("half as many steps", "renewed_accuracy"), (-1, -1, 1)),
+    ),
+    Quote(
+        "book/09-learning-rate-and-batch-size.ipynb",
+        "*BatchNorm per device*: -{:.1f} points, 99%: -{:.1f} to +{:.1f}.",
+        _interval(lambda: of_the_published("BatchNorm per device"), (-1, -1, 1)),
+    ),
+    Quote(
+        "book/09-learning-rate-and-batch-size.ipynb",
+        "(exercise 3; {:.0f} to {:.0f} examples for this network after four epochs)",
+        tuple(partial(noise_scale, how, 4) for how in (min, max)),
+    ),
+    Quote(
+        "book/09-learning-rate-and-batch-size.ipynb",
         "The worst of the five runs with all four ends at {:.3f}, where one device has {:.3f} with the same seed.",
         (lambda: worst_second_run()[0], lambda: worst_second_run()[1]),
     ),
@@ -687,7 +716,8 @@ QUOTES = (
     ),
     Quote(
         "book/09-learning-rate-and-batch-size.ipynb",
-        "to show a loss as large as its mean, {:.1f} points, with a power of 80%, about {:.0f} seeds in place of five.",
+        "to show a loss as large as its mean, {:.1f} points, with a power of 80%, you would need about {:.0f} seeds, "
+        "not five.",
         (
             lambda: -100 * of_the_published("half as many steps").difference,
             lambda: of_the_published("half as many steps").seeds_needed,
