@@ -26,6 +26,7 @@ from torch.optim import lr_scheduler
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, RandomSampler, dataloader
 
+from d2lite._own_code import is_own_code
 from d2lite.pretend_gpus.storages import device_of
 from d2lite.profiling import ActivationsHeld, activations_held
 from d2lite.rehearsal.fingerprint import (
@@ -57,35 +58,24 @@ from d2lite.rehearsal.observations import (
     as_line,
 )
 
-__all__ = ["Observer", "is_of_the_script", "script_place"]
+__all__ = ["Observer", "script_place"]
 
 SHARDED = ("FullyShardedDataParallel",)  # the other ways to shard use DTensor
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 TIMES = 8  # an example is read, to see whether it changes
 OFTEN = 10  # all bytes of large tensors are read in the first three updates, and in each tenth
-NOT_OF_SCRIPTS = ("site-packages", "dist-packages")
-_TORCH = os.path.dirname(torch.__file__) + os.sep
-_OURS = os.path.dirname(os.path.dirname(__file__)) + os.sep
-_STDLIB = os.path.dirname(os.__file__) + os.sep
-
-
-@functools.cache
-def is_of_the_script(file: str) -> bool:
-    """Return whether a file belongs to the script, and not to PyTorch, this package or what was installed."""
-    outside = file.startswith((_TORCH, _OURS, _STDLIB, "<")) or any(part in file for part in NOT_OF_SCRIPTS)
-    return not outside and "pretend_gpus" not in file
 
 
 def script_place(frames: Any) -> Place | None:
     """Return the innermost of (file, line, function) that belongs to the script; `frames` begin with the outermost."""
-    return next(((f, n, name) for f, n, name in reversed(frames) if is_of_the_script(f)), None)
+    return next(((f, n, name) for f, n, name in reversed(frames) if is_own_code(f)), None)
 
 
 def _place() -> Place | None:
     """Return where in the script this thread is."""
     frame = sys._getframe(1)
     while frame is not None:
-        if is_of_the_script(frame.f_code.co_filename):
+        if is_own_code(frame.f_code.co_filename):
             return frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name
         frame = frame.f_back  # type: ignore[assignment]
     return None

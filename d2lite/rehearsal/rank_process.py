@@ -20,9 +20,10 @@ from typing import Any
 
 import torch
 
+from d2lite._own_code import is_own_code
 from d2lite.pretend_gpus import pretend_gpus
 from d2lite.rehearsal.observations import Place, Raised
-from d2lite.rehearsal.observer import Observer, is_of_the_script, script_place
+from d2lite.rehearsal.observer import Observer, script_place
 from d2lite.workers.flight_recorder import read_recorder, send_before_abort, waits_in
 from d2lite.workers.rank import error_report
 
@@ -133,7 +134,7 @@ def _pulse(observer: Observer, state: dict[str, str]) -> dict[str, Any]:
 
 def _in_the_group(frames: Sequence[Place]) -> bool:
     """Return whether the script has called something of torch.distributed, or a network in it, and is there."""
-    own = max((i for i, (file, _, _) in enumerate(frames) if is_of_the_script(file)), default=-1)
+    own = max((i for i, (file, _, _) in enumerate(frames) if is_own_code(file)), default=-1)
     return any(part in file for file, _, _ in frames[own + 1 :] for part in OF_GROUP)
 
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 
+from d2lite._own_code import is_own_code
 from d2lite.rehearsal.observations import Ended, Raised, RankObservations, read_observations
-from d2lite.rehearsal.observer import is_of_the_script
 from d2lite.workers import FlightRecord, make_tempdir, remove_tempdir
 from d2lite.workers.flight_recorder import flight_record
 from d2lite.workers.process_group import free_port, torchrun_variables
@@ -203,7 +203,7 @@ def _in_the_script(record: FlightRecord) -> FlightRecord:
     """Return the record with the callers of each collective that are in the script, without those of the observer."""
 
     def cut(path: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:
-        return tuple((file, line) for file, line in path if is_of_the_script(file)) or path
+        return tuple((file, line) for file, line in path if is_own_code(file)) or path
 
     return replace(record, collectives=tuple(replace(one, path=cut(one.path)) for one in record.collectives))
 

@@ -1,14 +1,12 @@
 """Exceptions in plain words. Their length fits the page, however long the message of the exception is."""
 
-import os
 import traceback
-from pathlib import Path
 
 from d2lite._format import text_of
+from d2lite._own_code import is_own_code
 
 __all__ = ["truncate", "explain_error", "exception_name"]
 
-_LIBRARIES = (Path(os.__file__).parent, Path(__file__).parents[1])  # Python's own, and the kit
 _MOST_CAUSES = 5  # of an exception that are shown
 
 
@@ -25,22 +23,12 @@ def explain_error(error: BaseException) -> str:
         seen.add(id(cause))
         cause = cause.__cause__
     frames = traceback.extract_tb(error.__traceback__)
-    mine = [frame for frame in frames if _is_learners(frame.filename)]
+    mine = [frame for frame in frames if is_own_code(frame.filename)]
     if not frames:
         return truncate(text)
     frame = (mine or frames)[-1]
     place = f"in {frame.name}, line {frame.lineno}: {frame.line}"[:300]
     return f"{truncate(text, 4096 - 301, 39)}\n{place}"
-
-
-def _is_learners(filename: str) -> bool:
-    """Return whether code is a learner's: of a cell or a file, neither a library's nor generated ("<string>")."""
-    if filename.startswith("<"):
-        return filename.startswith(("<ipython-input", "<stdin>"))
-    path = Path(filename)
-    if "site-packages" in path.parts or "dist-packages" in path.parts:
-        return False
-    return not any(path.is_relative_to(folder) for folder in _LIBRARIES)
 
 
 def truncate(text: str, most: int = 4096, lines: int = 40) -> str:

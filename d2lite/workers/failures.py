@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from d2lite._format import printable
+from d2lite._own_code import is_own_code
 from d2lite.workers.flight_recorder import FlightRecord, file_label, waits_in
 from d2lite.workers.hang_diagnosis import Diagnosis, diagnose_hang
 from d2lite.workers.tempdir import make_tempdir, remove_tempdir
@@ -31,7 +32,7 @@ OF_GROUP = re.compile(
     r"gloo|nccl|c10d|ProcessGroup|process group|store|rank|socket|pair\.cc|pair closure", re.IGNORECASE
 )
 TIMEOUT = re.compile(r"timed? ?out|timeout", re.IGNORECASE)
-OURS = (os.path.dirname(os.path.dirname(__file__)), os.path.dirname(os.__file__), "torch" + os.sep + "distributed")
+OURS = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
 POINT_TO_POINT = {"send", "recv", "isend", "irecv", "batch_isend_irecv"}
 NOT_SURE = "not sure which rank is at fault"
 MOST_CHARS, LINE_CHARS, BODY_LINES, OTHER_LINES = 4000, 400, 28, 8  # of a message, together 40 lines at most
@@ -286,7 +287,7 @@ def _error(report: Report) -> str:
 def _at(report: Report) -> str:
     """Describe the place of a rank: the innermost line that the learner wrote."""
     frames = report.get("frames") or []
-    mine = [f for f in frames if not any(part in f[0] for part in OURS)] or frames
+    mine = [f for f in frames if is_own_code(f[0])] or frames
     if not mine:
         return "had not begun this call yet"
     file, number, name = mine[-1]
@@ -311,6 +312,6 @@ def traceback_lines(frames: Iterable[Frame]) -> list[str]:
     """Return the lines of a traceback with the source of cells, which only the notebook's process has."""
     out = ["Traceback (most recent call last):"]
     for file, number, name in frames:
-        if not file.startswith(OURS[0]):
+        if not file.startswith(OURS):
             out += [f"  {file_label(file)}, line {number}, in {name}", f"    {linecache.getline(file, number).strip()}"]
     return out

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from d2lite._notebook import ipython_shell
+from d2lite._own_code import is_own_code
 
 __all__ = [
     "Collective",
@@ -34,8 +35,7 @@ ABORT_S = 2  # bounds what a process does between SIGABRT and its end
 SIZES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")  # the new name comes first, as in PyTorch
 OFF = "the recorder is off: start Python with TORCH_FR_BUFFER_SIZE above 0"
 C10D = "distributed_c10d.py"  # the file of torch.distributed that holds the collectives
-_TORCH, _OURS = os.path.dirname(torch.__file__), os.path.dirname(os.path.dirname(__file__))
-_STDLIB = os.path.dirname(os.__file__)
+_TORCH = os.path.dirname(torch.__file__)
 _DTYPES = {
     "Float": "float32", "Double": "float64", "Half": "float16", "BFloat16": "bfloat16", "Int": "int32", "Long": "int64",
     "Short": "int16", "Byte": "uint8", "Char": "int8", "Bool": "bool",
@@ -208,7 +208,7 @@ def _plain(entry: Mapping[str, Any]) -> dict[str, Any]:
 def _caller(frames: Sequence[_Frame]) -> _Frame:
     """Return the innermost frame that the learner wrote; `frames` begin with the innermost."""
     outside = [frame for frame in frames if not frame[0].startswith(_TORCH)]
-    mine = [frame for frame in outside if not frame[0].startswith((_OURS, _STDLIB)) and frame[0][:1] != "<"]
+    mine = [frame for frame in outside if is_own_code(frame[0])]
     return next(iter(mine or outside or frames), ("", 0, ""))
 
 

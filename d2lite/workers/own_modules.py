@@ -3,14 +3,11 @@
 import importlib
 import os
 import sys
-import sysconfig
-from pathlib import Path
+
+from d2lite._own_code import is_own_code
 
 __all__ = ["OwnModules"]
 
-PACKAGE = str(Path(__file__).parents[1]) + os.sep
-STDLIB = os.path.join(sysconfig.get_path("stdlib"), "")
-INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 State = tuple[int, int]  # time of the last change in ns, size in bytes
 
 
@@ -37,7 +34,7 @@ class OwnModules:
                 continue
             self._looked_at.add(name)
             file = getattr(module, "__file__", None)
-            if name != "__main__" and isinstance(file, str) and _is_own(file):
+            if name != "__main__" and isinstance(file, str) and is_own_code(file):
                 state = _state(file)
                 self._files[name] = file, None if state and since_ns and state[0] > since_ns else state
 
@@ -49,10 +46,6 @@ class OwnModules:
             self._looked_at -= self._files.keys()
             self._files.clear()
             importlib.invalidate_caches()
-
-
-def _is_own(file: str) -> bool:
-    return not file.startswith((PACKAGE, STDLIB)) and not any(part in file for part in INSTALLED)
 
 
 def _state(file: str) -> State | None:

@@ -1,0 +1,47 @@
+"""Which code counts as the learner's own."""
+
+import json
+import os
+import sysconfig
+
+import pytest
+import torch
+
+import d2lite
+from d2lite._own_code import is_own_code
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        "/home/ada/train.py",
+        "/tmp/ipykernel_17/2063.py",
+        "<ipython-input-3-2c1b>",
+        "<stdin>",
+        "C:\\ada\\train.py",
+        __file__,
+    ],
+)
+def test_cells_and_files_are_own_code(file):
+    assert is_own_code(file)
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        torch.nn.__file__,
+        d2lite.__file__,
+        json.__file__,
+        os.path.join(sysconfig.get_path("purelib"), "lightning", "trainer.py"),
+        os.path.join(os.sep, "usr", "lib", "python3", "dist-packages", "yaml.py"),
+        "<string>",
+        "<frozen runpy>",
+        "<eval_with_key>.1",
+    ],
+)
+def test_libraries_and_generated_code_are_not(file):
+    assert not is_own_code(file)
+
+
+def test_a_folder_whose_name_begins_like_the_package_is_own_code():
+    assert is_own_code(os.path.dirname(d2lite.__file__) + "_mine" + os.sep + "train.py")
