@@ -1,28 +1,34 @@
 """Which code is the learner's own: not Python's, not this package's, and not that of an installed library."""
 
 import functools
-import importlib.util
 import os
+import sys
 import sysconfig
 
 __all__ = ["is_own_code"]
 
-_INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
-_OF_CELLS = ("<ipython-input", "<stdin>")  # all other names in angle brackets are generated code
+_OF_PROMPTS = ("<ipython-input", "<python-input", "<stdin>", "<console>")  # other names are taken for generated code
+_IN_PATHS = ("site-packages", "dist-packages")  # folders of installed libraries
+_COMPILED = f"{os.sep}torchinductor_"  # begins the name of the folder of what `torch.compile` has written
 
 
-@functools.cache
 def is_own_code(file: str) -> bool:
     """Return whether a file, as a traceback names it, is a learner's cell or file."""
-    if file.startswith("<"):
-        return file.startswith(_OF_CELLS)
-    return not file.startswith(_of_others()) and not any(part in file for part in _INSTALLED)
+    return _is_own(file, getattr(sys.modules.get("torch"), "__file__", None) or "")
 
 
 @functools.cache
-def _of_others() -> tuple[str, ...]:
+def _is_own(file: str, torch_file: str) -> bool:
+    if file.startswith("<"):
+        return file.startswith(_OF_PROMPTS)
+    path = os.path.normcase(file)
+    inside = any(f"{os.sep}{name}{os.sep}" in path for name in _IN_PATHS) or _COMPILED in path
+    return not inside and not path.startswith(_foreign_folders(torch_file))
+
+
+@functools.cache
+def _foreign_folders(torch_file: str) -> tuple[str, ...]:
     """Return the folders of Python's own modules, of this package, and of PyTorch, which may be built in place."""
-    torch = importlib.util.find_spec("torch")
-    folders = [sysconfig.get_path("stdlib"), os.path.dirname(os.__file__), os.path.dirname(__file__)]
-    folders += [os.path.dirname(torch.origin)] if torch and torch.origin else []
-    return tuple(os.path.join(folder, "") for folder in folders)
+    files = [os.__file__, __file__, *([torch_file] if torch_file else [])]
+    folders = [sysconfig.get_path("stdlib"), *map(os.path.dirname, files)]
+    return tuple(os.path.normcase(os.path.join(folder, "")) for folder in folders)

@@ -32,7 +32,6 @@ from d2lite.profiling import ActivationsHeld, activations_held
 from d2lite.rehearsal.fingerprint import (
     MOST_VALUES,
     Print,
-    Sample,
     first_tensor,
     row_prints,
     tensor_print,
@@ -171,10 +170,11 @@ class Observer:
                     print(f"rehearsal: not observed: {type(error).__name__}: {error}", file=sys.stderr)
                 self.failed = True
 
-    def _quickly(self, function: Callable[..., None], *args: Any) -> None:
-        """Call a function of the observer quietly, and let pretend GPUs not look at its calls, which takes time.
+    def _unseen(self, function: Callable[..., None], *args: Any) -> None:
+        """Call a function of the observer quietly, with `__torch_function__` switched off.
 
-        For what happens in each step. The function must ask `device_of` for the device of a tensor.
+        Pretend GPUs would otherwise look at each of its calls, which takes time. It is used for what happens in each
+        step. The function must ask `device_of` for the device of a tensor.
         """
         with torch._C.DisableTorchFunction():
             self._quietly(function, *args)
@@ -205,7 +205,7 @@ class Observer:
             self.measures.__exit__(None, None, None)
             self.activations, self.measures = self.held.most_n_bytes, None
         if torch.is_grad_enabled() and module.training and not self.in_backward:
-            self._quickly(self._forward, module, args, rest[0] if len(rest) == 2 else {}, rest[-1] if rest else None)
+            self._unseen(self._forward, module, args, rest[0] if len(rest) == 2 else {}, rest[-1] if rest else None)
 
     def _forward(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         if next(module.parameters(), None) is None:  # a loss
@@ -221,7 +221,7 @@ class Observer:
             Forward,
             model=self._number(self.numbers, module),
             name=type(_inner(module)).__name__,
-            rows=() if tensor is None else _rows(tensor),
+            rows=() if tensor is None else row_prints(tensor),
             loader=self.loader[0],
             epoch=self.loader[1],
             in_ddp=isinstance(module, DistributedDataParallel),
@@ -262,7 +262,7 @@ class Observer:
     def _backward(self, backward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if not self._is_mine():
             return backward(*args, **kwargs)
-        self._quickly(self._look_for_kept_gradients)
+        self._unseen(self._look_for_kept_gradients)
         self.progress += 1
         self.backwards += 1
         self.in_backward = True
@@ -281,7 +281,7 @@ class Observer:
     def _before_update(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         if self._is_mine() and self.updates in (None, id(optimizer)):
             self.updates, self.begun = id(optimizer), {}
-            self._quickly(self._begin_update, optimizer, args, kwargs)
+            self._unseen(self._begin_update, optimizer, args, kwargs)
 
     def _begin_update(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         named = self._named(optimizer)
@@ -321,7 +321,7 @@ class Observer:
             return
         self.updates = None
         self.progress += 1
-        self._quickly(self._end_update, optimizer)
+        self._unseen(self._end_update, optimizer)
         self.counts[id(optimizer)] = self.counts.get(id(optimizer), 0) + 1
         self.backwards, self.kept = 0, False
         self.step += 1
@@ -344,18 +344,16 @@ class Observer:
         if not named:
             return
         facts = {
-            "weights": {name: _sample(p) for name, p in named.items()},
-            "grads": {name: None if p.grad is None else _sample(p.grad) for name, p in named.items()},
+            "weights": {name: tensor_sample(p) for name, p in named.items()},
+            "grads": {name: None if p.grad is None else tensor_sample(p.grad) for name, p in named.items()},
             "dtypes": {name: str(p.dtype).removeprefix("torch.") for name, p in named.items()},
         }
-        with torch._C.DisableTorchFunction():
-            self.sampled = {name: (p, p.detach().clone()) for name, p in named.items()}, facts
+        self.sampled = {name: (p, p.detach().clone()) for name, p in named.items()}, facts
 
     def _end_sample(self) -> None:
         assert self.sampled is not None
         (before, facts), self.sampled = self.sampled, None
-        with torch._C.DisableTorchFunction():
-            changes = {name: tensor_sample(p.detach() - weight) for name, (p, weight) in before.items()}
+        changes = {name: tensor_sample(p.detach() - weight) for name, (p, weight) in before.items()}
         number, place = self.begun["optimizer"], self.begun["place"]
         self.write(Sampled, place=place, optimizer=number, changes=changes, halves=self.halves, **facts)
 
@@ -388,7 +386,7 @@ class Observer:
     def _clip(self, clip: Callable[..., Any], parameters: Any, max_norm: Any, *args: Any, **kwargs: Any) -> Any:
         params = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
         facts: dict[str, Any] = {}
-        self._quickly(self._begin_clip, params, facts)
+        self._unseen(self._begin_clip, params, facts)
         norm = clip(params, max_norm, *args, **kwargs)
         if facts:
             self._quietly(lambda: self.write(Clipped, **facts, norm=float(norm), most=float(max_norm)))
@@ -527,16 +525,6 @@ def _wrap(owner: Any, name: str, around: Callable[..., Any]) -> None:
 def _print(tensor: torch.Tensor, complete: bool = True) -> Print:
     with torch._C.DisableTorchFunction():
         return tensor_print(tensor, complete)
-
-
-def _sample(tensor: torch.Tensor) -> Sample:
-    with torch._C.DisableTorchFunction():
-        return tensor_sample(tensor)
-
-
-def _rows(tensor: torch.Tensor) -> tuple[str, ...]:
-    with torch._C.DisableTorchFunction():
-        return row_prints(tensor)
 
 
 def _inner(module: nn.Module) -> Any:

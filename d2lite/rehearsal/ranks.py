@@ -236,8 +236,9 @@ def _environment(request: dict[str, Any]) -> dict[str, str]:
     found = {**os.environ, **on_this_machine(), "TORCH_FR_BUFFER_SIZE": "2000"}
     if request["seed"] is not None:
         found["PYTHONHASHSEED"] = str(request["seed"])  # the order of a set of texts depends on it
-    if request["pretend"] and (torch.cuda.device_count() or "CUDA_VISIBLE_DEVICES" in os.environ):
-        # there are fewer real GPUs than are wanted, or they are hidden: none of them is used
+    named = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
+    too_few = "CUDA_VISIBLE_DEVICES" in os.environ and len(named) < request["pretend"]
+    if request["pretend"] and (torch.cuda.device_count() or too_few):  # none of the real GPUs is used
         found.pop("D2LITE_PRETEND_GPUS", None)
         found["CUDA_VISIBLE_DEVICES"] = ",".join(["-1"] * request["pretend"])  # so many names, and no real GPU
     return found

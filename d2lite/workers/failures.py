@@ -33,6 +33,7 @@ OF_GROUP = re.compile(
 )
 TIMEOUT = re.compile(r"timed? ?out|timeout", re.IGNORECASE)
 OURS = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
+OF_GROUP_CODE = os.path.join("torch", "distributed", "")
 POINT_TO_POINT = {"send", "recv", "isend", "irecv", "batch_isend_irecv"}
 NOT_SURE = "not sure which rank is at fault"
 MOST_CHARS, LINE_CHARS, BODY_LINES, OTHER_LINES = 4000, 400, 28, 8  # of a message, together 40 lines at most
@@ -285,9 +286,10 @@ def _error(report: Report) -> str:
 
 
 def _at(report: Report) -> str:
-    """Describe the place of a rank: the innermost line that the learner wrote."""
+    """Describe the place of a rank: the innermost line that the learner wrote; else one that called the collective."""
     frames = report.get("frames") or []
-    mine = [f for f in frames if is_own_code(f[0])] or frames
+    own = [f for f in frames if is_own_code(f[0])]
+    mine = own or [f for f in frames if not f[0].startswith(OURS) and OF_GROUP_CODE not in f[0]] or frames
     if not mine:
         return "had not begun this call yet"
     file, number, name = mine[-1]

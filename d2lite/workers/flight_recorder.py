@@ -35,7 +35,7 @@ ABORT_S = 2  # bounds what a process does between SIGABRT and its end
 SIZES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")  # the new name comes first, as in PyTorch
 OFF = "the recorder is off: start Python with TORCH_FR_BUFFER_SIZE above 0"
 C10D = "distributed_c10d.py"  # the file of torch.distributed that holds the collectives
-_TORCH = os.path.dirname(torch.__file__)
+_TORCH = os.path.join(os.path.dirname(torch.__file__), "")
 _DTYPES = {
     "Float": "float32", "Double": "float64", "Half": "float16", "BFloat16": "bfloat16", "Int": "int32", "Long": "int64",
     "Short": "int16", "Byte": "uint8", "Char": "int8", "Bool": "bool",
@@ -208,7 +208,7 @@ def _plain(entry: Mapping[str, Any]) -> dict[str, Any]:
 def _caller(frames: Sequence[_Frame]) -> _Frame:
     """Return the innermost frame that the learner wrote; `frames` begin with the innermost."""
     outside = [frame for frame in frames if not frame[0].startswith(_TORCH)]
-    mine = [frame for frame in outside if is_own_code(frame[0])]
+    mine = [frame for frame in frames if is_own_code(frame[0])]
     return next(iter(mine or outside or frames), ("", 0, ""))
 
 
