@@ -636,8 +636,8 @@ QUOTES = (
     ),
     Quote(
         "book/07-many-machines.ipynb",
-        "In one row of LeNet here (1 Gb/s: {:.1f} against {:.1f} ms) and in one without a limit ({:.1f} against {:.1f} ms) "
-        "the complete step is shorter than computing alone.",
+        "In one row of LeNet here (1 Gb/s: {:.1f} against {:.1f} ms) and in one without a limit ({:.1f} against {:.1f} "
+        "ms) the complete step is shorter than computing alone.",
         tuple(partial(lenet_on_two_ms, mbit, part) for mbit in (1000, None) for part in ("step_s", "compute_s")),
     ),
     Quote(
