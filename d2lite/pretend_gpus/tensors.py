@@ -55,6 +55,8 @@ class PretendGpus(TorchFunctionMode):
             return _attribute(func, args)
         if name in _SPECIAL and func == getattr(T, name, None):
             return _SPECIAL[name](func, *args, **kwargs)
+        if name == "_parse_to" and args and type(args[0]) is int:  # a build without CUDA has no device of that number
+            args = (as_device(args[0]), *args[1:])
         wanted = as_device(kwargs["device"] if kwargs.get("device") is not None else _default_device(func))
         if wanted is not None and wanted.type == "cuda":
             kwargs["device"] = CPU

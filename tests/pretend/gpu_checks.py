@@ -80,6 +80,13 @@ def test_modules_gradients_and_optimizers():
     assert nn.Parameter(torch.ones(1, device=CUDA[0])).device == CUDA[0]
 
 
+def test_a_number_is_a_gpu():
+    """A build of PyTorch without CUDA refuses a number where it parses the arguments of `Module.to`."""
+    assert nn.Linear(2, 2).to(1).weight.device == torch.ones(2).to(1).device == CUDA[1]
+    with pytest.raises(RuntimeError, match="invalid device ordinal"):
+        nn.Linear(2, 2).to(2)
+
+
 def test_lazy_modules():
     X = torch.ones(6, 1, 5, 5, device=CUDA[1])
     layers = [nn.LazyConv2d(4, 3), nn.LazyBatchNorm2d(), nn.Flatten(), nn.LazyLinear(3)]
