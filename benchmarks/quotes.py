@@ -678,8 +678,11 @@ QUOTES = (
     ),
     Quote(
         "book/09-learning-rate-and-batch-size.ipynb",
-        "and so did a part of its 10.5 points: {:.1f} ({:.1f} to {:.1f}).",
-        _interval(gained_by_new_statistics, (1, 1, 1)),
+        "and so did a part of its {:.1f} points: {:.1f} ({:.1f} to {:.1f}).",
+        (
+            partial(published_loss, "half as many steps", "accuracies", "difference"),
+            *_interval(gained_by_new_statistics, (1, 1, 1)),
+        ),
     ),
     Quote(
         "book/09-learning-rate-and-batch-size.ipynb",

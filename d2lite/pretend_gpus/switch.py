@@ -20,7 +20,7 @@ from d2lite.pretend_gpus.streams import pretend_streams
 from d2lite.pretend_gpus.sync_batchnorm import pretend_sync_batchnorm
 from d2lite.pretend_gpus.tensors import pretend_tensors
 
-__all__ = ["pretend_gpus", "pretend_gpus_environment", "pretend_visible_gpus"]
+__all__ = ["pretend_gpus", "pretend_gpus_environment", "pretend_visible_gpus", "visible_gpus"]
 
 AT_START = str(Path(__file__).parent / "at_start")  # Python imports `sitecustomize` from here when it starts
 ROOT = str(Path(__file__).parents[2])  # where `d2lite` is
@@ -71,7 +71,7 @@ def pretend_gpus(k: int) -> None:
     if now:
         kind = "pretend" if number_of_gpus() else "real"
         raise RuntimeError(f"k: expected a process without GPUs, got one with {now} {kind} GPU(s), k = {k}. {AGAIN}")
-    if _visible(k) < k:
+    if visible_gpus(k) < k:
         names = os.environ["CUDA_VISIBLE_DEVICES"]
         raise RuntimeError(f"k: expected GPUs that CUDA_VISIBLE_DEVICES names, got k = {k} and {names!r}. Unset it.")
     os.environ.update(environment)
@@ -90,11 +90,12 @@ def pretend_visible_gpus() -> None:
     text = os.environ.get("D2LITE_PRETEND_GPUS", "0")
     if not text.isdecimal():
         raise ValueError(f"D2LITE_PRETEND_GPUS: expected a number of GPUs, got {text!r}. Set it to 2, or unset it.")
-    if _visible(int(text)):
-        _pretend(_visible(int(text)))
+    if visible_gpus(int(text)):
+        _pretend(visible_gpus(int(text)))
 
 
-def _visible(k: int) -> int:
+def visible_gpus(k: int) -> int:
+    """Return how many of `k` GPUs CUDA_VISIBLE_DEVICES names; all of them where it is not set."""
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
     return k if named is None else min(k, len([name for name in named.split(",") if name.strip()]))
 

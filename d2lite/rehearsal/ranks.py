@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from d2lite._own_code import is_own_code
+from d2lite.pretend_gpus.switch import visible_gpus
 from d2lite.rehearsal.observations import Ended, Raised, RankObservations, read_observations
 from d2lite.workers import FlightRecord, make_tempdir, remove_tempdir
 from d2lite.workers.flight_recorder import flight_record
@@ -236,9 +237,8 @@ def _environment(request: dict[str, Any]) -> dict[str, str]:
     found = {**os.environ, **on_this_machine(), "TORCH_FR_BUFFER_SIZE": "2000"}
     if request["seed"] is not None:
         found["PYTHONHASHSEED"] = str(request["seed"])  # the order of a set of texts depends on it
-    named = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
-    too_few = "CUDA_VISIBLE_DEVICES" in os.environ and len(named) < request["pretend"]
-    if request["pretend"] and (torch.cuda.device_count() or too_few):  # none of the real GPUs is used
+    k = request["pretend"]
+    if k and (torch.cuda.device_count() or visible_gpus(k) < k):  # none of the real GPUs is used
         found.pop("D2LITE_PRETEND_GPUS", None)
-        found["CUDA_VISIBLE_DEVICES"] = ",".join(["-1"] * request["pretend"])  # so many names, and no real GPU
+        found["CUDA_VISIBLE_DEVICES"] = ",".join(["-1"] * k)  # so many names, and no real GPU
     return found

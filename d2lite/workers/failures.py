@@ -32,8 +32,8 @@ OF_GROUP = re.compile(
     r"gloo|nccl|c10d|ProcessGroup|process group|store|rank|socket|pair\.cc|pair closure", re.IGNORECASE
 )
 TIMEOUT = re.compile(r"timed? ?out|timeout", re.IGNORECASE)
-OURS = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
-OF_GROUP_CODE = os.path.join("torch", "distributed", "")
+FOLDERS = os.path.dirname(os.path.dirname(__file__)), os.path.dirname(os.__file__), os.path.join("torch", "distributed")
+OURS = [os.path.join(folder, "") for folder in FOLDERS]  # this package, Python's modules, torch.distributed
 POINT_TO_POINT = {"send", "recv", "isend", "irecv", "batch_isend_irecv"}
 NOT_SURE = "not sure which rank is at fault"
 MOST_CHARS, LINE_CHARS, BODY_LINES, OTHER_LINES = 4000, 400, 28, 8  # of a message, together 40 lines at most
@@ -289,7 +289,7 @@ def _at(report: Report) -> str:
     """Describe the place of a rank: the innermost line that the learner wrote; else one that called the collective."""
     frames = report.get("frames") or []
     own = [f for f in frames if is_own_code(f[0])]
-    mine = own or [f for f in frames if not f[0].startswith(OURS) and OF_GROUP_CODE not in f[0]] or frames
+    mine = own or [f for f in frames if not any(part in f[0] for part in OURS)] or frames
     if not mine:
         return "had not begun this call yet"
     file, number, name = mine[-1]
@@ -314,6 +314,6 @@ def traceback_lines(frames: Iterable[Frame]) -> list[str]:
     """Return the lines of a traceback with the source of cells, which only the notebook's process has."""
     out = ["Traceback (most recent call last):"]
     for file, number, name in frames:
-        if not file.startswith(OURS):
+        if not file.startswith(OURS[0]):
             out += [f"  {file_label(file)}, line {number}, in {name}", f"    {linecache.getline(file, number).strip()}"]
     return out
