@@ -24,6 +24,7 @@ __all__ = ["QUOTES", "Quote", "main", "texts", "value", "write"]
 ROOT = RESULTS.parents[1]
 LENET = "lenet-2-cores"
 BINDER = "binder-2-cores"
+BINDER_CUDA = "binder-cuda-build-2-cores"  # the chapters that the other environment cannot run
 RATES = "learning-rates-2-cores"
 GROUP_NORM = "GroupNorm, one device"  # an arm of batchnorm-2-cores
 PUBLISHED = "published-accuracy-small"
@@ -291,10 +292,14 @@ def _spread(result, row, peer, field="ratios"):
 
 
 def binder_peaks():
-    """Return ("chapter 5", figure) for each chapter whose memory was measured in the environment of binder/."""
+    """Return ("chapter 5", " MB", figure) for each chapter whose memory was measured in the environment of binder/."""
     rest = ", Run All, peak of all its processes"
-    found = [row["name"] for row in _kept(BINDER)["rows"] if row["name"].endswith(rest) and row["ours"]]
-    return [(name.removesuffix(rest), (BINDER, name, "", "max ours")) for name in found]
+    return [
+        (row["name"].removesuffix(rest), unit, (record, row["name"], "", "max ours"))
+        for record, unit in ((BINDER, " MB"), (BINDER_CUDA, " MB, CUDA build"))
+        for row in _kept(record)["rows"]
+        if row["name"].endswith(rest) and row["ours"]
+    ]
 
 
 def _hangs(*columns, healthy=False):
@@ -352,8 +357,8 @@ QUOTES = (
         _spread(BINDER, "index, cell to first curve", "", "ours"),
     ),
     *(
-        Quote("docs/binder.md", f"| {chapter}, Run All, peak of all its processes | {{:,.0f}} MB |", (peak,))
-        for chapter, peak in binder_peaks()
+        Quote("docs/binder.md", f"| {chapter}, Run All, peak of all its processes | {{:,.0f}}{unit} |", (peak,))
+        for chapter, unit, peak in binder_peaks()
     ),
     Quote(
         "README.md",
