@@ -1,12 +1,26 @@
 """Fingerprints of tensors: short texts that are equal on two ranks if the tensors are, and a few of their values."""
 
+import functools
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, islice
 from typing import Any
 
 import torch
 
-__all__ = ["MOST_ROWS", "MOST_VALUES", "Print", "Sample", "first_tensor", "row_prints", "tensor_print", "tensor_sample"]
+from d2lite.rehearsal.gpu_fingerprint import joined_sums, row_sums
+
+__all__ = [
+    "MOST_ROWS",
+    "MOST_VALUES",
+    "Print",
+    "Sample",
+    "first_tensor",
+    "row_prints",
+    "tensor_print",
+    "tensor_prints",
+    "tensor_sample",
+]
 
 Print = tuple[str, tuple[float, ...]]  # digest, a few values
 Sample = tuple[float, ...]  # norm, largest absolute value, a few values
@@ -17,21 +31,65 @@ NUM_SAMPLED = 16
 
 
 def tensor_print(tensor: torch.Tensor, complete: bool = True) -> Print:
-    """Return (digest, up to 8 values spread over the tensor) of a tensor.
+    """Return (digest, up to 8 values spread over the tensor) of a tensor; see `tensor_prints`."""
+    return tensor_prints([tensor], complete)[0]
+
+
+def tensor_prints(tensors: Sequence[torch.Tensor], complete: bool = True) -> list[Print]:
+    """Return (digest, up to 8 values spread over the tensor) of each tensor.
 
     With `complete=False` the digest of a large tensor is that of every n-th element, at most 16,384 of them: two
     tensors that differ may then have the same digest, and equal ones never have different digests. A sparse tensor is
-    not read.
+    not read. Tensors of one type and device are read together, since each call of PyTorch takes time.
     """
-    if tensor.is_sparse:
-        return "sparse", ()
-    flat = tensor.detach().reshape(-1)
-    values = flat[:: max(1, flat.numel() // NUM_VALUES)][:NUM_VALUES] if flat.numel() > NUM_VALUES else flat
-    if not complete and flat.numel() > MOST_VALUES:
-        flat = flat[:: -(-flat.numel() // MOST_VALUES)]
-    if values.is_complex():
-        return _digest(_bytes(flat)), ()
-    return _digest(_bytes(flat)), tuple((values if values.is_floating_point() else values.double()).tolist())
+    found: list[Print] = [("sparse", ())] * len(tensors)
+    for numbers in _read_together(tensors):
+        flats = [tensors[i].detach().reshape(-1) for i in numbers]
+        if not complete:
+            flats = [f[:: -(-len(f) // MOST_VALUES)] if len(f) > MOST_VALUES else f for f in flats]
+        joined = flats[0].contiguous() if len(flats) == 1 else torch.cat(flats)
+        lengths = tuple(map(len, flats))
+        digests = joined_sums(joined, lengths) if joined.is_cuda else _joined_digests(joined, lengths)
+        values = iter([] if joined.is_complex() else _values(joined, lengths).tolist())
+        for i, length, digest in zip(numbers, lengths, digests, strict=True):
+            found[i] = digest, tuple(islice(values, min(length, NUM_VALUES)))
+    return found
+
+
+def _read_together(tensors: Sequence[torch.Tensor]) -> list[list[int]]:
+    """Return groups of tensors (their numbers) of one type and device, of at most 2¹⁶ or, on a GPU, 2²⁰ elements."""
+    groups: list[list[int]] = []
+    last: dict[Any, tuple[list[int], int]] = {}  # the group that is being filled, and its elements
+    for i, tensor in enumerate(tensors):
+        if not tensor.is_sparse:
+            kind, n = (tensor.device, tensor.dtype), tensor.numel()
+            numbers, total = last.get(kind, ([], 0))
+            if not numbers or total + n > (1 << 20 if tensor.is_cuda else 1 << 16):
+                numbers, total = [], 0
+                groups.append(numbers)
+            numbers.append(i)
+            last[kind] = numbers, total + n
+    return groups
+
+
+def _joined_digests(joined: torch.Tensor, lengths: Sequence[int]) -> list[str]:
+    """Return the digest of each part of a tensor of one dimension on the CPU."""
+    data, ends = memoryview(_bytes(joined)), list(accumulate(n * joined.element_size() for n in lengths))
+    return [_digest(data[first:end]) for first, end in zip([0, *ends], ends, strict=False)]
+
+
+def _values(joined: torch.Tensor, lengths: tuple[int, ...]) -> torch.Tensor:
+    """Return 8 values of each part of a tensor, or all if a part has fewer, as floating point numbers."""
+    values = joined[_places(lengths, joined.device)]
+    return values if values.is_floating_point() else values.double()
+
+
+@functools.lru_cache(maxsize=64)
+def _places(lengths: tuple[int, ...], device: torch.device) -> torch.Tensor:
+    firsts = accumulate(lengths, initial=0)
+    steps = ((first, n, max(1, n // NUM_VALUES)) for first, n in zip(firsts, lengths, strict=False))
+    places = [first + step * k for first, n, step in steps for k in range(min(n, NUM_VALUES))]
+    return torch.tensor(places, dtype=torch.int64, device=device)
 
 
 def tensor_sample(tensor: torch.Tensor) -> Sample:
@@ -54,8 +112,8 @@ def row_prints(tensor: torch.Tensor) -> tuple[str, ...]:
     """Return the digest of each row (each slice of the first dimension) of a tensor, of the first 4096 at most."""
     if tensor.is_sparse or not tensor.numel():
         return ("",) * min(len(tensor), MOST_ROWS)
-    tensor = tensor.detach()[:MOST_ROWS]
-    return tuple(map(_digest, _bytes(tensor.reshape(-1)).reshape(len(tensor), -1)))
+    rows = tensor.detach()[:MOST_ROWS].reshape(min(len(tensor), MOST_ROWS), -1)
+    return tuple(row_sums(rows) if rows.is_cuda else map(_digest, _bytes(rows.reshape(-1)).reshape(len(rows), -1)))
 
 
 def first_tensor(value: Any, depth: int = 0) -> torch.Tensor | None:

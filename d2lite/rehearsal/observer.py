@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -35,6 +35,7 @@ from d2lite.rehearsal.fingerprint import (
     first_tensor,
     row_prints,
     tensor_print,
+    tensor_prints,
     tensor_sample,
 )
 from d2lite.rehearsal.observations import (
@@ -286,7 +287,7 @@ class Observer:
     def _begin_update(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         named = self._named(optimizer)
         complete = self._complete()
-        grads = {name: None if p.grad is None else self._print_of(p.grad, complete) for name, p in named.items()}
+        grads = self._prints_of({name: p.grad for name, p in named.items()}, complete)
         first = id(optimizer) not in self.optimizers
         groups = {self.in_ddp.get(id(p)) for p in named.values()}
         self.begun = {
@@ -295,7 +296,7 @@ class Observer:
             "name": type(optimizer).__name__,
             "lrs": tuple(float(group["lr"]) for group in optimizer.param_groups if "lr" in group),
             "grads": grads,
-            "before": {name: self._print_of(p, True) for name, p in named.items()} if first else {},
+            "before": self._prints_of(named, True) if first else {},
             "devices": tuple(sorted({str(device_of(p)) for p in named.values()})),
             "visible": os.environ.get("CUDA_VISIBLE_DEVICES", ""),
             "backwards": self.backwards,
@@ -310,7 +311,7 @@ class Observer:
         small = min(((p.numel(), name) for name, p in named.items() if p.grad is not None), default=None)
         if small is not None:
             param = named[small[1]]
-            self.begun["start"] = {small[1]: self._print_of(param, True)}
+            self.begun["start"] = self._prints_of({small[1]: param}, True)
             known = grads[small[1]] if small[0] <= MOST_VALUES else None
             self.last = None if param.grad is None else (param, known or _print(param.grad, False))
         if self.samples and not self.begun["sharded"]:
@@ -333,7 +334,7 @@ class Observer:
     def _end_update(self, optimizer: torch.optim.Optimizer) -> None:
         if self.begun:
             named, complete = self._named(optimizer), self._complete()
-            self.write(Update, weights={name: self._print_of(p, complete) for name, p in named.items()}, **self.begun)
+            self.write(Update, weights=self._prints_of(named, complete), **self.begun)
             if self.sampled is not None:
                 self._end_sample()
             if self.step == 2:
@@ -369,8 +370,11 @@ class Observer:
     def _complete(self) -> bool:
         return self.step <= 3 or self.step % OFTEN == 0
 
-    def _print_of(self, tensor: torch.Tensor, complete: bool) -> Print | None:
-        return None if self.sharded or _is_sharded(tensor) else _print(tensor, complete)
+    def _prints_of(self, named: Mapping[str, torch.Tensor | None], complete: bool) -> dict[str, Print | None]:
+        """Return {name: fingerprint} of tensors; None for those that are None or sharded."""
+        found: dict[str, Print | None] = dict.fromkeys(named)
+        read = {} if self.sharded else {n: t for n, t in named.items() if t is not None and not _is_sharded(t)}
+        return found | dict(zip(read, tensor_prints(list(read.values()), complete), strict=True))
 
     def _measure(self, optimizer: torch.optim.Optimizer, params: Sequence[nn.Parameter]) -> None:
         local = [getattr(p, "_local_tensor", p) for p in params]
@@ -394,7 +398,7 @@ class Observer:
 
     def _begin_clip(self, params: Sequence[nn.Parameter], facts: dict[str, Any]) -> None:
         grads = [(self.names.get(id(p), f"parameter {i}"), p.grad) for i, p in enumerate(params)]
-        prints = {name: self._print_of(grad, self._complete()) for name, grad in grads if grad is not None}
+        prints = self._prints_of({name: grad for name, grad in grads if grad is not None}, self._complete())
         facts["grads"] = {name: found[0] for name, found in prints.items() if found is not None}
 
     def _schedule(self, step: Callable[..., Any], scheduler: Any, *args: Any, **kwargs: Any) -> Any:

@@ -18,12 +18,13 @@ from d2lite.rehearsal.rules import RULES, minibatch_rows, replicas
 from d2lite.rehearsal.same_as_one import compare_with_one
 from d2lite.workers import FlightRecord
 
-__all__ = ["Rehearsal", "UNKNOWN", "judge", "rehearse", "with_comparison"]
+__all__ = ["Rehearsal", "judge", "rehearse", "with_comparison"]
 
 UNKNOWN = (
     "Not known without GPUs: speed, errors of NCCL itself, kernels that round differently, and the memory that CUDA "
     "takes."
 )
+NOT_MEASURED = "Not measured: speed, and the memory that CUDA takes."  # on real GPUs
 SIZES = (8, 24, 80)  # GB of usual GPUs
 MOST_RANKS = 64
 FIRST = ("copies", "examples", "devices", "hang", "error")  # kinds of findings without which runs are compared
@@ -56,6 +57,11 @@ class Rehearsal:
     def exit_code(self) -> int:
         """0 without findings; 1 with, or if runs were not shown to be the same; 2 if the script could not be run."""
         return 2 if self.error else int(bool(self.findings) or self.same_as_one is False)
+
+    @property
+    def unknown(self) -> str:
+        """The sentence about what a run on such GPUs cannot say."""
+        return NOT_MEASURED if self.are_real else UNKNOWN
 
 
 def rehearse(

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from d2lite._format import printable
 from d2lite.rehearsal.finding import Finding
 from d2lite.rehearsal.observations import Place
-from d2lite.rehearsal.rehearsal import UNKNOWN, Rehearsal
+from d2lite.rehearsal.rehearsal import Rehearsal
 
 __all__ = ["place_text", "rank_text", "report_json", "report_text", "verdict_text"]
 
@@ -27,12 +27,12 @@ def report_text(rehearsal: Rehearsal) -> str:
         lines += _lines("?", note)
     if more := len(rehearsal.notes) - MOST_NOTES:
         lines += [f"? and {more} more to look at"] if more > 0 else []
-    return "\n".join([*lines, *(f"  {fact}" for fact in rehearsal.facts), f"  {UNKNOWN}"])
+    return "\n".join([*lines, *(f"  {fact}" for fact in rehearsal.facts), f"  {rehearsal.unknown}"])
 
 
 def verdict_text(rehearsal: Rehearsal) -> str:
     """Return the first line of the report."""
-    kind = "GPUs" if rehearsal.are_real else "pretend GPUs"
+    kind = ("GPU" if rehearsal.are_real else "pretend GPU") + "s" * (rehearsal.gpus != 1)
     run = f"{printable(rehearsal.command)} on {rehearsal.gpus} {kind}"
     if rehearsal.error:
         return f"{run}: could not be run. {printable(rehearsal.error)}"
@@ -64,4 +64,4 @@ def place_text(place: Place | None) -> str:
 def report_json(rehearsal: Rehearsal) -> str:
     """Return the report as JSON, without the collectives."""
     facts = {name: value for name, value in asdict(rehearsal).items() if name not in ("records", "outputs")}
-    return json.dumps({"exit_code": rehearsal.exit_code, **facts, "unknown": UNKNOWN}, indent=2) + "\n"
+    return json.dumps({"exit_code": rehearsal.exit_code, **facts, "unknown": rehearsal.unknown}, indent=2) + "\n"

@@ -5,7 +5,7 @@ import linecache
 
 from d2lite.figures.html_page import html_page
 from d2lite.rehearsal.finding import Finding
-from d2lite.rehearsal.rehearsal import UNKNOWN, Rehearsal
+from d2lite.rehearsal.rehearsal import Rehearsal
 from d2lite.rehearsal.report import place_text, rank_text, verdict_text
 from d2lite.workers import Collective, first_mismatch
 
@@ -33,7 +33,7 @@ MOST_COLUMNS = 6
 def report_page(rehearsal: Rehearsal) -> str:
     """Return the page as HTML."""
     findings = "\n".join(_article(finding) for finding in [*rehearsal.findings, *rehearsal.notes])
-    facts = "\n".join(f"<li>{html.escape(fact)}</li>" for fact in [*rehearsal.facts, UNKNOWN])
+    facts = "\n".join(f"<li>{html.escape(fact)}</li>" for fact in [*rehearsal.facts, rehearsal.unknown])
     outputs = "\n".join(
         f"<details><summary>Last output of rank {rank}</summary><pre>{html.escape(text)}</pre></details>"
         for rank, text in sorted(rehearsal.outputs.items())

@@ -1,11 +1,22 @@
 """Fingerprints: equal for equal tensors, different for different ones, whatever their type and layout."""
 
+from itertools import permutations
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from d2lite.rehearsal.fingerprint import MOST_VALUES, first_tensor, row_prints, tensor_print, tensor_sample
+from d2lite.rehearsal import gpu_fingerprint
+from d2lite.rehearsal.fingerprint import (
+    MOST_VALUES,
+    first_tensor,
+    row_prints,
+    tensor_print,
+    tensor_prints,
+    tensor_sample,
+)
+from d2lite.rehearsal.gpu_fingerprint import joined_sums, row_sums
 
 DTYPES = (
     torch.float32,
@@ -29,6 +40,60 @@ def test_one_element_makes_the_difference(dtype, shape, at):
         other.view(-1)[at % one.numel()] = 0
         assert tensor_print(one)[0] != tensor_print(other)[0]
         assert tensor_print(one, complete=False)[0] != tensor_print(other, complete=False)[0]  # it is small
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.sampled_from(DTYPES), st.booleans()), max_size=8))
+def test_tensors_that_are_read_together_have_the_prints_that_they_have_alone(kinds):
+    made = [torch.arange(n).to(dtype).reshape(1, n) for n, dtype, _ in kinds]
+    tensors = [t.to_sparse() if sparse else t for t, (_, _, sparse) in zip(made, kinds, strict=True)]
+    assert tensor_prints(tensors) == [tensor_print(t) for t in tensors]
+
+
+# what a GPU computes is computed here by the CPU
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@given(
+    lengths=st.lists(st.integers(0, 9), min_size=1, max_size=5).filter(any),
+    at=st.integers(0, 63),
+    bit=st.integers(0, 7),
+)
+def test_one_bit_changes_the_sum_of_its_part_alone(dtype, lengths, at, bit):
+    n = sum(lengths)
+    joined = torch.arange(1, n + 1).to(dtype)
+    data = joined.clone().view(torch.uint8)
+    data[at % len(data)] ^= 1 << (0 if dtype == torch.bool else bit)
+    sums, other = joined_sums(joined, tuple(lengths)), joined_sums(data.view(dtype), tuple(lengths))
+    changed = [a != b for a, b in zip(sums, other, strict=True)]
+    byte = at % len(data) // joined.element_size()  # the element that has it
+    assert changed == [first <= byte < first + k for first, k in zip(firsts(lengths), lengths, strict=True)]
+    parts = joined.split(lengths)
+    assert sums == [joined_sums(part, (len(part),))[0] for part in parts]  # a part has the same sum alone
+
+
+def firsts(lengths):
+    return [sum(lengths[:i]) for i in range(len(lengths))]
+
+
+def test_long_tensors_are_summed_piece_by_piece(monkeypatch):
+    X = torch.arange(100.0)
+    whole = joined_sums(X, (100,))
+    rows = row_sums(X.reshape(10, 10))
+    monkeypatch.setattr(gpu_fingerprint, "MOST_WORDS", 7)
+    assert joined_sums(X, (100,)) == whole and row_sums(X.reshape(10, 10)) == rows
+
+
+def test_sums_tell_an_order_and_values_that_only_changed_places():
+    X = torch.arange(6.0)
+    assert len({joined_sums(X[list(order)], (6,))[0] for order in permutations(range(6))}) == 720
+    assert joined_sums(torch.tensor([0.0]), (1,)) != joined_sums(torch.tensor([-0.0]), (1,))
+
+
+@given(st.permutations(range(6)), st.sampled_from(DTYPES[:6]))
+def test_sums_of_rows_are_the_same_wherever_they_are(order, dtype):
+    rows = torch.arange(24).reshape(6, 4).to(dtype)
+    sums = row_sums(rows)
+    assert len(set(sums)) == 6 and row_sums(rows[list(order)]) == [sums[i] for i in order]
 
 
 @given(st.permutations(range(6)), st.sampled_from(DTYPES[:6]))

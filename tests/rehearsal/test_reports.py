@@ -9,7 +9,7 @@ from torch.distributed import distributed_c10d
 from d2lite.rehearsal import Finding, Rehearsal, report_json, report_page, report_text
 from d2lite.rehearsal.observations import Ended, Forward, LoaderBegins, Memory, RankObservations, Scheduled, Update
 from d2lite.rehearsal.ranks import Run
-from d2lite.rehearsal.rehearsal import UNKNOWN, judge, with_comparison
+from d2lite.rehearsal.rehearsal import judge, with_comparison
 from d2lite.workers import Collective, FlightRecord
 
 SCRIPT = "/home/ada/train.py"
@@ -215,9 +215,11 @@ def test_the_text_fits_a_screen():
     text = report_text(FOUND)
     assert text.startswith("train.py on 2 pretend GPUs, 20 steps in 7 s: 1 finding.")
     assert "✗ copies (ranks 0, 1, step 3, train.py line 12): the <weights> differ\n    Mend it." in text
-    assert "? copies" in text and "A fact." in text and UNKNOWN in text
+    assert "? copies" in text and "A fact." in text and "Not known without GPUs: speed" in text
     many = report_text(replace(FOUND, notes=[FINDING] * 9))
     assert many.count("?") == 5 and "and 5 more to look at" in many and len(many.splitlines()) < 25
+    real = report_text(replace(FOUND, are_real=True, gpus=1))
+    assert "on 1 GPU, 20" in real and "Not measured: speed" in real and "without GPUs" not in real
     assert "2 GPUs" in report_text(replace(FOUND, are_real=True)) and FOUND.exit_code == 1
     assert "nothing found" in report_text(replace(FOUND, findings=[])) and "\x1b" not in text
 
@@ -225,7 +227,7 @@ def test_the_text_fits_a_screen():
 def test_the_json_has_all_but_the_collectives():
     report = json.loads(report_json(FOUND))
     assert report["findings"][0]["place"] == [SCRIPT, 12, "main"] and report["exit_code"] == 1
-    assert report["unknown"] == UNKNOWN and "records" not in report and "outputs" not in report
+    assert report["unknown"] == FOUND.unknown and "records" not in report and "outputs" not in report
 
 
 def test_the_page_is_escaped_and_complete():
