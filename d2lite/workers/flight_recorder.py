@@ -145,7 +145,10 @@ def _is_off(dumps: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def _readers() -> list[Callable[[], bytes]]:
-    """Return the functions that read the recorders of this process: gloo's, and NCCL's in a group that has it."""
+    """Return the functions that read the recorders of this process: gloo's, and NCCL's in a group that has it.
+
+    NCCL's is that of PyTorch's older implementation of the backend. The one of PyTorch 2.15 keeps a third recorder.
+    """
     import torch._C._distributed_c10d as c10d
     import torch.distributed as dist
 

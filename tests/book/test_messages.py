@@ -123,6 +123,8 @@ def library(pattern):
         ("the lagging/dead/mismatched ranks that caused the desync are", "torch_cuda"),
         ("To avoid data inconsistency, we are taking the entire process down", "torch_cuda"),
         ("Observed flight recorder dump signal from another rank", "torch_cuda"),
+        ("Operation timed out after", "torch_cuda"),
+        ("Aborting process on rank", "torch_cuda"),
         ("Expected all tensors to be on the same device", "torch_cpu"),
         ("CUDA out of memory", "c10_cuda"),
         ("unhandled system error", "nccl.so"),
