@@ -7,6 +7,8 @@ import pytest
 import torch
 from hypothesis import settings
 
+from d2lite.bugs.tolerances import full_float32
+
 # examples take milliseconds to a second here, depending on what else the machine does
 settings.register_profile("d2lite", deadline=None, derandomize=True, max_examples=25)
 settings.load_profile("d2lite")
@@ -23,6 +25,13 @@ def interrupts_arrive():
     """A shell starts `make test &` with SIGINT ignored, and Python leaves that as it is: tests send this signal."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def gpus_repeat_their_results():
+    """Tests that compare two runs bit for bit run on machines with GPUs, too."""
+    with full_float32():
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -15,6 +15,7 @@ import torch
 
 from d2lite._checks import instance_of
 from d2lite.bugs.step_case import TrainBatch
+from d2lite.bugs.tolerances import full_float32
 from d2lite.replica_threads import one_intra_op_thread
 
 __all__ = ["GRADIENT", "WEIGHT", "StepRecord", "Write", "digest", "record_steps"]
@@ -80,7 +81,8 @@ def record_steps(
     """Train on the minibatches, one after the other, and yield what each step has written.
 
     The recorder sees the lines of `train_batch` and of functions in the same module or notebook, if they run in the
-    caller's thread. While a step runs, the tracing of a debugger or of a coverage tool is off.
+    caller's thread. While a step runs, the tracing of a debugger or of a coverage tool is off, and GPUs do not round to
+    TF32.
 
     Args:
         train_batch: train_batch(X, y, device_params, devices, lr).
@@ -105,7 +107,8 @@ def record_steps(
     for step, (X, y) in enumerate(batches, start=1):
         recorder = WriteRecorder(device_params, names, tensors, digests)
         with_lines = _Lines(train_batch, recorder.look)
-        with_lines.run(X, y, device_params, devices, lr)
+        with full_float32():
+            with_lines.run(X, y, device_params, devices, lr)
         yield StepRecord(step, len(device_params), tuple(recorder.end()))
 
 

@@ -53,7 +53,7 @@ def _mixed(words: torch.Tensor, factors: torch.Tensor) -> torch.Tensor:
 
 @functools.lru_cache(maxsize=4)
 def _factors(n: int, first: int = 0, device: torch.device | None = None) -> torch.Tensor:
-    """Return an odd number of 64 bits for each of `n` places, as SplitMix64 mixes them (Steele et al. 2014), a shift less."""
+    """Return an odd number of 64 bits for each of `n` places, nearly as SplitMix64 makes them (Steele et al. 2014)."""
     mixed = torch.arange(first + 1, first + n + 1, device=device) * GOLDEN
     mixed = (mixed ^ (mixed >> 30)) * MIX
     return (mixed ^ (mixed >> 27)) | 1

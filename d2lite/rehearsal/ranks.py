@@ -237,6 +237,7 @@ def _environment(request: dict[str, Any]) -> dict[str, str]:
     found = {**os.environ, **on_this_machine(), "TORCH_FR_BUFFER_SIZE": "2000"}
     if request["seed"] is not None:
         found["PYTHONHASHSEED"] = str(request["seed"])  # the order of a set of texts depends on it
+        found["NVIDIA_TF32_OVERRIDE"] = "0"  # real GPUs would round the two runs differently
     k = request["pretend"]
     if k and (torch.cuda.device_count() or visible_gpus(k) < k):  # none of the real GPUs is used
         found.pop("D2LITE_PRETEND_GPUS", None)

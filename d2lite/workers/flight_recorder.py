@@ -7,6 +7,7 @@ own, and sends plain lists and dicts; nothing that comes from elsewhere is unpic
 
 import contextlib
 import ctypes
+import functools
 import os
 import pickle
 import signal
@@ -147,7 +148,7 @@ def _is_off(dumps: Sequence[Mapping[str, Any]]) -> bool:
 def _readers() -> list[Callable[[], bytes]]:
     """Return the functions that read the recorders of this process: gloo's, and NCCL's in a group that has it.
 
-    NCCL's is that of PyTorch's older implementation of the backend. The one of PyTorch 2.15 keeps a third recorder.
+    NCCL has two: that of PyTorch's older implementation, and from PyTorch 2.15 on that of "nccl2".
     """
     import torch._C._distributed_c10d as c10d
     import torch.distributed as dist
@@ -155,6 +156,8 @@ def _readers() -> list[Callable[[], bytes]]:
     readers: list[Callable[[], bytes]] = [c10d._dump_fr_trace]
     if dist.is_initialized() and "nccl" in str(dist.get_backend_config()):
         readers.append(c10d._dump_nccl_trace)  # type: ignore[attr-defined]
+        if hasattr(c10d, "FlightRecorderHook"):
+            readers.append(functools.partial(c10d._dump_fr_trace, backend="nccl2"))
     return readers
 
 

@@ -6,7 +6,7 @@ import torch
 from d2lite import all_reduce, forward_backward, lenet_params, replicate, sgd_step, split_batch, train_batch, try_gpus
 from d2lite.bugs import find_divergence, record_steps, replica_drift
 from d2lite.bugs.check_replicas import judge_replicas
-from d2lite.bugs.tolerances import reduction_order_rtol, replica_drift_rtol
+from d2lite.bugs.tolerances import full_float32, reduction_order_rtol, replica_drift_rtol
 from tests.bugs.test_write_recorder import batches
 
 
@@ -61,3 +61,19 @@ def test_a_bug_in_one_bias_is_more_than_rounding(dtype, lr):
     run_with_bug, replicas = run(step_with(forget_the_last_bias), 3, dtype, lr)
     assert find_divergence(run(train_batch, 1, dtype, lr)[0], run_with_bug).first.step == 1
     assert judge_replicas(replicas).name == "different replicas"
+
+
+def test_full_float32_leaves_the_settings_as_they_were():
+    cudnn = torch.backends.cudnn
+    before = cudnn.allow_tf32, cudnn.deterministic, torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    cudnn.allow_tf32, cudnn.deterministic = True, False
+    try:
+        with pytest.raises(KeyError), full_float32():
+            assert not cudnn.allow_tf32 and cudnn.deterministic
+            assert torch.get_float32_matmul_precision() == "highest"
+            raise KeyError
+        assert cudnn.allow_tf32 and not cudnn.deterministic and torch.get_float32_matmul_precision() == "high"
+    finally:
+        cudnn.allow_tf32, cudnn.deterministic = before[:2]
+        torch.set_float32_matmul_precision(before[2])

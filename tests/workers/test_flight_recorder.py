@@ -58,6 +58,35 @@ def test_earlier_calls_and_sends_are_left_out_and_the_order_is_that_of_time(reco
     assert [c["number"] for c in read_recorder(1_000)["collectives"]] == [3, 4]
 
 
+@pytest.mark.skipif(not hasattr(c10d, "FlightRecorderHook"), reason="this PyTorch has no second implementation of NCCL")
+def test_the_recorder_of_the_second_implementation_of_nccl_is_read_as_well(tmp_path):
+    """What a hook of PyTorch records, in a group without processes, whose recorder is read as that of NCCL."""
+    path = tmp_path / "train.py"
+    path.write_text("""
+import json
+import torch
+import torch.distributed as dist
+import torch._C._distributed_c10d as c10d
+from torch.testing._internal.distributed.fake_pg import FakeStore
+from d2lite.workers import flight_recorder
+
+dist.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
+hook = c10d.FlightRecorderHook.attach(dist.group.WORLD, [0, 1])
+dist.all_reduce(torch.ones(3))
+read = c10d._dump_fr_trace
+c10d._dump_fr_trace = lambda backend="gloo": read(backend={"nccl2": "fake"}.get(backend, backend))
+c10d._dump_nccl_trace = read
+dist.get_backend_config = lambda: "cpu:gloo,cuda:nccl"
+print(json.dumps(flight_recorder.read_recorder()))
+""")
+    env = {**os.environ, "TORCH_FR_BUFFER_SIZE": "9"}
+    done = subprocess.run([sys.executable, str(path)], env=env, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    (call,) = json.loads(done.stdout)["collectives"]
+    assert (call["name"], call["sizes"], call["dtype"], call["number"]) == ("all_reduce", [[3]], "float32", 1)
+    assert call["file"] == str(path) and call["line"] == 11
+
+
 def test_sizes_that_may_differ_between_ranks_are_not_compared(recorded):
     recorded(
         entry(profiling_name="gloo:scatter", input_sizes=[[2, 8]], input_dtypes=["Float"]),
