@@ -24,6 +24,7 @@ __all__ = ["QUOTES", "Quote", "main", "texts", "value", "write"]
 ROOT = RESULTS.parents[1]
 LENET = "lenet-2-cores"
 BINDER = "binder-2-cores"
+CARD, RESNET = "card-h200", "ResNet-18 (width 64), s/epoch"
 BINDER_CUDA = "binder-cuda-build-2-cores"  # the chapters that the other environment cannot run
 RATES = "learning-rates-2-cores"
 GROUP_NORM = "GroupNorm, one device"  # an arm of batchnorm-2-cores
@@ -364,6 +365,15 @@ QUOTES = (
         "README.md",
         "{:.1f} s per epoch, {:.2f} ({:.2f} to {:.2f}) of the usual loop ({:.1f} s: DataLoader with 4 workers",
         ((LENET, TWO, USUAL, "median ours"), *_spread(LENET, TWO, USUAL), (LENET, TWO, USUAL, "median peer")),
+    ),
+    Quote(
+        "README.md",
+        "`train_concise` with TF32 and with bf16 | {:.2f} s and {:.2f} s per epoch (the loop of D2L 13.6: {:.2f} s)",
+        (
+            (CARD, f"{RESNET}, float32 with TF32", "the loop of d2l 13.6", "median ours"),
+            (CARD, f"{RESNET}, bf16, channels_last", "the loop of d2l 13.6", "median ours"),
+            (CARD, f"{RESNET}, float32 with TF32", "the loop of d2l 13.6", "median peer"),
+        ),
     ),
     Quote(
         "README.md",
