@@ -13,7 +13,7 @@ import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -63,6 +63,7 @@ __all__ = ["Observer", "script_place"]
 SHARDED = ("FullyShardedDataParallel",)  # the other ways to shard use DTensor
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 TIMES = 8  # an example is read, to see whether it changes
+WEIGHT = "a weight, not a gradient"  # among names of parameters
 OFTEN = 10  # all bytes of large tensors are read in the first three updates, and in each tenth
 
 
@@ -90,7 +91,7 @@ class Observer:
 
     def __init__(self, path: Path, steps: int, enough: Callable[[], None], samples: bool = False) -> None:
         self.steps, self.enough, self.samples = steps, enough, samples
-        self.file: TextIO = open(path, "w", encoding="utf-8")
+        self.file = open(path, "wb", buffering=0)  # each line is there at once, whatever happens to the rank
         self.pid, self.thread = os.getpid(), threading.get_ident()
         self.progress, self.step, self.depth, self.backwards = 0, 1, 0, 0
         self.grad_enabled = True  # for the script, when the observer was called last
@@ -122,8 +123,8 @@ class Observer:
 
     def write(self, kind: type[Event], **facts: Any) -> None:
         """Write one event with the step and the place in the script."""
-        self.file.write(as_line(kind(self.step, facts.pop("place", None) or _place(), **facts)) + "\n")
-        self.file.flush()
+        line = as_line(kind(self.step, facts.pop("place", None) or _place(), **facts))
+        self.file.write(f"{line}\n".encode())
 
     def end(self, how: str, code: int = 0) -> None:
         """Write that the script has ended, and what can be read only then."""
@@ -286,8 +287,10 @@ class Observer:
 
     def _begin_update(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         named = self._named(optimizer)
-        complete = self._complete()
-        grads = self._prints_of({name: p.grad for name, p in named.items()}, complete)
+        small = min(((p.numel(), name) for name, p in named.items() if p.grad is not None), default=None)
+        read = {name: p.grad for name, p in named.items()} | ({} if small is None else {WEIGHT: named[small[1]]})
+        grads = self._prints_of(read, self._complete())  # all in one call, which takes less time
+        start = grads.pop(WEIGHT, None)
         first = id(optimizer) not in self.optimizers
         groups = {self.in_ddp.get(id(p)) for p in named.values()}
         self.begun = {
@@ -308,10 +311,9 @@ class Observer:
             "group": groups.pop() or () if len(groups) == 1 else (),
             "seconds": time.perf_counter() - self.ended_at,
         }
-        small = min(((p.numel(), name) for name, p in named.items() if p.grad is not None), default=None)
         if small is not None:
             param = named[small[1]]
-            self.begun["start"] = self._prints_of({small[1]: param}, True)
+            self.begun["start"] = {small[1]: start}
             known = grads[small[1]] if small[0] <= MOST_VALUES else None
             self.last = None if param.grad is None else (param, known or _print(param.grad, False))
         if self.samples and not self.begun["sharded"]:
