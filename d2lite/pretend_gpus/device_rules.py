@@ -5,6 +5,7 @@ functions to which something else applies, and `test_against_a_real_gpu.py` comp
 """
 
 from collections.abc import Callable
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -103,6 +104,13 @@ def _is_number(index: Any) -> bool:
     return not index.dim() and index.dtype != torch.bool
 
 
+def _is_slice(index: Any) -> bool:
+    """Whether PyTorch takes a view for this index: not for a list, an array or a tensor of indices, nor for a mask."""
+    if isinstance(index, T):
+        return _is_number(index)
+    return index is None or index is ... or isinstance(index, (slice, Integral)) and not isinstance(index, bool)
+
+
 def _get_item(args: tuple[Any, ...]) -> torch.device:
     here = device_of(args[0])
     if any(device_of(t) not in (CPU, here) and not _is_number(t) for t in tensors_in([args[1]])):
@@ -112,8 +120,8 @@ def _get_item(args: tuple[Any, ...]) -> torch.device:
 
 def _set_item(args: tuple[Any, ...]) -> torch.device:
     """A slice is copied to; by indices, only one element may come from another device."""
-    here, value = device_of(args[0]), args[2]
-    by_indices = not all(_is_number(t) for t in tensors_in([args[1]]))
+    here, index, value = device_of(args[0]), args[1], args[2]
+    by_indices = not all(_is_slice(part) for part in (index if isinstance(index, tuple) else (index,)))
     if by_indices and isinstance(value, T) and device_of(value) != here and value.numel() != 1:
         _one_device("__setitem__", (), [args[0], value])
     return here

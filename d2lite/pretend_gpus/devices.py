@@ -147,6 +147,7 @@ def pretend_devices(k: int) -> None:
     cuda: dict[str, Any] = {
         "is_available": lambda: True,
         "is_initialized": lambda: _gpus.in_use,
+        "_initialized": True,  # only then does checkpointing keep the states of the GPUs' generators
         "init": _nothing,
         "device_count": number_of_gpus,
         "current_device": current_device,

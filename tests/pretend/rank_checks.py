@@ -86,6 +86,13 @@ def collectives(rank):
     dist.all_gather_object(names, f"rank {rank}")
     assert total.tolist() == [2, 2] and names == ["rank 0", "rank 1"] and dist.get_backend() == "nccl"
     assert "device type cpu" in refused(lambda: dist.all_reduce(torch.ones(1)))
+    for pending in (False, True):
+        mean = torch.tensor([3 * rank, -3 * rank, 4], device=rank)
+        dist.all_reduce(mean, op=dist.ReduceOp.AVG, async_op=pending)
+        assert mean.tolist() == [1, -1, 4]  # NCCL cuts off towards zero
+    gathered = [torch.empty(2), torch.empty(2)]
+    dist.all_gather(gathered, total + rank)
+    assert [part.tolist() for part in gathered] == [[2, 2], [3, 3]]  # copied to the CPU
     other = torch.ones(1, device=f"cuda:{1 - rank}")
     assert f"rank {1 - rank} and rank {rank} both on CUDA device {1 - rank}" in refused(lambda: dist.all_reduce(other))
 
