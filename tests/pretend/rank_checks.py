@@ -19,7 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 def refused(call):
     try:
         call()
-    except RuntimeError as error:
+    except (RuntimeError, TypeError, ValueError) as error:
         return str(error)
     return "nothing was refused"
 
@@ -90,6 +90,16 @@ def collectives(rank):
         mean = torch.tensor([3 * rank, -3 * rank, 4], device=rank)
         dist.all_reduce(mean, op=dist.ReduceOp.AVG, async_op=pending)
         assert mean.tolist() == [1, -1, 4]  # NCCL cuts off towards zero
+    part, images = torch.empty(1, device=rank), torch.ones(1, 3, 2, 2, device=rank)
+    dist.all_reduce(images.contiguous(memory_format=torch.channels_last))
+    for message, call in {
+        "input tensor must be the same type": lambda: dist.reduce_scatter_tensor(part.half(), total),
+        "same size as output size times world size": lambda: dist.reduce_scatter_tensor(total, total),
+        "AVG with boolean inputs": lambda: dist.all_reduce(total > 0, op=dist.ReduceOp.AVG),
+        "must be contiguous": lambda: dist.all_reduce(images.transpose(1, 2)),
+        "must be CUDA and dense": lambda: dist.broadcast(total.to_sparse(), 0),
+    }.items():
+        assert message in refused(call), message
     gathered = [torch.empty(2), torch.empty(2)]
     dist.all_gather(gathered, total + rank)
     assert [part.tolist() for part in gathered] == [[2, 2], [3, 3]]  # copied to the CPU
