@@ -85,8 +85,11 @@ def _each_of_first(args: tuple[Any, ...]) -> list[torch.device]:
     return _each(args[:1])
 
 
-def _each_of_second(args: tuple[Any, ...]) -> list[torch.device]:
-    return _each(args[1:2])
+def _gradients(args: tuple[Any, ...]) -> list[torch.device]:
+    """(outputs, inputs, ...): each gradient is where its input is, or on the GPU if that is an edge of the graph."""
+    inputs = (args[1],) if isinstance(args[1], T) else args[1]
+    gpu = next((d for d in _each(args) if d.type == "cuda"), CPU)
+    return [device_of(t) if isinstance(t, T) else gpu for t in inputs]
 
 
 def _by_position(args: tuple[Any, ...]) -> list[torch.device]:
@@ -172,7 +175,7 @@ RULES: dict[str, Rule] = {
     **_rules(_first_on_gpu, "ctc_loss"),  # lengths and labels stay on the CPU
     **_rules(_each, "broadcast_tensors"),
     **_rules(_each_of_first, "_foreach_copy_"),
-    **_rules(_each_of_second, "grad"),  # of a loss, with respect to each of these
+    **_rules(_gradients, "grad"),
     **_rules(_from_data, "tensor as_tensor asarray"),
     **_rules(_get_item, "__getitem__"),
     **_rules(_set_item, "__setitem__ index_put index_put_"),

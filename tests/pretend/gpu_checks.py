@@ -104,6 +104,10 @@ def test_gradients_of_two_devices():
     v.requires_grad_()
     of_w, of_u, of_v = torch.autograd.grad((w.to(CUDA[0]) * v).sum(), [w, u, v], allow_unused=True)
     assert of_w.device.type == "cpu" and of_u is None and of_v.device == CUDA[0]
+    edge = torch.autograd.graph.get_gradient_edge
+    for outputs, inputs in (([edge(v * 2)], [v]), ([v * 2], [edge(v)])):  # as a pipeline does
+        (of_v,) = torch.autograd.grad(outputs, inputs, [torch.ones(2, device=CUDA[0])])
+        assert of_v.device == CUDA[0] and of_v.tolist() == [2, 2]
     (w.to(CUDA[0]) * v).sum().backward(inputs=[w, v])
     assert w.grad.device.type == "cpu" and v.grad.device == CUDA[0]
     torch.autograd.backward([(w * 2).sum(), (v * 2).sum()])
