@@ -64,12 +64,13 @@ def _checked(function: Any) -> Any:
         except TypeError:  # Python says what is wrong with the call
             return function(*args, **kwargs)
         group = given.get("group")
-        by_nccl = _sent_by_nccl([device_of(t) for t in tensors_in([given])], group)
+        n_ranks = dist.get_world_size(group) if dist.is_initialized() else -1  # -1: this rank is not in the group
+        by_nccl = _sent_by_nccl([device_of(t) for t in tensors_in([given])], group) and n_ranks > 0
         with torch._C.DisableTorchFunction():  # for gloo they are CPU tensors
             if by_nccl:
-                check_for_nccl(function.__name__, given, dist.get_world_size(group))
+                check_for_nccl(function.__name__, given, n_ranks)
                 if reduces_whole_numbers(given):
-                    return reduced_whole_numbers(function, given, dist.get_world_size(group))
+                    return reduced_whole_numbers(function, given, n_ranks)
             return function(*args, **kwargs)
 
     return wrapper
@@ -140,7 +141,6 @@ def _pretend_ddp() -> None:
     """DDP that refuses what collectives refuse, and whose hooks see gradients on the device of its parameters."""
     ddp: Any = nn.parallel.DistributedDataParallel
     make, hook = ddp.__init__, ddp.register_comm_hook
-
     signature = inspect.signature(make)
 
     @functools.wraps(make)
@@ -148,11 +148,13 @@ def _pretend_ddp() -> None:
         given = signature.bind(*args, **kwargs).arguments
         module, group = given["module"], given.get("process_group")
         devices = [device_of(param) for param in module.parameters()]
-        kinds = {device.type for device in devices}
-        has_gpu = given.get("device_ids") or given.get("output_device") is not None
-        if len(kinds) == 1 and not (kinds == {"cpu"} and has_gpu):  # else DDP refuses the network itself
-            by_nccl = _sent_by_nccl(devices, group)
-            if by_nccl and _backend(group) == "nccl" and any(device_of(b).type == "cpu" for b in module.buffers()):
+        kinds, names_gpu = {device.type for device in devices}, given.get("device_ids") or given.get("output_device")
+        if len(kinds) == 1 and not (kinds == {"cpu"} and names_gpu):  # else DDP refuses the network itself
+            by_nccl, sent = (
+                _sent_by_nccl(devices, group),
+                module.buffers() if given.get("broadcast_buffers", True) else (),
+            )
+            if by_nccl and _backend(group) == "nccl" and any(device_of(buffer).type == "cpu" for buffer in sent):
                 raise RuntimeError(ON_CPU)
         make(*args, **kwargs)
 

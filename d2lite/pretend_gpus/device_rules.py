@@ -52,7 +52,7 @@ def device_of_result(name: str, args: tuple[Any, ...], tensors: list[Any]) -> De
 
 def _one_device(name: str, args: tuple[Any, ...], tensors: list[Any]) -> torch.device:
     numbers = [t for t in tensors if not is_lazy(t) and not t.dim() and device_of(t).type == "cpu"]
-    is_in_place = name.endswith("_") and not name.endswith("__") or name.startswith("__i")
+    is_in_place = name.startswith("__i") or (name.endswith("_") and not name.endswith("__"))
     exempt = [] if name in STRICT else [t for t in numbers if not (is_in_place and t is args[0])]
     found = dict.fromkeys(device_of(t) for t in tensors if not any(t is number for number in exempt))
     devices = sorted((d for d in found if d.type != "meta"), key=lambda d: d.type == "cpu")
@@ -137,6 +137,12 @@ def _fill(args: tuple[Any, ...]) -> torch.device | None:
     return _one_device("masked_fill", args, list(tensors_in([args[:-1]]))) if is_read else None
 
 
+def _l1_loss(args: tuple[Any, ...]) -> torch.device:
+    """The difference of two numbers, or of all values after the number was broadcast."""
+    tensors = list(tensors_in([args]))
+    return _one_device("l1_loss" if any(t.dim() for t in tensors) else "sub", args, tensors)
+
+
 def _convolution(args: tuple[Any, ...]) -> None:
     X, weight = args[0], args[-1] if len(args) < 2 else args[1]
     if _where(X).type == "cuda" and isinstance(weight, T) and device_of(weight).type == "cpu":
@@ -180,6 +186,7 @@ RULES: dict[str, Rule] = {
     **_rules(_get_item, "__getitem__"),
     **_rules(_set_item, "__setitem__ index_put index_put_"),
     **_rules(_fill, "masked_fill masked_fill_ index_fill index_fill_"),
+    **_rules(_l1_loss, "l1_loss"),
     **_rules(_convolution, "conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d"),
     **_rules(_recurrent, "lstm gru rnn_tanh rnn_relu"),
     **_rules(_pack, "_pack_padded_sequence"),

@@ -3,6 +3,7 @@
 The numbers are those that the CPU draws from the same seed: other ones than on real GPUs.
 """
 
+import os
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -23,7 +24,15 @@ RANDOM = frozenset(
     "xavier_uniform_ xavier_normal_ kaiming_uniform_ kaiming_normal_ orthogonal_ sparse_ svd_lowrank "
     "pca_lowrank".split()
 )
-_lock = threading.RLock()  # the GPUs of several threads take turns with PyTorch's one generator
+_locks = [threading.RLock()]  # the GPUs of several threads take turns with PyTorch's one generator
+
+
+def _new_lock() -> None:
+    _locks[0] = threading.RLock()  # another thread may have held the old one at the fork
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_new_lock)
 
 
 class _KindOfGenerator(type(torch._C.Generator)):  # type: ignore[misc]
@@ -57,7 +66,7 @@ def call_random(func: Callable[..., Any], gpu: torch.device, /, *args: Any, **kw
     if kwargs.get("generator") is not None:
         return func(*args, **kwargs)
     default, own = torch.default_generator, _generator(gpu)
-    with _lock:
+    with _locks[0]:
         of_cpu = default.get_state()
         default.set_state(own.get_state())
         try:

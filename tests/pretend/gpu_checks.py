@@ -200,6 +200,13 @@ def test_whole_numbers_have_no_kernel_for_products(multiply, kernel):
         multiply(X.to(CUDA[0]))
 
 
+def test_an_absolute_error_of_two_numbers():
+    X, number = torch.ones(2, device=CUDA[0]), torch.tensor(1.0)
+    assert nn.functional.l1_loss(X.sum(), number).device == CUDA[0]
+    with pytest.raises(RuntimeError, match=SAME):
+        nn.functional.l1_loss(X, number)
+
+
 def test_lists_have_one_device_at_each_position():
     X, Y = torch.ones(2), torch.ones(2, device=CUDA[0])
     assert [t.device.type for t in torch._foreach_add([X, Y], [X, Y])] == ["cpu", "cuda"]

@@ -100,6 +100,12 @@ def collectives(rank):
         "must be CUDA and dense": lambda: dist.broadcast(total.to_sparse(), 0),
     }.items():
         assert message in refused(call), message
+    alone = dist.new_group([0])
+    dist.all_gather_into_tensor(torch.empty(2, device=rank), total, group=alone)  # nothing on the other rank
+    net = nn.BatchNorm1d(2).to(rank)
+    net.running_mean = torch.zeros(2)
+    assert "device type cpu" in refused(lambda: DistributedDataParallel(net, device_ids=[rank]))
+    DistributedDataParallel(net, device_ids=[rank], broadcast_buffers=False)
     gathered = [torch.empty(2), torch.empty(2)]
     dist.all_gather(gathered, total + rank)
     assert [part.tolist() for part in gathered] == [[2, 2], [3, 3]]  # copied to the CPU
