@@ -20,6 +20,8 @@ FLOAT32 = frozenset(
     "multi_margin_loss nll_loss norm normalize pdist poisson_nll_loss pow prod reciprocal rsqrt sinh smooth_l1_loss "
     "soft_margin_loss softmax softmin softplus sum renorm tan triplet_margin_loss".split()
 )
+# one function on the CPU computes all steps of such a layer: its numbers are rounded before and after, not in between
+ROUNDED = frozenset("lstm gru rnn_tanh rnn_relu lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell".split())
 LOW = (torch.float16, torch.bfloat16)
 
 
@@ -39,21 +41,26 @@ def call_in_autocast(func: Callable[..., Any], name: str, args: Any, kwargs: Any
             "torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast. "
             "Use binary_cross_entropy_with_logits or BCEWithLogitsLoss."
         )
-    if enabled and name in FLOAT32:
-        enabled, args, kwargs = False, _in_float32(args), _in_float32(kwargs)
+    is_rounded = enabled and name in ROUNDED
+    if is_rounded:
+        args = _cast(args, dtype, (torch.float32,))
+    if is_rounded or (enabled and name in FLOAT32):
+        enabled, args, kwargs = False, _cast(args), _cast(kwargs)
     before = torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
     torch.set_autocast_enabled("cpu", enabled)
     torch.set_autocast_dtype("cpu", dtype if enabled else before[1])
     try:
-        return func(*args, **kwargs)
+        result = func(*args, **kwargs)
+        return _cast(result, dtype, (torch.float32,)) if is_rounded else result
     finally:
         torch.set_autocast_enabled("cpu", before[0])
         torch.set_autocast_dtype("cpu", before[1])
 
 
-def _in_float32(value: Any) -> Any:
+def _cast(value: Any, to: torch.dtype = torch.float32, of: tuple[torch.dtype, ...] = LOW) -> Any:
+    """Return tensors whose dtype is among `of` in the dtype `to`; they may be in tuples, lists and dicts."""
     if isinstance(value, torch.Tensor):
-        return value.float() if value.dtype in LOW else value
+        return value.to(to) if value.dtype in of else value
     if isinstance(value, dict):
-        return {name: _in_float32(item) for name, item in value.items()}
-    return tuple(_in_float32(item) for item in value) if isinstance(value, tuple) else value
+        return {name: _cast(item, to, of) for name, item in value.items()}
+    return type(value)(_cast(item, to, of) for item in value) if type(value) in (tuple, list) else value

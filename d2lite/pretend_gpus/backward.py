@@ -8,10 +8,12 @@ from typing import Any
 import torch
 
 from d2lite.pretend_gpus.devices import CPU, replace
-from d2lite.pretend_gpus.storages import device_of, own_device, place
-from d2lite.pretend_gpus.tensors import computing_on, following, tensors_in
+from d2lite.pretend_gpus.storages import device_of, own_device, place, tensors_in
+from d2lite.pretend_gpus.tensors import computing_on, following
 
 __all__ = ["pretend_backward"]
+
+GRADIENT = "invalid gradient at index {} - expected device {} but got {}"
 
 T: Any = torch.Tensor
 
@@ -28,10 +30,14 @@ def _pretend_backward() -> None:
     graph: Any = torch.autograd.graph
     run = graph._engine_run_backward
 
-    def run_following(outputs: Any, *args: Any, **kwargs: Any) -> Any:
+    def run_following(outputs: Any, grads: Any, *args: Any, **kwargs: Any) -> Any:
+        for i, (output, grad) in enumerate(zip(outputs, grads, strict=True)):
+            is_tensor = isinstance(output, T)  # a pipeline has edges of the graph in place of outputs
+            if is_tensor and grad is not None and grad.dim() and device_of(grad) != device_of(output):
+                raise RuntimeError(GRADIENT.format(i, device_of(output), device_of(grad)))
         leaves = _leaves(outputs)
         with following():
-            result = run(outputs, *args, **kwargs)
+            result = run(outputs, grads, *args, **kwargs)
             for leaf in leaves:
                 leaf.grad  # noqa: B018  # what reads a gradient places it, so that its bytes are counted
         return result

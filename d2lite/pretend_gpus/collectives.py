@@ -1,6 +1,7 @@
 """Process groups of pretend GPUs: "nccl" refuses what NCCL refuses, and sends by gloo."""
 
 import functools
+import inspect
 import os
 import socket
 from typing import Any
@@ -10,8 +11,9 @@ import torch.distributed as dist
 from torch import nn
 
 from d2lite.pretend_gpus.devices import CPU, as_device, replace
-from d2lite.pretend_gpus.storages import device_of, place
-from d2lite.pretend_gpus.tensors import following, tensors_in
+from d2lite.pretend_gpus.nccl import ON_CPU, check_for_nccl, reduced_whole_numbers, reduces_whole_numbers
+from d2lite.pretend_gpus.storages import device_of, place, tensors_in
+from d2lite.pretend_gpus.tensors import following
 
 __all__ = ["pretend_collectives"]
 
@@ -20,7 +22,7 @@ COLLECTIVES = (
     "all_to_all all_to_all_single send recv isend irecv "
     "all_gather_single reduce_scatter_single gather_into_tensor gather_single"
 ).split()
-ON_CPU = "No backend type associated with device type cpu"
+MONITORED = "monitored_barrier is only implemented for GLOO backend."
 DUPLICATE = "Duplicate GPU detected: rank {} and rank {} both on CUDA device {}."
 _backends: dict[Any, str] = {}  # process group, or None for the default one -> the backend that it was asked for
 _own_gpus: set[int] = set()  # those that no other rank of this machine uses
@@ -30,14 +32,16 @@ def _backend(group: Any) -> str:
     return _backends.get(group, _backends.get(None, "gloo"))
 
 
-def _check(tensors: Any, group: Any) -> None:
-    """Raise RuntimeError for CPU tensors in "nccl", and for a GPU that another rank uses already."""
-    for tensor in tensors:
-        device = device_of(tensor)
-        if _backend(group) == "nccl" and device.type == "cpu":
-            raise RuntimeError(ON_CPU)
-        if _backend(group).endswith("nccl") and device.type == "cuda" and device.index not in _own_gpus:
-            _claim(device.index)
+def _sent_by_nccl(devices: Any, group: Any) -> bool:
+    """Return whether NCCL sends: for one GPU among the devices. Raise RuntimeError if another rank uses that GPU."""
+    gpus = {device.index for device in devices if device.type == "cuda"}
+    if _backend(group) == "nccl" and devices and not gpus:
+        raise RuntimeError(ON_CPU)
+    if not _backend(group).endswith("nccl"):
+        return False
+    for gpu in gpus - _own_gpus:
+        _claim(gpu)
+    return bool(gpus)
 
 
 def _claim(gpu: int) -> None:
@@ -51,11 +55,22 @@ def _claim(gpu: int) -> None:
 
 
 def _checked(function: Any) -> Any:
+    signature = inspect.signature(function)
+
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        groups = (x for x in (*args, *kwargs.values()) if isinstance(x, dist.ProcessGroup))
-        _check(tensors_in([args, kwargs]), next(groups, None))
+        try:
+            given = signature.bind(*args, **kwargs).arguments
+        except TypeError:  # Python says what is wrong with the call
+            return function(*args, **kwargs)
+        group = given.get("group")
+        n_ranks = dist.get_world_size(group) if dist.is_initialized() else -1  # -1: this rank is not in the group
+        by_nccl = _sent_by_nccl([device_of(t) for t in tensors_in([given])], group) and n_ranks > 0
         with torch._C.DisableTorchFunction():  # for gloo they are CPU tensors
+            if by_nccl:
+                check_for_nccl(function.__name__, given, n_ranks)
+                if reduces_whole_numbers(given):
+                    return reduced_whole_numbers(function, given, n_ranks)
             return function(*args, **kwargs)
 
     return wrapper
@@ -65,6 +80,7 @@ def pretend_collectives() -> None:
     """Let torch.distributed have "nccl", and DistributedDataParallel use it."""
     c10d: Any = dist.distributed_c10d
     init, get_backend, new_group, barrier = c10d.init_process_group, c10d.get_backend, c10d.new_group, c10d.barrier
+    monitored_barrier = c10d.monitored_barrier
 
     @functools.wraps(init)
     def init_process_group(backend: Any = None, *args: Any, device_id: Any = None, **kwargs: Any) -> None:
@@ -95,11 +111,18 @@ def pretend_collectives() -> None:
         work.wait()
         return None
 
+    @functools.wraps(c10d.monitored_barrier)
+    def monitored_barrier_of(group: Any = None, *args: Any, **kwargs: Any) -> None:
+        if _backend(group) == "nccl":
+            raise ValueError(MONITORED)
+        monitored_barrier(group, *args, **kwargs)
+
     functions: dict[str, Any] = {
         "init_process_group": init_process_group,
         "new_group": group_of,
         "get_backend": lambda group=None: _backend(group) if "nccl" in _backend(group) else get_backend(group),
         "barrier": barrier_of,
+        "monitored_barrier": monitored_barrier_of,
         "is_nccl_available": lambda: True,
     }
     collectives = {name: _checked(getattr(dist, name)) for name in COLLECTIVES if hasattr(dist, name)}
@@ -107,6 +130,7 @@ def pretend_collectives() -> None:
     # a mesh makes groups with functions that it has imported
     replace({"init_process_group": init_process_group, "new_group": group_of}, c10d, dist.device_mesh)
     replace({name: collectives[name] for name in ("isend", "irecv")}, c10d)  # P2POp compares its function with these
+    replace({"version": lambda: (0, 0, 0)}, torch.cuda.nccl)  # PyTorch notes it with an error; a CPU build has none
     types: Any = dist.ProcessGroup._device_types
     only_gpus = property(lambda group: [torch.device("cuda")] if _backend(group) == "nccl" else types.fget(group))
     replace({"_device_types": only_gpus}, dist.ProcessGroup)  # where objects and optimizer states are sent from
@@ -117,11 +141,22 @@ def _pretend_ddp() -> None:
     """DDP that refuses what collectives refuse, and whose hooks see gradients on the device of its parameters."""
     ddp: Any = nn.parallel.DistributedDataParallel
     make, hook = ddp.__init__, ddp.register_comm_hook
+    signature = inspect.signature(make)
 
     @functools.wraps(make)
-    def make_checked(self: Any, module: Any, *args: Any, **kwargs: Any) -> None:
-        _check(list(module.parameters()), kwargs.get("process_group"))
-        make(self, module, *args, **kwargs)
+    def make_checked(*args: Any, **kwargs: Any) -> None:
+        given = signature.bind(*args, **kwargs).arguments
+        module, group = given["module"], given.get("process_group")
+        devices = [device_of(param) for param in module.parameters()]
+        kinds, names_gpu = {device.type for device in devices}, given.get("device_ids") or given.get("output_device")
+        if len(kinds) == 1 and not (kinds == {"cpu"} and names_gpu):  # else DDP refuses the network itself
+            by_nccl, sent = (
+                _sent_by_nccl(devices, group),
+                module.buffers() if given.get("broadcast_buffers", True) else (),
+            )
+            if by_nccl and _backend(group) == "nccl" and any(device_of(buffer).type == "cpu" for buffer in sent):
+                raise RuntimeError(ON_CPU)
+        make(*args, **kwargs)
 
     def register_comm_hook(self: Any, state: Any, fn: Any) -> None:
         device = next(self.parameters()).device

@@ -27,6 +27,7 @@ FORKED = (
     "Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use the 'spawn' start "
     "method"
 )
+AcceleratorError: Any = getattr(torch, "AcceleratorError", RuntimeError)  # a RuntimeError, which new PyTorch has
 _current = threading.local()  # `index` of the current device of a thread
 
 
@@ -58,7 +59,7 @@ def as_device(device: Any) -> Any:
         raise RuntimeError(FORKED)
     index = current_device() if device.index is None else device.index
     if index >= _gpus.count:
-        raise RuntimeError("CUDA error: invalid device ordinal")
+        raise AcceleratorError("CUDA error: invalid device ordinal")
     return torch.device("cuda", index)
 
 
@@ -107,8 +108,14 @@ class DeviceOf(Device):
         super().__init__(tensor.get_device() if tensor.is_cuda else None)
 
 
+def _check_id(device: Any) -> None:
+    device = torch.device("cuda", device) if isinstance(device, int) else torch.device(device or "cuda")
+    if (device.index or 0) >= _gpus.count:
+        raise AssertionError("Invalid device id")
+
+
 def _properties(device: Any = None) -> SimpleNamespace:
-    gpu_index(device)
+    _check_id(device)
     note_use()
     return SimpleNamespace(
         name=NAME,
@@ -121,17 +128,17 @@ def _properties(device: Any = None) -> SimpleNamespace:
     )
 
 
+def _capability(device: Any = None) -> tuple[int, int]:
+    found = _properties(device)
+    return found.major, found.minor
+
+
+def _synchronize(device: Any = None) -> None:
+    gpu_index(device)
+
+
 def _nothing(*args: Any, **kwargs: Any) -> None:
     """Do nothing: the CPU has computed everything already, and keeps no memory back."""
-
-
-def _manual_seed(seed: int) -> None:
-    torch.default_generator.manual_seed(int(seed))  # all devices draw from it
-
-
-def _set_rng_state_all(states: Any) -> None:
-    for state in states:
-        torch.set_rng_state(state)
 
 
 def pretend_devices(k: int) -> None:
@@ -140,31 +147,21 @@ def pretend_devices(k: int) -> None:
     cuda: dict[str, Any] = {
         "is_available": lambda: True,
         "is_initialized": lambda: _gpus.in_use,
+        "_initialized": True,  # only then does checkpointing keep the states of the GPUs' generators
         "init": _nothing,
         "device_count": number_of_gpus,
         "current_device": current_device,
         "set_device": set_device,
         "device": Device,
         "device_of": DeviceOf,
-        "synchronize": _nothing,
+        "synchronize": _synchronize,
         "ipc_collect": _nothing,
         "get_device_name": lambda device=None: _properties(device).name,
         "get_device_properties": _properties,
-        "get_device_capability": lambda device=None: (8, 0),
+        "get_device_capability": _capability,
         "can_device_access_peer": lambda device, peer: True,
         "is_bf16_supported": lambda including_emulation=True: True,
         "is_tf32_supported": lambda: False,
-    }
-    random: dict[str, Any] = {
-        "manual_seed": _manual_seed,
-        "manual_seed_all": _manual_seed,
-        "seed": torch.seed,
-        "seed_all": torch.seed,
-        "initial_seed": torch.initial_seed,
-        "get_rng_state": lambda device="cuda": torch.get_rng_state(),
-        "get_rng_state_all": lambda: [torch.get_rng_state() for _ in range(k)],
-        "set_rng_state": lambda state, device="cuda": torch.set_rng_state(state),
-        "set_rng_state_all": _set_rng_state_all,
     }
     accelerator: dict[str, Any] = {
         "is_available": lambda: True,
@@ -175,9 +172,11 @@ def pretend_devices(k: int) -> None:
         "set_device_index": set_device,
         "set_device_idx": set_device,
         "device_index": Device,
-        "synchronize": _nothing,
+        "synchronize": _synchronize,
     }
     replace(cuda, torch.cuda)
-    replace(random, torch.cuda, torch.cuda.random)
+    # without cuDNN, a layer does not ask for one memory of all its weights
+    replace({"is_available": lambda: True, "is_acceptable": lambda tensor: False}, torch.backends.cudnn)
+    replace({"is_built": lambda: True}, torch.backends.cuda)
     replace(accelerator, torch.accelerator)
     replace({"_get_accelerator": lambda check=None: torch.device("cuda")}, torch._C)  # `fully_shard` asks here

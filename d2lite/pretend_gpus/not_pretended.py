@@ -13,7 +13,6 @@ COMPILE = "torch.compile returns the module or function as it is: nothing is com
 GRAPHS = "pretend GPUs: CUDA graphs are not pretended. Run the step without capturing it."
 REST = "pretend GPUs: {} needs a real GPU, and is not pretended. Leave it out, or run it on a machine with GPUs."
 DEFAULT_TYPE = "pretend GPUs: this default type is not pretended. Write torch.set_default_device('cuda') in its place."
-TYPE = "pretend GPUs: Tensor.type({!r}) is not pretended. Write tensor.to('cuda', dtype) in its place."
 ABOUT_HARDWARE = (
     "_sleep utilization temperature power_draw clock_rate memory_usage device_memory_used list_gpu_processes cudart"
 ).split()
@@ -42,20 +41,14 @@ def _refused(name: str) -> Any:
 
 def refuse_the_rest() -> None:
     """Let what is not pretended say so."""
-    set_type, as_type = torch.set_default_tensor_type, torch.Tensor.type
+    set_type = torch.set_default_tensor_type
 
     def set_default_tensor_type(kind: Any) -> None:
         if "cuda" in str(kind):
             raise NotImplementedError(DEFAULT_TYPE)
         set_type(kind)
 
-    def type_of(tensor: Any, dtype: Any = None, non_blocking: bool = False, **kwargs: Any) -> Any:
-        if "cuda" in str(dtype):
-            raise NotImplementedError(TYPE.format(dtype))
-        return as_type(tensor, dtype, non_blocking, **kwargs)
-
     replace({"compile": _compile, "set_default_tensor_type": set_default_tensor_type}, torch)
-    replace({"type": type_of}, torch.Tensor)
     replace({name: NoGraph for name in ("CUDAGraph", "graph", "make_graphed_callables")}, torch.cuda)
     replace({name: _refused(f"torch.cuda.{name}") for name in ABOUT_HARDWARE}, torch.cuda)
     replace({name: _refused(f"torch.cuda.memory.{name}") for name in ABOUT_ALLOCATOR}, torch.cuda, torch.cuda.memory)

@@ -8,6 +8,7 @@ keep `torch.utils.swap_tensors` from working, and with it `fully_shard`.)
 import os
 import threading
 import weakref
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -23,6 +24,7 @@ __all__ = [
     "pin",
     "place",
     "place_storage",
+    "tensors_in",
 ]
 
 own_device: Any = torch._C.TensorBase.device.__get__  # where the memory really is
@@ -136,3 +138,15 @@ def is_pinned(tensor: Any) -> bool:
 def count_of(gpu: int) -> Bytes:
     """Return the bytes that are on a GPU."""
     return _bytes.setdefault(gpu, Bytes())
+
+
+def tensors_in(value: Any, depth: int = 0) -> Iterator[Any]:
+    """Yield the tensors in lists, tuples and dicts, which may be nested four deep."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)) and depth < 4:
+        for item in value:
+            yield from tensors_in(item, depth + 1)
+    elif isinstance(value, dict) and depth < 4:
+        for item in value.values():
+            yield from tensors_in(item, depth + 1)

@@ -29,11 +29,11 @@ class Event:
         self.moment = time.perf_counter()
 
     def elapsed_time(self, end: "Event") -> float:
-        """Return the milliseconds from this event to `end`; raise RuntimeError as PyTorch does if there are none."""
+        """Return the milliseconds from this event to `end`; raise ValueError as PyTorch does if there are none."""
         if not (self.enable_timing and end.enable_timing):
-            raise RuntimeError("Both events must be created with argument 'enable_timing=True'.")
+            raise ValueError("Both events must be created with argument 'enable_timing=True'.")
         if not (self.moment and end.moment):
-            raise RuntimeError("Both events must be recorded before calculating elapsed time.")
+            raise ValueError("Both events must be recorded before calculating elapsed time.")
         say_once(CLOCK)
         return (end.moment - self.moment) * 1e3
 

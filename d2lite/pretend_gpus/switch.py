@@ -12,10 +12,12 @@ from d2lite.pretend_gpus.backward import pretend_backward
 from d2lite.pretend_gpus.collectives import pretend_collectives
 from d2lite.pretend_gpus.devices import number_of_gpus, pretend_devices
 from d2lite.pretend_gpus.files import pretend_files
+from d2lite.pretend_gpus.legacy_types import pretend_legacy_types
 from d2lite.pretend_gpus.memory import pretend_memory
 from d2lite.pretend_gpus.modules import pretend_modules
 from d2lite.pretend_gpus.not_pretended import refuse_the_rest
 from d2lite.pretend_gpus.optimizers import pretend_optimizers
+from d2lite.pretend_gpus.random_numbers import pretend_random_numbers
 from d2lite.pretend_gpus.streams import pretend_streams
 from d2lite.pretend_gpus.sync_batchnorm import pretend_sync_batchnorm
 from d2lite.pretend_gpus.tensors import pretend_tensors
@@ -105,6 +107,8 @@ def _pretend(k: int) -> None:
 
     torch.set_num_threads(1)  # real GPUs leave the cores alone
     pretend_devices(k)
+    pretend_random_numbers(k)
+    pretend_legacy_types()
     pretend_memory()
     pretend_streams()
     pretend_backward()

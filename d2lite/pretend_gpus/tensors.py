@@ -1,26 +1,32 @@
 """Follow the device of each tensor through every function of PyTorch, and refuse what GPUs refuse."""
 
 import contextlib
+import functools
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
 from torch.utils._device import DeviceContext, _device_constructors
 
 from d2lite.pretend_gpus.autocast import autocast_is_on, call_in_autocast
+from d2lite.pretend_gpus.device_rules import RULES, device_of_result
 from d2lite.pretend_gpus.devices import CPU, as_device, gpu_index, replace
-from d2lite.pretend_gpus.storages import device_of, is_pinned, own_device, pin, place
+from d2lite.pretend_gpus.kernels import PRODUCTS, call_without_integers
+from d2lite.pretend_gpus.legacy_types import device_and_dtype, type_name
+from d2lite.pretend_gpus.random_numbers import RANDOM, call_random
+from d2lite.pretend_gpus.storages import device_of, is_pinned, own_device, pin, place, tensors_in
 
-__all__ = ["computing_on", "following", "moved_tensor", "pretend_tensors", "tensors_in"]
+__all__ = ["computing_on", "following", "moved_tensor", "pretend_tensors"]
 
 T: Any = torch.Tensor
-MIXED = "Expected all tensors to be on the same device, but found at least two devices, {} and {}!"
 GENERATOR = "Expected a '{}' device type for generator but found '{}'"
-GRADIENT = "attempting to assign a gradient with device type '{}' to a tensor with device type '{}'."
-MAY_MIX = ("copy_", "_foreach_copy_", "type_as", "_has_compatible_shallow_copy_type", "is_same_size", "set_")
+GRADIENT = (
+    "attempting to assign a gradient with device type '{}' to a tensor with device type '{}'. Please ensure that the "
+    "gradient and the tensor are on the same device"
+)
+CALLS = {**dict.fromkeys(PRODUCTS, call_without_integers), **dict.fromkeys(RANDOM, call_random)}  # on a GPU
 _add_device = DeviceContext.__torch_function__
 _computing = threading.local()  # `device` of the function that a thread is in
 
@@ -28,18 +34,6 @@ _computing = threading.local()  # `device` of the function that a thread is in
 def computing_on() -> torch.device:
     """Return the device of the function that this thread is in; the CPU outside of any."""
     return getattr(_computing, "device", CPU)
-
-
-def tensors_in(value: Any, depth: int = 0) -> Iterator[Any]:
-    """Yield the tensors in lists, tuples and dicts, which may be nested four deep."""
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (list, tuple)) and depth < 4:
-        for item in value:
-            yield from tensors_in(item, depth + 1)
-    elif isinstance(value, dict) and depth < 4:
-        for item in value.values():
-            yield from tensors_in(item, depth + 1)
 
 
 class PretendGpus(TorchFunctionMode):
@@ -53,37 +47,47 @@ class PretendGpus(TorchFunctionMode):
             return func(*args, **kwargs)
         if name in ("__get__", "__set__"):
             return _attribute(func, args)
-        if name in _SPECIAL and func == getattr(T, name, None):
-            return _SPECIAL[name](func, *args, **kwargs)
+        special = _SPECIAL.get(func)
+        if special is not None:
+            return special(func, *args, **kwargs)
         if name == "_parse_to" and args and type(args[0]) is int:  # a build without CUDA has no device of that number
             args = (as_device(args[0]), *args[1:])
         wanted = as_device(kwargs["device"] if kwargs.get("device") is not None else _default_device(func))
         if wanted is not None and wanted.type == "cuda":
             kwargs["device"] = CPU
         tensors = list(tensors_in([args, kwargs]))
-        devices = dict.fromkeys(device_of(t) for t in tensors if is_lazy(t) or t.dim() or device_of(t).type != "cpu")
-        real = [device for device in devices if device.type != "meta"]
-        if len(real) > 1 and not _may_mix(name, args):
-            raise RuntimeError(MIXED.format(real[0], real[1]) + f" (when checking arguments of {name})")
-        device = wanted or next((d for d in real if d.type == "cuda"), CPU)
-        if name == "copy_":
-            device = device_of(args[0])
+        devices = {device_of(t) for t in tensors}
+        if len(devices) > 1 or name in RULES:
+            places = device_of_result(name, (*args, *kwargs.values()), tensors)
+        else:
+            places = next(iter(devices), CPU)
+        device = wanted or (places[0] if isinstance(places, list) else places)
         _check_generator(kwargs.get("generator"), device)
         pinned = kwargs.pop("pin_memory", False)
         before, _computing.device = computing_on(), device
         try:
+            call = functools.partial(CALLS[name], func, device) if name in CALLS and device.type == "cuda" else func
             if device.type == "cuda" and autocast_is_on():
-                result = call_in_autocast(func, name, args, kwargs)
+                result = call_in_autocast(call, name, args, kwargs)
             else:
-                result = func(*args, **kwargs)
+                result = call(*args, **kwargs)
         finally:
             _computing.device = before
         if name in ("as_tensor", "asarray") and wanted is not None and device_of(result) != wanted:
             result = result.clone()  # it may be the argument itself, or share the memory of an array
-        for tensor in tensors_in(result):
-            if own_device(tensor).type == "cpu":
-                place(tensor, device)
+        _place_all(result, device if wanted is not None else places)
         return pin(result) if pinned else result
+
+
+def _place_all(result: Any, places: Any) -> None:
+    """Place the tensors of a result on a device, or each part of it on the device at its position."""
+    if isinstance(places, list):
+        for part, device in zip(result or (), places, strict=False):
+            _place_all(part, device)
+        return
+    for tensor in tensors_in(result):
+        if own_device(tensor).type == "cpu":
+            place(tensor, places)
 
 
 def _default_device(func: Any) -> Any:
@@ -102,17 +106,6 @@ def _add_cpu(context: Any, func: Any, types: Any, args: Any = (), kwargs: Any = 
     if context.device.type == "cuda" and not _is_on():
         return func(*args, **(kwargs or {}))
     return _add_device(context, func, types, args, kwargs)
-
-
-def _may_mix(name: str, args: Any) -> bool:
-    """Return whether a function of this name takes these arguments from several devices."""
-    if name == "__getitem__":  # an index on the CPU is allowed
-        return all(device_of(t) in (CPU, device_of(args[0])) for t in tensors_in(list(args[1:])))
-    if name == "__setitem__":
-        value = args[2]
-        same = not isinstance(value, T) or device_of(value) in (CPU, device_of(args[0]))
-        return same and all(device_of(t) in (CPU, device_of(args[0])) for t in tensors_in([args[1]]))
-    return name in MAY_MIX
 
 
 def _check_generator(generator: Any, device: torch.device) -> None:
@@ -156,7 +149,7 @@ def _to(func: Any, tensor: Any, *args: Any, **kwargs: Any) -> Any:
     device, here = as_device(device) or device_of(tensor), device_of(tensor)
     layout = {name: kwargs[name] for name in ("memory_format",) if name in kwargs}
     if "meta" in (here.type, device.type):
-        return func(tensor, device, dtype or tensor.dtype, copy=copy, **layout)
+        return func(tensor, CPU if device.type == "cuda" else device, dtype or tensor.dtype, copy=copy, **layout)
     with torch._C.DisableTorchFunction() if type(tensor) in (T, torch.nn.Parameter) else contextlib.nullcontext():
         result = func(tensor, CPU, dtype or tensor.dtype, copy=copy or device != here, **layout)
     return result if result is tensor else place(result, device)
@@ -173,7 +166,7 @@ def _cpu(func: Any, tensor: Any, **layout: Any) -> Any:
 def _pin_memory(func: Any, tensor: Any, device: Any = None) -> Any:
     """A copy, as of a real machine, unless the memory is pinned already."""
     if device_of(tensor).type == "cuda":
-        raise RuntimeError("cannot pin 'torch.cuda.FloatTensor' only dense CPU tensors can be pinned")
+        raise RuntimeError(f"cannot pin '{type_name(tensor)}' only dense CPU tensors can be pinned")
     return tensor if is_pinned(tensor) else pin(tensor.clone())
 
 
@@ -184,6 +177,22 @@ def _numpy(func: Any, tensor: Any, *args: Any, **kwargs: Any) -> Any:
             "host memory first."
         )
     return func(tensor, *args, **kwargs)
+
+
+def _type(func: Any, tensor: Any, dtype: Any = None, non_blocking: bool = False) -> Any:
+    """Tensor.type(): "torch.cuda.FloatTensor"; Tensor.type(kind): a tensor of this dtype, and on its device."""
+    if dtype is None:
+        return type_name(tensor)
+    device = device_of(tensor)
+    if not isinstance(dtype, torch.dtype):
+        kind, dtype = device_and_dtype(dtype)
+        device = device if kind == device.type else torch.device(kind)
+    return _to(T.to, tensor, device, dtype)
+
+
+def _device(func: Any, *args: Any, **kwargs: Any) -> torch.device:
+    """torch.device(0), which a build without CUDA refuses."""
+    return func("cuda", *args) if len(args) == 1 and type(args[0]) is int else func(*args, **kwargs)
 
 
 def _deepcopy(func: Any, tensor: Any, memo: Any) -> Any:
@@ -210,19 +219,22 @@ def _repr(func: Any, tensor: Any, **kwargs: Any) -> str:
     return f"{text[:at]}, device='{device}'{text[at:]}"
 
 
-_SPECIAL: dict[str, Any] = {
-    "to": _to,
-    "cuda": _cuda,
-    "cpu": _cpu,
-    "pin_memory": _pin_memory,
-    "is_pinned": lambda func, tensor, device=None: is_pinned(tensor),
-    "numpy": _numpy,
-    "__array__": _numpy,
-    "get_device": lambda func, tensor: device_of(tensor).index if device_of(tensor).type == "cuda" else -1,
-    "__deepcopy__": _deepcopy,
-    "register_hook": _register_hook,
-    "register_post_accumulate_grad_hook": _register_hook,
-    "__repr__": _repr,
+_SPECIAL: dict[Any, Any] = {
+    T.to: _to,
+    T.cuda: _cuda,
+    T.cpu: _cpu,
+    T.type: _type,
+    T.type_as: lambda func, tensor, other: _to(T.to, tensor, other),
+    T.pin_memory: _pin_memory,
+    T.is_pinned: lambda func, tensor, device=None: is_pinned(tensor),
+    T.numpy: _numpy,
+    T.__array__: _numpy,
+    T.get_device: lambda func, tensor: device_of(tensor).index if device_of(tensor).type == "cuda" else -1,
+    T.__deepcopy__: _deepcopy,
+    T.register_hook: _register_hook,
+    T.register_post_accumulate_grad_hook: _register_hook,
+    T.__repr__: _repr,
+    torch.device: _device,
 }
 _mode = PretendGpus()
 
@@ -242,28 +254,6 @@ def following() -> Iterator[None]:
             yield
 
 
-class _KindOfGenerator(type(torch._C.Generator)):  # type: ignore[misc]
-    """isinstance(generator, torch.Generator) holds for those of PyTorch itself as well."""
-
-    def __instancecheck__(cls, instance: Any) -> bool:
-        return isinstance(instance, torch._C.Generator)
-
-
-class Generator(torch._C.Generator, metaclass=_KindOfGenerator):
-    """A generator of random numbers that says that it is on a GPU; the numbers are those of the CPU."""
-
-    def __new__(cls, device: Any = "cpu") -> Any:
-        """Make one on the CPU."""
-        made: Any = torch._C.Generator.__new__(cls, CPU)  # type: ignore[call-arg]
-        made.pretended = as_device(device)
-        return made
-
-    @property
-    def device(self) -> torch.device:  # type: ignore[override]
-        """The device that it was made for."""
-        return self.pretended  # type: ignore[attr-defined]
-
-
 def pretend_tensors() -> None:
     """Follow the tensors of this thread from now on, and those of threads that start later."""
     run = threading.Thread.run
@@ -281,5 +271,4 @@ def pretend_tensors() -> None:
 
     replace({"_make_wrapper_subclass": staticmethod(make_wrapper_on_cpu)}, torch.Tensor)
     DeviceContext.__torch_function__ = _add_cpu  # type: ignore[method-assign]
-    torch.Generator = Generator  # type: ignore[misc]
     _mode.__enter__()

@@ -87,6 +87,134 @@ def test_a_number_is_a_gpu():
         nn.Linear(2, 2).to(2)
 
 
+def test_packed_sequences_train():
+    """Lengths stay on the CPU, sequences are on the GPU."""
+    net = nn.GRU(3, 4, num_layers=2, dropout=0.5, bidirectional=True).to(CUDA[1])
+    packed = nn.utils.rnn.pack_sequence([torch.ones(n, 3, device=CUDA[1]) for n in (3, 1, 2)], enforce_sorted=False)
+    out, state = net(packed)
+    padded, lengths = nn.utils.rnn.pad_packed_sequence(out)
+    assert padded.device == state.device == packed.data.device == CUDA[1] and lengths.tolist() == [3, 1, 2]
+    assert packed.batch_sizes.device == lengths.device == packed.cpu().data.device == torch.device("cpu")
+    padded.sum().backward()
+    assert {p.grad.device for p in net.parameters()} == {CUDA[1]}
+
+
+def test_gradients_of_two_devices():
+    w, u, v = torch.ones(2, requires_grad=True), torch.ones(1, requires_grad=True), torch.ones(2, device=CUDA[0])
+    v.requires_grad_()
+    of_w, of_u, of_v = torch.autograd.grad((w.to(CUDA[0]) * v).sum(), [w, u, v], allow_unused=True)
+    assert of_w.device.type == "cpu" and of_u is None and of_v.device == CUDA[0]
+    edge = torch.autograd.graph.get_gradient_edge
+    for outputs, inputs in (([edge(v * 2)], [v]), ([v * 2], [edge(v)])):  # as a pipeline does
+        (of_v,) = torch.autograd.grad(outputs, inputs, [torch.ones(2, device=CUDA[0])])
+        assert of_v.device == CUDA[0] and of_v.tolist() == [2, 2]
+    (w.to(CUDA[0]) * v).sum().backward(inputs=[w, v])
+    assert w.grad.device.type == "cpu" and v.grad.device == CUDA[0]
+    torch.autograd.backward([(w * 2).sum(), (v * 2).sum()])
+    with pytest.raises(RuntimeError, match="invalid gradient at index 1 - expected device cuda:0 but got cpu"):
+        torch.autograd.backward([w * 2, v * 2], [torch.ones(2), torch.ones(2)])
+
+
+def test_assignments_between_devices():
+    X, Y = torch.zeros(4, 3), torch.ones(4, 3, device=CUDA[0])
+    X[0], X[:, 1], X[1, 2] = Y[0], Y[:, 1], Y.sum()
+    X[X > 5] = Y.sum()  # a mask, and one element
+    X[Y > 5] = 7.0
+    assert X.device.type == "cpu" and X.sum() == 3 + 3 + 12
+    Y[0], Y[torch.tensor(1)], Y[X > 5] = X[0], X[1], 8.0
+    assert Y.device == CUDA[0] and Y[1, 2] == 8
+    assert X.masked_fill(X > 5, Y[0, 0]).device.type == X.fill_(Y[0, 0]).device.type == "cpu"
+    Y[None, ..., 0:2] = X[None, ..., 0:2]
+    for assign in (lambda: X.__setitem__([0, 1], Y[:2]), lambda: Y.__setitem__(torch.tensor([0, 1]), X[:2])):
+        with pytest.raises(RuntimeError, match=SAME):
+            assign()
+    assert X[torch.tensor(1, device=CUDA[0])].tolist() == X[1].tolist()
+    with pytest.raises(RuntimeError, match=r"indices should be either on cpu or .* indexed tensor \(cpu\)"):
+        X[torch.tensor([1], device=CUDA[0])]
+
+
+def test_each_device_has_its_own_random_numbers():
+    net = nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5)).to(CUDA[1])
+    torch.manual_seed(0)
+    first, of_cpu, of_gpu = torch.rand(3), torch.get_rng_state(), torch.cuda.get_rng_state_all()
+    drawn = [net(torch.ones(8, 3, device=CUDA[1])), torch.rand(3, device=CUDA[1]), nn.LSTM(2, 2, device=CUDA[1])]
+    assert torch.equal(torch.get_rng_state(), of_cpu)
+    assert torch.equal(torch.cuda.get_rng_state(0), of_gpu[0]) and not torch.equal(
+        torch.cuda.get_rng_state(1), of_gpu[1]
+    )
+    assert torch.rand(3, device=CUDA[0]).tolist() == first.tolist()  # from the same seed
+    torch.cuda.set_rng_state_all(of_gpu)
+    assert torch.equal(net(torch.ones(8, 3, device=CUDA[1])), drawn[0])
+    torch.cuda.set_device(1)
+    torch.cuda.manual_seed(5)
+    assert torch.cuda.initial_seed() == 5 and torch.initial_seed() == 0
+    with torch.random.fork_rng(devices=[1]):
+        torch.rand(3, device=CUDA[1])
+    again = torch.rand(3, device=CUDA[1])
+    torch.cuda.manual_seed_all(5)
+    assert torch.equal(again, torch.rand(3, device=CUDA[1]))
+    torch.cuda.seed_all()
+    assert torch.equal(torch.cuda.get_rng_state(0), torch.cuda.get_rng_state(1))
+    torch.cuda.seed()
+    assert not torch.equal(torch.cuda.get_rng_state(0), torch.cuda.get_rng_state(1))
+    torch.cuda.set_rng_state(of_gpu[1])
+    assert torch.equal(torch.cuda.get_rng_state(), of_gpu[1])
+    torch.cuda.set_device(0)
+
+
+def test_a_checkpoint_computes_the_same_dropout_again():
+    net, X = nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5)).to(CUDA[0]), torch.ones(8, 3, device=CUDA[0])
+    grads = []
+    for run in (net, lambda X: torch.utils.checkpoint.checkpoint(net, X, use_reentrant=False)):
+        torch.manual_seed(0)
+        loss = run(X).sum()
+        torch.rand(3, device=CUDA[0])
+        grads.append(torch.autograd.grad(loss, net[0].weight)[0])
+    assert torch.equal(*grads)
+
+
+def test_legacy_types():
+    X = torch.cuda.HalfTensor([1, 2])
+    assert X.device == CUDA[0] and X.dtype == torch.float16 and X.type() == "torch.cuda.HalfTensor"
+    assert isinstance(X, torch.cuda.HalfTensor) and not isinstance(X, torch.cuda.FloatTensor)
+    assert not isinstance(X.cpu(), torch.cuda.HalfTensor) and X.type(torch.FloatTensor).device.type == "cpu"
+    Y = torch.ones(1, device=CUDA[1])
+    assert Y.type(torch.cuda.LongTensor).device == Y.type(torch.float64).device == Y.type_as(Y).device == CUDA[1]
+    assert nn.Linear(2, 2).type(torch.cuda.DoubleTensor).weight.device == CUDA[0]
+
+
+@pytest.mark.parametrize(
+    ("multiply", "kernel"),
+    [
+        (lambda X: X @ X, "addmm_cuda"),
+        (lambda X: X @ X[0], "addmv_impl_cuda"),
+        (lambda X: torch.tensordot(X[0], X[0], 1), "dot"),
+        (lambda X: torch.einsum("ij,kj->ik", X, X), "baddbmm_cuda"),
+        (lambda X: torch.baddbmm(X[None], X[None], X[None]), "baddbmm_cuda"),
+    ],
+)
+def test_whole_numbers_have_no_kernel_for_products(multiply, kernel):
+    X = torch.ones(2, 2, dtype=torch.int64)
+    assert multiply(X).dtype == torch.int64
+    with pytest.raises(NotImplementedError, match=f"\"{kernel}\" not implemented for 'Long'"):
+        multiply(X.to(CUDA[0]))
+
+
+def test_an_absolute_error_of_two_numbers():
+    X, number = torch.ones(2, device=CUDA[0]), torch.tensor(1.0)
+    assert nn.functional.l1_loss(X.sum(), number).device == CUDA[0]
+    with pytest.raises(RuntimeError, match=SAME):
+        nn.functional.l1_loss(X, number)
+
+
+def test_lists_have_one_device_at_each_position():
+    X, Y = torch.ones(2), torch.ones(2, device=CUDA[0])
+    assert [t.device.type for t in torch._foreach_add([X, Y], [X, Y])] == ["cpu", "cuda"]
+    assert [t.device.type for t in torch.broadcast_tensors(X, Y)] == ["cpu", "cuda"]
+    with pytest.raises(RuntimeError, match=SAME):
+        torch._foreach_add([X, Y], [Y, X])
+
+
 def test_lazy_modules():
     X = torch.ones(6, 1, 5, 5, device=CUDA[1])
     layers = [nn.LazyConv2d(4, 3), nn.LazyBatchNorm2d(), nn.Flatten(), nn.LazyLinear(3)]

@@ -19,7 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 def refused(call):
     try:
         call()
-    except RuntimeError as error:
+    except (RuntimeError, TypeError, ValueError) as error:
         return str(error)
     return "nothing was refused"
 
@@ -86,6 +86,29 @@ def collectives(rank):
     dist.all_gather_object(names, f"rank {rank}")
     assert total.tolist() == [2, 2] and names == ["rank 0", "rank 1"] and dist.get_backend() == "nccl"
     assert "device type cpu" in refused(lambda: dist.all_reduce(torch.ones(1)))
+    for pending in (False, True):
+        mean = torch.tensor([3 * rank, -3 * rank, 4], device=rank)
+        dist.all_reduce(mean, op=dist.ReduceOp.AVG, async_op=pending)
+        assert mean.tolist() == [1, -1, 4]  # NCCL cuts off towards zero
+    part, images = torch.empty(1, device=rank), torch.ones(1, 3, 2, 2, device=rank)
+    dist.all_reduce(images.contiguous(memory_format=torch.channels_last))
+    for message, call in {
+        "input tensor must be the same type": lambda: dist.reduce_scatter_tensor(part.half(), total),
+        "same size as output size times world size": lambda: dist.reduce_scatter_tensor(total, total),
+        "AVG with boolean inputs": lambda: dist.all_reduce(total > 0, op=dist.ReduceOp.AVG),
+        "must be contiguous": lambda: dist.all_reduce(images.transpose(1, 2)),
+        "must be CUDA and dense": lambda: dist.broadcast(total.to_sparse(), 0),
+    }.items():
+        assert message in refused(call), message
+    alone = dist.new_group([0])
+    dist.all_gather_into_tensor(torch.empty(2, device=rank), total, group=alone)  # nothing on the other rank
+    net = nn.BatchNorm1d(2).to(rank)
+    net.running_mean = torch.zeros(2)
+    assert "device type cpu" in refused(lambda: DistributedDataParallel(net, device_ids=[rank]))
+    DistributedDataParallel(net, device_ids=[rank], broadcast_buffers=False)
+    gathered = [torch.empty(2), torch.empty(2)]
+    dist.all_gather(gathered, total + rank)
+    assert [part.tolist() for part in gathered] == [[2, 2], [3, 3]]  # copied to the CPU
     other = torch.ones(1, device=f"cuda:{1 - rank}")
     assert f"rank {1 - rank} and rank {rank} both on CUDA device {1 - rank}" in refused(lambda: dist.all_reduce(other))
 

@@ -1,6 +1,6 @@
 """Short pieces of code for one GPU, and what comes of each: a value, or the first line of an error.
 
-`test_pretence.py` runs this file twice, on a real GPU and on a pretend one, and compares.
+`snippets-h200.json` is what a real GPU printed; `test_against_a_real_gpu.py` compares a pretend one with it.
 """
 
 import ast
@@ -293,7 +293,8 @@ SNIPPETS = {
     "autocast of an addition": "with torch.autocast('cuda'):\n    z = (x @ y) + 1.0\nz.dtype",
     "autocast of pow": "with torch.autocast('cuda'):\n    z = (x @ y).pow(2)\nz.dtype",
     "autocast of two types": "with torch.autocast('cuda'):\n    z = (x @ y) + torch.ones(2, device=G)\nz.dtype",
-    "autocast of binary_cross_entropy": "with torch.autocast('cuda'):\n    z = F.binary_cross_entropy(x.sigmoid(), x)\n",
+    "autocast of binary_cross_entropy": "with torch.autocast('cuda'):\n"
+    "    z = F.binary_cross_entropy(x.sigmoid(), x)\n",
     "autocast of the GPU leaves the CPU": "with torch.autocast('cuda'):\n    z = a @ b\nz.dtype",
     "autocast keeps the parameters": """
         net = nn.Linear(3, 2).to(G)
@@ -385,7 +386,8 @@ SNIPPETS = {
     "NCCL, send to itself": "dist.send(x, 0)",
     "DDP, a network on the CPU": "nn.parallel.DistributedDataParallel(nn.Linear(3, 1), device_ids=[0])",
     "DDP, a network on the CPU without device_ids": "nn.parallel.DistributedDataParallel(nn.Linear(3, 1))",
-    "DDP, an example on the CPU": "nn.parallel.DistributedDataParallel(nn.Linear(3, 1).to(G), device_ids=[0])(a).device",
+    "DDP, an example on the CPU": "nn.parallel.DistributedDataParallel(nn.Linear(3, 1).to(G), device_ids=[0])("
+    "a).device",
     "DDP, an example on the CPU without device_ids": "nn.parallel.DistributedDataParallel(nn.Linear(3, 1).to(G))(a)",
     "DDP, a step": """
         net = nn.parallel.DistributedDataParallel(nn.Linear(3, 1).to(G), device_ids=[0])
@@ -493,7 +495,8 @@ SNIPPETS = {
         padded, lengths = pad_packed_sequence(out, batch_first=True)
         packed.batch_sizes.device, out.data.device, h.device, padded.device, padded.shape, lengths
         """,
-    "packed lengths of the GPU, sorted": "nn.utils.rnn.pack_padded_sequence(x[:, :, None], torch.tensor([3, 2], device=G),"
+    "packed lengths of the GPU, sorted": "nn.utils.rnn.pack_padded_sequence(x[:, :, None], torch.tensor("
+    "[3, 2], device=G),"
     " batch_first=True)",
     "pack_sequence": "nn.utils.rnn.pack_sequence([x[0], x[1, :2]]).batch_sizes",
     "pad_sequence of CPU first": "nn.utils.rnn.pad_sequence([a[1], x[0]]).device",
@@ -507,7 +510,8 @@ SNIPPETS = {
     "a bilinear layer": "nn.Bilinear(3, 3, 2).to(G)(x, a)",
     "dropout": "nn.Dropout(0.5)(x).device",
     "max pooling": "nn.MaxPool2d(2)(torch.rand(1, 1, 4, 4, device=G)).device",
-    "a transformer": "nn.TransformerEncoderLayer(4, 2, 8, batch_first=True).to(G)(torch.rand(1, 2, 4, device=G)).device",
+    "a transformer": "nn.TransformerEncoderLayer(4, 2, 8, batch_first=True).to(G)(torch.rand("
+    "1, 2, 4, device=G)).device",
     "a transformer with a mask of the CPU": "nn.TransformerEncoderLayer(4, 2, 8, batch_first=True).to(G)("
     "torch.rand(1, 3, 4, device=G), src_mask=nn.Transformer.generate_square_subsequent_mask(3))",
     "attention with a mask of the CPU": "F.scaled_dot_product_attention(x[None], x[None], x[None], "
@@ -528,7 +532,8 @@ SNIPPETS = {
     "load_state_dict that assigns": "net = nn.Linear(3, 1).to(G)\nnet.load_state_dict(nn.Linear(3, 1).state_dict(), "
     "assign=True)\nnet.weight.device",
     "a parameter set on the CPU": "net = nn.Linear(3, 1).to(G)\nnet.weight = nn.Parameter(torch.ones(1, 3))\nnet(x)",
-    "weights set in place": "net = nn.Linear(3, 1).to(G)\nwith torch.no_grad():\n    net.weight.copy_(torch.ones(1, 3))\n"
+    "weights set in place": "net = nn.Linear(3, 1).to(G)\nwith torch.no_grad():\n"
+    "    net.weight.copy_(torch.ones(1, 3))\n"
     "net.weight",
     "weights set by data": "net = nn.Linear(3, 1).to(G)\nnet.weight.data = torch.ones(1, 3)\nnet(x)",
     "a buffer": "net = nn.Module()\nnet.register_buffer('mean', torch.ones(3))\nnet.to(G).mean.device",
@@ -539,7 +544,8 @@ SNIPPETS = {
     "torch.stack([next(p.parameters()), next(q.parameters())]).mean(0)",
     "foreach of two devices": "torch._foreach_add([x, a], [x, a])",
     "a norm of a list": "nn.utils.get_total_norm([x, a])",
-    "vector_to_parameters": "net = nn.Linear(3, 1).to(G)\nnn.utils.vector_to_parameters(torch.ones(4), net.parameters())\n"
+    "vector_to_parameters": "net = nn.Linear(3, 1).to(G)\nnn.utils.vector_to_parameters(torch.ones("
+    "4), net.parameters())\n"
     "net.weight.device",
     "weight_norm": "nn.utils.parametrizations.weight_norm(nn.Linear(3, 1)).to(G)(x).device",
     # optimizers again
@@ -550,12 +556,15 @@ SNIPPETS = {
     "a learning rate that is a tensor": "net = nn.Linear(3, 1).to(G)\no = torch.optim.SGD(net.parameters(), "
     "lr=torch.tensor(0.1))\nnet(x).sum().backward()\no.step()",
     "an optimizer of two devices": "nets = [nn.Linear(3, 1), nn.Linear(3, 1).to(G)]\no = torch.optim.Adam("
-    "[p for net in nets for p in net.parameters()])\nnets[0](a).sum().backward()\nnets[1](x).sum().backward()\no.step()",
+    "[p for net in nets for p in net.parameters()])\nnets[0](a).sum().backward()\nnets[1](x).sum().backward()\n"
+    "o.step()",
     "an optimizer of the CPU's copy": "net = nn.Linear(3, 1)\no = torch.optim.SGD(net.parameters(), 0.1)\n"
     "moved = copy.deepcopy(net).to(G)\nbefore = moved.weight.detach().clone()\nmoved(x).sum().backward()\no.step()\n"
     "torch.equal(before, moved.weight)",
-    "the parameters stay the same objects": "net = nn.Linear(3, 1)\nw = net.weight\nnet.to(G)\nw is net.weight, w.device",
-    "gradients are moved with the network": "net = nn.Linear(3, 1)\nnet(a).sum().backward()\nnet.to(G)\nnet.weight.grad.device",
+    "the parameters stay the same objects": "net = nn.Linear(3, 1)\nw = net.weight\nnet.to(G)\n"
+    "w is net.weight, w.device",
+    "gradients are moved with the network": "net = nn.Linear(3, 1)\nnet(a).sum().backward()\nnet.to(G)\n"
+    "net.weight.grad.device",
     # more of moving
     "non_blocking": "a.to(G, non_blocking=True).device, a.pin_memory().to(G, non_blocking=True).device",
     "to of another tensor": "a.to(x).device",
@@ -647,9 +656,11 @@ SNIPPETS = {
     "autocast of einsum": "with torch.autocast('cuda'):\n    z = torch.einsum('ij,jk->ik', x, y)\nz.dtype",
     "autocast of relu": "with torch.autocast('cuda'):\n    z = (x @ y).relu()\nz.dtype",
     "autocast of gelu": "with torch.autocast('cuda'):\n    z = F.gelu(x @ y)\nz.dtype",
-    "autocast of an embedding": "net = nn.Embedding(4, 2).to(G)\nwith torch.autocast('cuda'):\n    z = net(i.to(G))\nz.dtype",
+    "autocast of an embedding": "net = nn.Embedding(4, 2).to(G)\nwith torch.autocast('cuda'):\n"
+    "    z = net(i.to(G))\nz.dtype",
     "autocast of log_softmax": "with torch.autocast('cuda'):\n    z = F.log_softmax(x @ y, 1)\nz.dtype",
-    "autocast of group_norm": "net = nn.GroupNorm(1, 3).to(G)\nwith torch.autocast('cuda'):\n    z = net(x.half())\nz.dtype",
+    "autocast of group_norm": "net = nn.GroupNorm(1, 3).to(G)\nwith torch.autocast('cuda'):\n    z = net(x.half())\n"
+    "z.dtype",
     "autocast of bce with logits": "with torch.autocast('cuda'):\n"
     "    z = F.binary_cross_entropy_with_logits(x @ y, torch.ones(2, 2, device=G))\nz.dtype",
     "autocast that is off": "with torch.autocast('cuda', enabled=False):\n    z = x @ y\nz.dtype",
@@ -697,8 +708,10 @@ SNIPPETS = {
     "fft": "torch.fft.fft(x[0]).device",
     # NCCL again
     "NCCL, broadcast that is not contiguous": "dist.broadcast(x.t(), 0)",
-    "NCCL, all_gather_into_tensor that is not contiguous": "dist.all_gather_into_tensor(torch.empty(3, 2, device=G), x.t())",
-    "NCCL, reduce_scatter_tensor that is not contiguous": "dist.reduce_scatter_tensor(torch.empty(3, 2, device=G), x.t())",
+    "NCCL, all_gather_into_tensor that is not contiguous": "dist.all_gather_into_tensor(torch.empty("
+    "3, 2, device=G), x.t())",
+    "NCCL, reduce_scatter_tensor that is not contiguous": "dist.reduce_scatter_tensor(torch.empty("
+    "3, 2, device=G), x.t())",
     "NCCL, all_gather that is not contiguous": "out = [torch.empty(3, 2, device=G)]\ndist.all_gather(out, x.t())\nout",
     "NCCL, all_gather_into_tensor into the CPU": "dist.all_gather_into_tensor(torch.empty(2, 3), x)",
     "NCCL, all_gather_into_tensor from the CPU": "dist.all_gather_into_tensor(torch.empty(2, 3, device=G), a)",
@@ -759,9 +772,11 @@ SNIPPETS = {
         """,
     "DDP, the state's names": "list(nn.parallel.DistributedDataParallel(nn.Linear(3, 1).to(G), device_ids=[0])"
     ".state_dict())",
-    "DDP, an evaluation on the CPU": "net = nn.parallel.DistributedDataParallel(nn.Linear(3, 1).to(G), device_ids=[0])\n"
+    "DDP, an evaluation on the CPU": "net = nn.parallel.DistributedDataParallel(nn.Linear(3, 1).to("
+    "G), device_ids=[0])\n"
     "net.module.cpu()(a).device",
-    "convert_sync_batchnorm": "nn.SyncBatchNorm.convert_sync_batchnorm(nn.Sequential(nn.BatchNorm1d(3))).to(G)(x).device",
+    "convert_sync_batchnorm": "nn.SyncBatchNorm.convert_sync_batchnorm(nn.Sequential(nn.BatchNorm1d(3))).to(G)("
+    "x).device",
     "fully_shard": """
         from torch.distributed.fsdp import fully_shard
         net = nn.Linear(3, 1).to(G)

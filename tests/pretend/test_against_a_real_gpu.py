@@ -1,0 +1,54 @@
+"""Pretend GPUs against the record of a real one: 479 short pieces of code, each accepted or refused by both."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from d2lite.pretend_gpus import pretend_gpus_environment
+from tests.pretend.compare_outcomes import RECORD, differs
+from tests.pretend.snippets import SNIPPETS
+
+HERE = Path(__file__).parent
+CPU_MEMORY = "Another library gets the memory where it is: on the CPU."
+LABELS = "PyTorch looks at the labels before it calls a kernel on the CPU, and has another type of error for them."
+SIZES = "NCCL does not compare the sizes and fills what it should not; pretend GPUs refuse it."
+# what stays different, and why
+KNOWN = {
+    "storage": CPU_MEMORY,
+    "dlpack": CPU_MEMORY,
+    "__cuda_array_interface__": CPU_MEMORY,
+    "labels that are float": LABELS,
+    "labels that are int32": LABELS,
+    "torch.compile on the CPU's example": "Nothing is compiled, so the error is not wrapped in one of the compiler.",
+    "NCCL, all_gather of a wrong shape": SIZES,
+    "NCCL, all_gather of a wrong number": SIZES,
+    "NCCL, a wrong rank": "NCCL says only that an argument is invalid; gloo names the rank.",
+}
+# errors of PyTorch itself, whose words depend on its version
+OTHER_WORDS = ("np.mean", "two types without autocast", "memory of a GPU too many")
+
+
+@pytest.fixture(scope="module")
+def found():
+    env = {**os.environ, **pretend_gpus_environment(1), "CUDA_VISIBLE_DEVICES": "0"}
+    command = [sys.executable, str(HERE / "snippets.py")]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.slow
+def test_pretend_gpus_do_what_a_real_gpu_did(found):
+    assert list(found) == list(SNIPPETS) == list(RECORD) and {*KNOWN, *OTHER_WORDS} < {*SNIPPETS}
+    different = {name: differs(name, found[name], words=name not in OTHER_WORDS) for name in SNIPPETS}
+    assert {name: how for name, how in different.items() if how and name not in KNOWN} == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", KNOWN)
+def test_a_known_difference_is_still_there(found, name):
+    assert differs(name, found[name])
