@@ -28,8 +28,8 @@ def interrupts_arrive():
 
 
 @pytest.fixture(scope="session", autouse=True)
-def gpus_repeat_their_results():
-    """Tests that compare two runs bit for bit run on machines with GPUs, too."""
+def without_tf32():
+    """Tests that compare two runs, some of them bit for bit, run on machines with GPUs, too."""
     with full_float32():
         yield
 

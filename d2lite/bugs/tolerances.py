@@ -20,6 +20,7 @@ the first step by more than the bound. `record_steps` switches it off.
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 
@@ -67,11 +68,16 @@ def replica_drift_rtol(dtype: torch.dtype) -> float:
 
 @contextlib.contextmanager
 def full_float32() -> Iterator[None]:
-    """Compute in this block with all bits of float32 on GPUs, too, and with algorithms that repeat their results."""
-    cudnn, precision = torch.backends.cudnn, torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest")
+    """Compute float32 on GPUs without TF32, in all threads, and let cuDNN take algorithms that repeat their results."""
+    cudnn: Any = torch.backends.cudnn
+    kinds: tuple[Any, ...] = (torch.backends.cuda.matmul, cudnn.conv, cudnn.rnn)
+    before = [kind.fp32_precision for kind in kinds], cudnn.deterministic, cudnn.benchmark
     try:
-        with cudnn.flags(enabled=cudnn.enabled, deterministic=True, allow_tf32=False):
-            yield
+        for kind in kinds:
+            kind.fp32_precision = "ieee"
+        cudnn.deterministic, cudnn.benchmark = True, False
+        yield
     finally:
-        torch.set_float32_matmul_precision(precision)
+        precisions, cudnn.deterministic, cudnn.benchmark = before
+        for kind, precision in zip(kinds, precisions, strict=True):
+            kind.fp32_precision = precision

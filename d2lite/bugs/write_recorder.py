@@ -81,8 +81,8 @@ def record_steps(
     """Train on the minibatches, one after the other, and yield what each step has written.
 
     The recorder sees the lines of `train_batch` and of functions in the same module or notebook, if they run in the
-    caller's thread. While a step runs, the tracing of a debugger or of a coverage tool is off, and GPUs do not round to
-    TF32.
+    caller's thread. While a step runs, the tracing of a debugger or of a coverage tool is off, GPUs compute without
+    TF32, and cuDNN takes algorithms that repeat their results.
 
     Args:
         train_batch: train_batch(X, y, device_params, devices, lr).

@@ -1,4 +1,7 @@
-"""Fingerprints of tensors: short texts that are equal on two ranks if the tensors are, and a few of their values."""
+"""Fingerprints of tensors: short texts that are equal on two ranks if the tensors are, and a few of their values.
+
+Those of a GPU are made there (`gpu_fingerprint`), and are not those of an equal tensor on the CPU.
+"""
 
 import functools
 import hashlib
@@ -8,7 +11,7 @@ from typing import Any
 
 import torch
 
-from d2lite.rehearsal.gpu_fingerprint import joined_sums, row_sums
+from d2lite.rehearsal.gpu_fingerprint import MOST_WORDS, joined_sums, row_sums
 
 __all__ = [
     "MOST_ROWS",
@@ -25,6 +28,7 @@ __all__ = [
 Print = tuple[str, tuple[float, ...]]  # digest, a few values
 Sample = tuple[float, ...]  # norm, largest absolute value, a few values
 MOST_VALUES = 1 << 14  # of a tensor that are read in each step
+MOST_JOINED = 1 << 16  # words that are copied in order to be read together
 MOST_ROWS = 4096
 NUM_VALUES = 8
 NUM_SAMPLED = 16
@@ -39,12 +43,13 @@ def tensor_prints(tensors: Sequence[torch.Tensor], complete: bool = True) -> lis
     """Return (digest, up to 8 values spread over the tensor) of each tensor.
 
     With `complete=False` the digest of a large tensor is that of every n-th element, at most 16,384 of them: two
-    tensors that differ may then have the same digest, and equal ones never have different digests. A sparse tensor is
-    not read. Tensors of one type and device are read together, since each call of PyTorch takes time.
+    tensors that differ may then have the same digest, and equal ones never have different digests. Sparse and nested
+    tensors, and those without values, are not read. Tensors of one type and device are read together, since each call
+    of PyTorch takes time.
     """
-    found: list[Print] = [("sparse", ())] * len(tensors)
-    for numbers in _read_together(tensors):
-        flats = [tensors[i].detach().reshape(-1) for i in numbers]
+    found: list[Print] = [("not read", ())] * len(tensors)
+    for numbers in _groups_of_one_kind(tensors):
+        flats = [_plain(tensors[i]).reshape(-1) for i in numbers]
         if not complete:
             flats = [f[:: -(-len(f) // MOST_VALUES)] if len(f) > MOST_VALUES else f for f in flats]
         joined = flats[0].contiguous() if len(flats) == 1 else torch.cat(flats)
@@ -56,15 +61,24 @@ def tensor_prints(tensors: Sequence[torch.Tensor], complete: bool = True) -> lis
     return found
 
 
-def _read_together(tensors: Sequence[torch.Tensor]) -> list[list[int]]:
-    """Return groups of tensors (their numbers) of one type and device, of at most 2¹⁶ or, on a GPU, 2²⁰ elements."""
+def _is_read(tensor: torch.Tensor) -> bool:
+    return tensor.layout is torch.strided and not tensor.is_meta and not tensor.is_nested
+
+
+def _plain(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor without its history, whose memory holds its values: a conjugate view holds different ones."""
+    return tensor.detach().resolve_conj().resolve_neg()
+
+
+def _groups_of_one_kind(tensors: Sequence[torch.Tensor]) -> list[list[int]]:
+    """Return groups of tensors (their numbers) of one type and device, of at most 2¹⁶ or, on a GPU, 2²⁰ words."""
     groups: list[list[int]] = []
-    last: dict[Any, tuple[list[int], int]] = {}  # the group that is being filled, and its elements
+    last: dict[Any, tuple[list[int], int]] = {}  # the group that is being filled, and its words
     for i, tensor in enumerate(tensors):
-        if not tensor.is_sparse:
-            kind, n = (tensor.device, tensor.dtype), tensor.numel()
+        if _is_read(tensor):
+            kind, n = (tensor.device, tensor.dtype), tensor.numel() * (2 if tensor.is_complex() else 1)
             numbers, total = last.get(kind, ([], 0))
-            if not numbers or total + n > (1 << 20 if tensor.is_cuda else 1 << 16):
+            if not numbers or total + n > (MOST_WORDS if tensor.is_cuda else MOST_JOINED):
                 numbers, total = [], 0
                 groups.append(numbers)
             numbers.append(i)
@@ -86,21 +100,23 @@ def _values(joined: torch.Tensor, lengths: tuple[int, ...]) -> torch.Tensor:
 
 @functools.lru_cache(maxsize=64)
 def _places(lengths: tuple[int, ...], device: torch.device) -> torch.Tensor:
-    firsts = accumulate(lengths, initial=0)
-    steps = ((first, n, max(1, n // NUM_VALUES)) for first, n in zip(firsts, lengths, strict=False))
-    places = [first + step * k for first, n, step in steps for k in range(min(n, NUM_VALUES))]
+    """Return where the values that are read stand; a step asks for the same as the one before."""
+    places = []
+    for first, n in zip(accumulate(lengths, initial=0), lengths, strict=False):
+        step = max(1, n // NUM_VALUES)
+        places += [first + step * k for k in range(min(n, NUM_VALUES))]
     return torch.tensor(places, dtype=torch.int64, device=device)
 
 
 def tensor_sample(tensor: torch.Tensor) -> Sample:
-    """Return (norm, largest absolute value, up to 16 values spread over the tensor); () if it is sparse or empty.
+    """Return (norm, largest absolute value, up to 16 values spread over the tensor); () if it is empty or not read.
 
     Two tensors of one shape with samples that are close differ by little, unless the differences leave the norm as it
     is and spare the 16 values.
     """
-    if tensor.is_sparse or not tensor.numel():
+    if not _is_read(tensor) or not tensor.numel():
         return ()
-    flat = tensor.detach().reshape(-1)
+    flat = _plain(tensor).reshape(-1)
     flat = torch.view_as_real(flat).reshape(-1) if flat.is_complex() else flat
     flat = flat if flat.is_floating_point() else flat.double()
     norm = torch.linalg.vector_norm(flat, dtype=torch.float64)
@@ -110,9 +126,9 @@ def tensor_sample(tensor: torch.Tensor) -> Sample:
 
 def row_prints(tensor: torch.Tensor) -> tuple[str, ...]:
     """Return the digest of each row (each slice of the first dimension) of a tensor, of the first 4096 at most."""
-    if tensor.is_sparse or not tensor.numel():
+    if not _is_read(tensor) or not tensor.numel():
         return ("",) * min(len(tensor), MOST_ROWS)
-    rows = tensor.detach()[:MOST_ROWS].reshape(min(len(tensor), MOST_ROWS), -1)
+    rows = _plain(tensor)[:MOST_ROWS].reshape(min(len(tensor), MOST_ROWS), -1)
     return tuple(row_sums(rows) if rows.is_cuda else map(_digest, _bytes(rows.reshape(-1)).reshape(len(rows), -1)))
 
 

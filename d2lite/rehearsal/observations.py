@@ -253,7 +253,7 @@ def as_line(event: Event) -> str:
 
 
 def read_observations(folder: Path, world_size: int) -> list[RankObservations]:
-    """Read what each rank has written into its file of the folder; the last line may be incomplete."""
+    """Read what each rank has written into its file of the folder, up to a line that is incomplete."""
     return [RankObservations(rank, _read(folder / f"rank-{rank}.jsonl")) for rank in range(world_size)]
 
 
@@ -261,9 +261,11 @@ def _read(path: Path) -> list[Event]:
     lines: Iterable[str] = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else ()
     found: list[Event] = []
     for line in lines:
-        if line.endswith("\n"):
+        try:
             facts = {name: _tuples(value) for name, value in json.loads(line).items()}
             found.append(_KINDS[facts.pop("event")](**facts))
+        except json.JSONDecodeError:  # the rank has ended, or the disk was full, before the line was written
+            break
     return found
 
 

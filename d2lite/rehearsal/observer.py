@@ -91,7 +91,7 @@ class Observer:
 
     def __init__(self, path: Path, steps: int, enough: Callable[[], None], samples: bool = False) -> None:
         self.steps, self.enough, self.samples = steps, enough, samples
-        self.file = open(path, "wb", buffering=0)  # each line is there at once, whatever happens to the rank
+        self.file = open(path, "wb")
         self.pid, self.thread = os.getpid(), threading.get_ident()
         self.progress, self.step, self.depth, self.backwards = 0, 1, 0, 0
         self.grad_enabled = True  # for the script, when the observer was called last
@@ -125,6 +125,7 @@ class Observer:
         """Write one event with the step and the place in the script."""
         line = as_line(kind(self.step, facts.pop("place", None) or _place(), **facts))
         self.file.write(f"{line}\n".encode())
+        self.file.flush()  # the line is there, whatever happens to the rank
 
     def end(self, how: str, code: int = 0) -> None:
         """Write that the script has ended, and what can be read only then."""
@@ -288,8 +289,9 @@ class Observer:
     def _begin_update(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         named = self._named(optimizer)
         small = min(((p.numel(), name) for name, p in named.items() if p.grad is not None), default=None)
+        # one weight is read together with the gradients, since each reading takes time
         read = {name: p.grad for name, p in named.items()} | ({} if small is None else {WEIGHT: named[small[1]]})
-        grads = self._prints_of(read, self._complete())  # all in one call, which takes less time
+        grads = self._prints_of(read, self._complete())
         start = grads.pop(WEIGHT, None)
         first = id(optimizer) not in self.optimizers
         groups = {self.in_ddp.get(id(p)) for p in named.values()}

@@ -24,7 +24,8 @@ UNKNOWN = (
     "Not known without GPUs: speed, errors of NCCL itself, kernels that round differently, and the memory that CUDA "
     "takes."
 )
-NOT_MEASURED = "Not measured: speed, and the memory that CUDA takes."  # on real GPUs
+# on real GPUs
+NOT_LOOKED_AT = "Not looked at: speed, the memory that CUDA takes, and, with one GPU, messages between GPUs."
 SIZES = (8, 24, 80)  # GB of usual GPUs
 MOST_RANKS = 64
 FIRST = ("copies", "examples", "devices", "hang", "error")  # kinds of findings without which runs are compared
@@ -60,8 +61,8 @@ class Rehearsal:
 
     @property
     def unknown(self) -> str:
-        """The sentence about what a run on such GPUs cannot say."""
-        return NOT_MEASURED if self.are_real else UNKNOWN
+        """The sentence about what the run did not find out."""
+        return NOT_LOOKED_AT if self.are_real else UNKNOWN
 
 
 def rehearse(
@@ -157,7 +158,7 @@ def with_comparison(found: Rehearsal, run: Run, on_one: Run) -> Rehearsal:
         found,
         findings=[*found.findings, *(finding for finding in more if finding.is_sure)],
         notes=[*(finding for finding in more if not finding.is_sure), *found.notes],
-        facts=[*filter(None, [fact]), *found.facts],
+        facts=[*filter(None, [fact, "Both runs were without TF32." if found.are_real else ""]), *found.facts],
         same_as_one=same,
     )
 

@@ -118,7 +118,7 @@ def read_recorder(since_ns: int = 0) -> dict[str, Any]:
     the recorder, and one that gives something else, is "missing" with a message.
     """
     try:
-        dumps = [_dump(read) for read in _readers()]
+        dumps = _dumps()
         entries = [entry for dump in dumps for entry in dump["entries"]]
         entries = [e for e in entries if not e["is_p2p"] and e["time_created_ns"] >= since_ns]
         found = [_plain(entry) for entry in sorted(entries, key=lambda e: int(e["time_created_ns"]))]
@@ -145,20 +145,23 @@ def _is_off(dumps: Sequence[Mapping[str, Any]]) -> bool:
     return dist.is_initialized() and "gloo" in str(dist.get_backend_config())
 
 
-def _readers() -> list[Callable[[], bytes]]:
-    """Return the functions that read the recorders of this process: gloo's, and NCCL's in a group that has it.
+def _dumps() -> list[dict[str, Any]]:
+    """Return what the recorders of this process hold: gloo's, and NCCL's in a group that has it.
 
-    NCCL has two: that of PyTorch's older implementation, and from PyTorch 2.15 on that of "nccl2".
+    PyTorch has two implementations of NCCL's backend, each with a recorder. The second one, "nccl2", came with PyTorch
+    2.15, which also has FlightRecorderHook. A recorder of NCCL that cannot be read does not hide the others.
     """
     import torch._C._distributed_c10d as c10d
     import torch.distributed as dist
 
-    readers: list[Callable[[], bytes]] = [c10d._dump_fr_trace]
+    found = [_dump(c10d._dump_fr_trace)]
     if dist.is_initialized() and "nccl" in str(dist.get_backend_config()):
-        readers.append(c10d._dump_nccl_trace)  # type: ignore[attr-defined]
+        with contextlib.suppress(Exception):
+            found.append(_dump(c10d._dump_nccl_trace))  # type: ignore[attr-defined]
         if hasattr(c10d, "FlightRecorderHook"):
-            readers.append(functools.partial(c10d._dump_fr_trace, backend="nccl2"))
-    return readers
+            with contextlib.suppress(Exception):
+                found.append(_dump(functools.partial(c10d._dump_fr_trace, backend="nccl2")))
+    return found
 
 
 def _dump(read: Callable[[], bytes]) -> dict[str, Any]:

@@ -84,8 +84,9 @@ def _become_rank(rank: int, control: int, folder: str, pipes: list[int]) -> None
     with _output_file(folder, rank) as output:
         os.dup2(output.fileno(), 1)
         os.dup2(output.fileno(), 2)
+    sys.modules["torch"].default_generator.seed()  # otherwise all ranks would draw the same numbers
     if "numpy" in sys.modules:
-        sys.modules["numpy"].random.seed()  # otherwise all ranks would draw the same numbers
+        sys.modules["numpy"].random.seed()
     rank_main(pipes[rank])
 
 

@@ -11,8 +11,9 @@ def torchrun_forks() -> dict[str, str]:
     """Return environment variables with which torchrun forks its ranks, on Linux without GPUs; elsewhere {}.
 
     The first two are torchrun's options `--run-path` and `--start-method=fork`: it needs the script's whole path then.
-    torchrun sets the number of threads itself, but a fork has read it before. With the CUDA build of PyTorch 2.15 a
-    rank has 13 MB of its own when its script begins, instead of 308 MB (November 2026).
+    torchrun sets the number of threads itself, but a fork has read it before. Forks of a script that sets no seed draw
+    the same random numbers, which programs of their own do not. With the CUDA build of PyTorch 2.15 a rank has 13 MB of
+    its own when its script begins, instead of 308 MB (November 2026).
 
     Example:
         >>> import os

@@ -1,12 +1,15 @@
 """Right code that adds in another order stays below the bounds of rounding, and the bugs are above them."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 
 from d2lite import all_reduce, forward_backward, lenet_params, replicate, sgd_step, split_batch, train_batch, try_gpus
 from d2lite.bugs import find_divergence, record_steps, replica_drift
 from d2lite.bugs.check_replicas import judge_replicas
-from d2lite.bugs.tolerances import full_float32, reduction_order_rtol, replica_drift_rtol
+from d2lite.bugs.tolerances import reduction_order_rtol, replica_drift_rtol
 from tests.bugs.test_write_recorder import batches
 
 
@@ -63,17 +66,48 @@ def test_a_bug_in_one_bias_is_more_than_rounding(dtype, lr):
     assert judge_replicas(replicas).name == "different replicas"
 
 
-def test_full_float32_leaves_the_settings_as_they_were():
-    cudnn = torch.backends.cudnn
-    before = cudnn.allow_tf32, cudnn.deterministic, torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("high")
-    cudnn.allow_tf32, cudnn.deterministic = True, False
-    try:
-        with pytest.raises(KeyError), full_float32():
-            assert not cudnn.allow_tf32 and cudnn.deterministic
-            assert torch.get_float32_matmul_precision() == "highest"
-            raise KeyError
-        assert cudnn.allow_tf32 and not cudnn.deterministic and torch.get_float32_matmul_precision() == "high"
-    finally:
-        cudnn.allow_tf32, cudnn.deterministic = before[:2]
-        torch.set_float32_matmul_precision(before[2])
+def settings():
+    cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
+    precisions = [kind.fp32_precision for kind in (matmul, cudnn.conv, cudnn.rnn, torch.backends.mkldnn.matmul)]
+    return precisions, cudnn.deterministic, cudnn.benchmark
+
+
+CHANGES = {
+    "none": "",
+    "all float32": "torch.backends.fp32_precision = 'tf32'",
+    "products": "torch.backends.cuda.matmul.fp32_precision = 'tf32'",
+    "convolutions": "torch.backends.cudnn.conv.fp32_precision = 'ieee'",
+    "the older way": "torch.set_float32_matmul_precision('high')",
+    "the oldest way": "torch.backends.cuda.matmul.allow_tf32 = True; torch.backends.cudnn.allow_tf32 = False",
+    "cuDNN's choice": "torch.backends.cudnn.benchmark = True; torch.backends.cudnn.deterministic = False",
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_steps_are_recorded_without_tf32_and_the_settings_stay_as_they_were(change):
+    """In a process of its own, which has PyTorch's own settings before the change."""
+    code = f"""
+import torch
+from d2lite.bugs import record_steps
+from d2lite.bugs.tolerances import full_float32
+from tests.bugs.test_tolerances import settings
+{change}
+def step(X, y, device_params, devices, lr):
+    seen.append(settings())
+seen, before = [], settings()
+for _ in record_steps(step, [(1, 2)] * 2, [[torch.ones(1)]], [torch.device("cpu")], 0.1, names=["w"]):
+    assert settings() == before, settings()
+    seen.append("between two steps")
+assert seen[1] == seen[3] == "between two steps"
+for precisions, deterministic, benchmark in seen[::2]:
+    assert precisions[:3] == ["ieee"] * 3 and deterministic and not benchmark
+try:
+    with full_float32():
+        raise KeyError
+except KeyError:
+    assert settings() == before, settings()
+torch.backends.fp32_precision = "tf32"  # what was not set follows it, before and after
+assert settings()[0][3] == "tf32" or {bool(change)}, settings()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr

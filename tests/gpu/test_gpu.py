@@ -23,6 +23,7 @@ from d2lite import (
     try_gpus,
     wrap,
 )
+from d2lite.bugs.tolerances import full_float32
 
 if not num_gpus():
     pytest.skip("no CUDA GPU here: torch.cuda.device_count() is 0", allow_module_level=True)
@@ -34,7 +35,7 @@ DEVICE = torch.device("cuda", 0)
 @pytest.fixture(autouse=True)
 def exact_float32():
     """Without TF32, whose rounding would hide a wrong sum."""
-    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+    with full_float32():
         yield
 
 
@@ -182,7 +183,7 @@ def test_two_gpus_equal_one():
         torch.testing.assert_close(params, expected, rtol=1e-9, atol=1e-9)
 
 
-def test_fingerprints_of_a_gpu_are_those_that_the_cpu_computes():
+def test_a_gpu_computes_the_sums_that_the_same_code_computes_on_the_cpu():
     fingerprint = pytest.importorskip("d2lite.rehearsal.fingerprint")
     sums = pytest.importorskip("d2lite.rehearsal.gpu_fingerprint")
     generator = torch.Generator().manual_seed(0)

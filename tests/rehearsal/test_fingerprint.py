@@ -79,8 +79,15 @@ def test_long_tensors_are_summed_piece_by_piece(monkeypatch):
     X = torch.arange(100.0)
     whole = joined_sums(X, (100,))
     rows = row_sums(X.reshape(10, 10))
-    monkeypatch.setattr(gpu_fingerprint, "MOST_WORDS", 7)
-    assert joined_sums(X, (100,)) == whole and row_sums(X.reshape(10, 10)) == rows
+    monkeypatch.setattr(gpu_fingerprint, "MOST_WORDS", 50)
+    assert row_sums(X.reshape(10, 10)) == rows  # five rows at a time
+    (in_pieces,) = joined_sums(X, (100,))
+    assert in_pieces != whole[0] and row_sums(X.reshape(1, 100)) == [in_pieces]
+    for i in range(100):
+        other = X.clone()
+        other[i] = -1
+        assert joined_sums(other, (100,)) != [in_pieces]
+    assert joined_sums(torch.cat([X[50:], X[:50]]), (100,)) != [in_pieces]
 
 
 def test_sums_tell_an_order_and_values_that_only_changed_places():
@@ -89,11 +96,36 @@ def test_sums_tell_an_order_and_values_that_only_changed_places():
     assert joined_sums(torch.tensor([0.0]), (1,)) != joined_sums(torch.tensor([-0.0]), (1,))
 
 
-@given(st.permutations(range(6)), st.sampled_from(DTYPES[:6]))
+@given(st.permutations(range(6)), st.sampled_from(DTYPES))
 def test_sums_of_rows_are_the_same_wherever_they_are(order, dtype):
-    rows = torch.arange(24).reshape(6, 4).to(dtype)
+    rows = torch.eye(6, 7, dtype=torch.float64).to(dtype)
     sums = row_sums(rows)
     assert len(set(sums)) == 6 and row_sums(rows[list(order)]) == [sums[i] for i in order]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_rows_of_few_kinds_of_words_have_sums_of_their_own(dtype):
+    n = 40 if dtype == torch.bool else 900
+    hot = torch.eye(n, dtype=torch.float64)
+    signs = torch.randint(0, 2, (n, 64), generator=torch.Generator().manual_seed(0)).double() * 2 - 1
+    for rows in (hot, hot + hot.roll(7, 1), hot - hot.roll(7, 1), signs, 1e-3 * signs):
+        distinct = len(set(map(str, rows.to(dtype).tolist())))
+        assert len(set(row_sums(rows.to(dtype)))) == distinct
+
+
+def test_no_other_word_has_the_sum_of_a_word():
+    factors = gpu_fingerprint._factors(torch.device("cpu"))
+    assert (factors % 2 == 1).all()
+    words = torch.tensor([1.0], dtype=torch.float64).view(torch.int64)
+    for change in range(64):  # -1 and its like have most bits in common with their opposites
+        for other in (
+            words ^ (1 << change if change < 63 else -(1 << 63)),
+            ~words,
+            -words,
+            -words - 1,
+            words + change + 1,
+        ):
+            assert row_sums(words.reshape(1, 1)) != row_sums(other.reshape(1, 1))
 
 
 @given(st.permutations(range(6)), st.sampled_from(DTYPES[:6]))
@@ -132,11 +164,25 @@ def test_large_tensors_are_read_in_part_where_that_is_enough():
     assert tensor_print(one, complete=False)[0] != tensor_print(other, complete=False)[0]
 
 
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support", "ignore:Sparse CSC", "ignore:Sparse BSR")
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 def test_what_is_not_read():
-    sparse = torch.eye(3).to_sparse()
-    assert tensor_print(sparse) == ("sparse", ()) and row_prints(sparse) == ("",) * 3
+    dense = torch.eye(4)
+    others = [dense.to_sparse(), dense.to_sparse_csr(), dense.to_sparse_csc(), dense.to_sparse_bsr(2)]
+    others += [dense.to("meta"), torch.nested.nested_tensor([dense, dense[:2]], layout=torch.jagged)]
+    for other in others:
+        assert tensor_prints([other, dense]) == [("not read", ()), tensor_print(dense)] and tensor_sample(other) == ()
+        assert set(row_prints(other)) == {""}
     assert row_prints(torch.ones(3, 0)) == ("",) * 3 and row_prints(torch.ones(0, 3)) == ()
     assert len(row_prints(torch.ones(5000, 1))) == 4096
+
+
+def test_views_that_are_conjugate_or_negative_are_read_as_their_values():
+    X = torch.arange(12.0).reshape(3, 4)
+    Z = torch.complex(X, X + 1)
+    for view in (Z.conj(), Z.conj().imag):
+        assert tensor_prints([view, view]) == [tensor_print(view)] * 2 == [tensor_print(view.clone())] * 2
+        assert row_prints(view) == row_prints(view.clone()) and tensor_sample(view) == tensor_sample(view.clone())
 
 
 def test_the_first_tensor_of_arguments():

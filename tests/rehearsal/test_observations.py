@@ -27,3 +27,9 @@ def test_events_are_read_as_they_were_written(tmp_path):
     assert first == RankObservations(0, [])
     assert second == RankObservations(1, EVENTS)
     assert second.num_updates == 1 and second.of(Ended) == EVENTS[4:]
+
+
+def test_what_follows_a_line_that_a_full_disk_has_cut_is_left_out(tmp_path):
+    lines = [as_line(event) + "\n" for event in EVENTS]
+    (tmp_path / "rank-0.jsonl").write_text("".join([*lines[:2], lines[2][:20], *lines[3:]]))
+    assert read_observations(tmp_path, 1) == [RankObservations(0, EVENTS[:2])]

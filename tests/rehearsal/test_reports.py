@@ -219,7 +219,7 @@ def test_the_text_fits_a_screen():
     many = report_text(replace(FOUND, notes=[FINDING] * 9))
     assert many.count("?") == 5 and "and 5 more to look at" in many and len(many.splitlines()) < 25
     real = report_text(replace(FOUND, are_real=True, gpus=1))
-    assert "on 1 GPU, 20" in real and "Not measured: speed" in real and "without GPUs" not in real
+    assert "on 1 GPU, 20" in real and "Not looked at: speed" in real and "without GPUs" not in real
     assert "2 GPUs" in report_text(replace(FOUND, are_real=True)) and FOUND.exit_code == 1
     assert "nothing found" in report_text(replace(FOUND, findings=[])) and "\x1b" not in text
 

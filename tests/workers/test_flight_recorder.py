@@ -87,6 +87,15 @@ print(json.dumps(flight_recorder.read_recorder()))
     assert call["file"] == str(path) and call["line"] == 11
 
 
+def test_a_recorder_of_nccl_that_cannot_be_read_hides_no_other(recorded, monkeypatch):
+    recorded(entry())  # this one takes no name of a backend
+    monkeypatch.setattr(c10d, "_dump_nccl_trace", lambda: b"", raising=False)
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_backend_config", lambda: "cuda:nccl")
+    monkeypatch.setattr("d2lite.workers.flight_recorder._groups", dict)
+    assert [c["number"] for c in read_recorder()["collectives"]] == [3]
+
+
 def test_sizes_that_may_differ_between_ranks_are_not_compared(recorded):
     recorded(
         entry(profiling_name="gloo:scatter", input_sizes=[[2, 8]], input_dtypes=["Float"]),

@@ -416,7 +416,7 @@ def test_forked_ranks_draw_numbers_of_their_own(pool):
         return random.random(), np.random.rand(), torch.initial_seed()
 
     mine, other = pool.run(by_value(draw))
-    assert mine[0] != other[0] and mine[1] != other[1] and mine[2] == other[2]
+    assert all(a != b for a, b in zip(mine, other, strict=True))
 
 
 @pytest.mark.slow
