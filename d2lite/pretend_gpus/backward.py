@@ -14,6 +14,7 @@ from d2lite.pretend_gpus.tensors import computing_on, following
 __all__ = ["pretend_backward"]
 
 GRADIENT = "invalid gradient at index {} - expected device {} but got {}"
+RETURNED = "Function {} returned an " + GRADIENT
 
 T: Any = torch.Tensor
 
@@ -71,6 +72,7 @@ def _pretend_functions() -> None:
         nodes = [out.grad_fn for out in outputs if isinstance(out, T) and out.grad_fn is not None]
         if nodes:
             nodes[0].pretended = [device_of(out) if isinstance(out, T) else CPU for out in outputs]
+            nodes[0].taken_from = [device_of(arg) if isinstance(arg, T) else None for arg in args]
         return result
 
     def backward_following(self: Any, *grads: Any) -> Any:
@@ -78,7 +80,12 @@ def _pretend_functions() -> None:
             if isinstance(grad, T):
                 place(grad, device)
         with following():
-            return backward(self, *grads)
+            result = backward(self, *grads)
+        found = result if isinstance(result, tuple) else (result,)
+        for i, (grad, device) in enumerate(zip(found, getattr(self, "taken_from", ()), strict=False)):
+            if isinstance(grad, T) and device is not None and device_of(grad) != device:
+                raise RuntimeError(RETURNED.format(type(self).__name__, i, device, device_of(grad)))
+        return result
 
     torch.autograd.Function.apply = classmethod(apply_and_note)
     node_class.apply = backward_following

@@ -27,7 +27,13 @@ SAYS = {  # what these say in place of MIXED
     "masked_fill_": "expected self and mask to be on the same device, but got mask on {1} and self on {0}",
     "take_along_dim": "Expected tensor to have {0} Device, but got tensor with {1} Device "
     "(while checking arguments for torch.take_along_dim():)",
+    "inner": "Expected tensor to have cuda DeviceType, but got tensor with cpu DeviceType "
+    "(while checking arguments for inner())",
 }
+FIRST_FACTOR = (
+    "CPU Scalar support for tensor1 argument is not supported when calling addcmul on CUDA tensors. However, CPU "
+    "Scalar support for tensor2 is supported, please swap your tensor1 and tensor2 terms."
+)
 TOO_MANY = "Trying to pass too many CPU scalars to non-CPU kernel!"
 RNN = "Input and {} tensors are not at the same device, found input tensor at {} and {} tensor at {}"
 LENGTHS = "'lengths' argument should be a 1D CPU int64 tensor, but got {}D {} {} tensor"
@@ -36,9 +42,9 @@ INDICES = "indices should be either on cpu or on the same device as the indexed 
 STRICT = frozenset(
     "cat concat concatenate stack hstack vstack dstack row_stack column_stack clamp clamp_ clip clip_ equal isin "
     "searchsorted bucketize index_select embedding cross_entropy nll_loss mse_loss l1_loss smooth_l1_loss huber_loss "
-    "normal quantile nanquantile".split()
+    "normal quantile nanquantile addcdiv addcdiv_ addmm addmm_ baddbmm baddbmm_ clamp_min clamp_min_ clamp_max "
+    "clamp_max_ inner kron logaddexp logaddexp2 nextafter scatter scatter_".split()
 )
-ONE_NUMBER = frozenset("addcmul addcmul_ addcdiv addcdiv_".split())  # two on the CPU are one too many
 
 
 def device_of_result(name: str, args: tuple[Any, ...], tensors: list[Any]) -> Devices:
@@ -58,8 +64,6 @@ def _one_device(name: str, args: tuple[Any, ...], tensors: list[Any]) -> torch.d
     devices = sorted((d for d in found if d.type != "meta"), key=lambda d: d.type == "cpu")
     if len(devices) > 1:
         raise RuntimeError(SAYS.get(name, MIXED).format(*devices[:2], f"when checking arguments of {name}"))
-    if len(exempt) > 1 and name in ONE_NUMBER and devices != [CPU]:
-        raise RuntimeError(TOO_MANY)
     return devices[0] if devices else CPU
 
 
@@ -131,10 +135,9 @@ def _set_item(args: tuple[Any, ...]) -> torch.device:
 
 
 def _fill(args: tuple[Any, ...]) -> torch.device | None:
-    """The number that fills is read: it may be anywhere."""
-    value = args[-1]
-    is_read = isinstance(value, T) and not value.dim()
-    return _one_device("masked_fill", args, list(tensors_in([args[:-1]]))) if is_read else None
+    """The number that fills is read: it may be anywhere. PyTorch itself refuses a tensor with dimensions."""
+    is_tensor = isinstance(args[-1], T)
+    return _one_device("masked_fill", args, list(tensors_in([args[:-1]]))) if is_tensor else None
 
 
 def _l1_loss(args: tuple[Any, ...]) -> torch.device:
@@ -143,11 +146,19 @@ def _l1_loss(args: tuple[Any, ...]) -> torch.device:
     return _one_device("l1_loss" if any(t.dim() for t in tensors) else "sub", args, tensors)
 
 
+def _addcmul(args: tuple[Any, ...]) -> None:
+    """(X, factor, factor): a number on the CPU may be the last factor alone."""
+    first, last = (isinstance(t, T) and not t.dim() and device_of(t) == CPU for t in args[-2:])
+    if first and _where(args[0]).type == "cuda":
+        raise RuntimeError(TOO_MANY if last else FIRST_FACTOR)
+
+
 def _convolution(args: tuple[Any, ...]) -> None:
-    X, weight = args[0], args[-1] if len(args) < 2 else args[1]
-    if _where(X).type == "cuda" and isinstance(weight, T) and device_of(weight).type == "cpu":
-        types = type_name(X), type_name(weight)
-        raise RuntimeError("Input type ({}) and weight type ({}) should be the same".format(*types))
+    """(X, weight, bias, ...): the types that PyTorch names hold the devices as well."""
+    for kind, other in zip(("weight", "bias"), args[1:3], strict=False):
+        if _where(args[0]).type == "cuda" and isinstance(other, T) and device_of(other).type == "cpu":
+            types = type_name(args[0]), type_name(other)
+            raise RuntimeError(f"Input type ({types[0]}) and {kind} type ({types[1]}) should be the same")
 
 
 def _recurrent(args: tuple[Any, ...]) -> torch.device:
@@ -187,6 +198,7 @@ RULES: dict[str, Rule] = {
     **_rules(_set_item, "__setitem__ index_put index_put_"),
     **_rules(_fill, "masked_fill masked_fill_ index_fill index_fill_"),
     **_rules(_l1_loss, "l1_loss"),
+    **_rules(_addcmul, "addcmul addcmul_"),
     **_rules(_convolution, "conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d"),
     **_rules(_recurrent, "lstm gru rnn_tanh rnn_relu"),
     **_rules(_pack, "_pack_padded_sequence"),

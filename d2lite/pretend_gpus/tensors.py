@@ -205,7 +205,12 @@ def _register_hook(func: Any, tensor: Any, hook: Callable[..., Any]) -> Any:
 
     def placed(grad_or_param: Any) -> Any:
         with following():
-            return hook(place(grad_or_param, device))
+            result = hook(place(grad_or_param, device))
+        if isinstance(result, T) and device_of(result) != device:
+            types = type_name(grad_or_param), type_name(result)
+            name = getattr(hook, "__name__", type(hook).__name__)
+            raise RuntimeError(f"hook '{name}' has changed the type of value (was {types[0]} got {types[1]})")
+        return result
 
     return func(tensor, placed)
 

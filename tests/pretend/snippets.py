@@ -454,7 +454,6 @@ SNIPPETS = {
     "add a number of the GPU to a sum on the CPU": "total = torch.zeros(1)\ntotal += x.sum()\ntotal",
     "add a number of the GPU to a CPU number": "torch.tensor(1.0) + x.sum()",
     "a Python sum of losses": "total = 0.0\nfor row in x:\n    total += row.sum()\ntotal",
-    "maximum with a number of the CPU": "torch.maximum(x, torch.tensor(2.0))",
     "addcmul with numbers of the CPU": "torch.addcmul(x, torch.tensor(1.0), torch.tensor(2.0))",
     "equal numbers": "torch.equal(x[0, 0], torch.tensor(0.0))",
     "allclose of numbers": "torch.allclose(x[0, 0], torch.tensor(0.0))",
@@ -803,6 +802,246 @@ SNIPPETS = {
         distribute_tensor(a, mesh, [Shard(0)]).to_local().device
         """,
 }
+
+SNIPPETS |= {
+    # asked for later
+    "gaussian_nll_loss with a number of the CPU": "F.gaussian_nll_loss(x, torch.tensor(1.0), torch.ones_like(x))",
+    "binary_cross_entropy with a number of the CPU": "F.binary_cross_entropy(x.sigmoid(), torch.tensor(1.0))",
+    "foreach mul by a number of the CPU": "torch._foreach_mul([x, x], torch.tensor(1.0))",
+    "foreach add of a list of numbers": "torch._foreach_add([x, x], [torch.tensor(1.0), torch.tensor(1.0)])",
+    "baddbmm with a number of the CPU": "torch.baddbmm(torch.tensor(1.0), x[None], y[None])",
+    "addmm with a number of the CPU": "torch.addmm(torch.tensor(1.0), x, y)",
+    "linear with a bias of the CPU": "F.linear(x, x, torch.ones(2))",
+    "convolution with a bias of the CPU": """
+        X, weight = torch.rand(1, 1, 5, 5, device=G), torch.rand(1, 1, 3, 3, device=G)
+        F.conv2d(X, weight, torch.ones(1))
+        """,
+    "convolution of the CPU with a weight of the GPU": "F.conv1d(a[None], torch.ones(1, 2, 1, device=G))",
+    "full_like of a number of the CPU": "torch.full_like(x, 3.0).device, torch.full((2,), 1.0, device=G).device",
+    "scatter with a number of the CPU": """
+        index = torch.zeros(2, 1, dtype=torch.int64, device=G)
+        x.scatter(1, index, torch.tensor(1.0))
+        """,
+    "index_add with a number of the CPU": "x.index_add(0, i.to(G), torch.ones(2, 3))",
+    "index_put with a number of the CPU": "x.index_put((i.to(G),), torch.tensor(1.0))",
+    "masked_fill with one element": "x.masked_fill(x > 2, torch.ones(1))",
+    "clamp max by a number of the CPU": "x.clamp(max=torch.tensor(1.0))",
+    "clamp_min by a number of the CPU": "torch.clamp_min(x, torch.tensor(1.0))",
+    "where of a CPU vector and a GPU condition": "torch.where(x > 1, torch.ones(3), x)",
+    "where with CPU numbers and a CPU condition": "torch.where(a > 1, x.sum(), torch.tensor(1.0))",
+    "dropout does not move the CPU's numbers": """
+        torch.manual_seed(0)
+        first = torch.rand(3)
+        torch.manual_seed(0)
+        F.dropout(x, 0.5)
+        torch.equal(first, torch.rand(3))
+        """,
+    "normal_ does not move the CPU's numbers": """
+        torch.manual_seed(0)
+        first = torch.rand(3)
+        torch.manual_seed(0)
+        x.normal_()
+        torch.equal(first, torch.rand(3))
+        """,
+    "randn differs from the CPU's": """
+        torch.manual_seed(0)
+        first = torch.randn(3)
+        torch.manual_seed(0)
+        torch.equal(first, torch.randn(3, device=G).cpu())
+        """,
+    "a generator's numbers repeat": """
+        g = torch.Generator(G).manual_seed(1)
+        p = torch.rand(3, device=G, generator=g)
+        g.manual_seed(1)
+        torch.equal(p, torch.rand(3, device=G, generator=g))
+        """,
+    "initial_seed": """
+        torch.manual_seed(5)
+        torch.cuda.initial_seed()
+        """,
+    "bernoulli with a generator of the CPU": "x.sigmoid().bernoulli(generator=torch.Generator())",
+    "normal_ with a generator of the CPU": "x.normal_(generator=torch.Generator())",
+    "randint": "torch.randint(0, 3, (4,), device=G).device, torch.randperm(4, device=G).device",
+    "multinomial with a generator of the CPU": """
+        torch.multinomial(torch.ones(3, device=G), 1, generator=torch.Generator())
+        """,
+    "init with a generator of the CPU": "nn.init.normal_(nn.Linear(2, 2).to(G).weight, generator=torch.Generator())",
+    "float64 on the GPU by default": "torch.tensor([1.0], dtype=torch.float64, device=G).dtype",
+    "uneven all_to_all_single": """
+        out = torch.empty(2, 3, device=G)
+        dist.all_to_all_single(out, x, [2], [2])
+        out.device
+        """,
+    "NCCL, reduce_scatter_tensor of a wrong size": "dist.reduce_scatter_tensor(torch.empty(3, 3, device=G), x)",
+    "NCCL, reduce_scatter_tensor of another type": "dist.reduce_scatter_tensor(torch.empty(2, 3, device=G).half(), x)",
+    "NCCL, all_reduce of float8": "dist.all_reduce(x.to(torch.float8_e4m3fn))",
+    "NCCL, all_reduce of uint16": "dist.all_reduce(torch.zeros(2, dtype=torch.uint16, device=G))",
+    "NCCL, reduce of a tensor that is not contiguous": "dist.reduce(x.t(), 0)",
+    "NCCL, all_to_all_single that is not contiguous": "dist.all_to_all_single(torch.empty(3, 2, device=G), x.t())",
+    "NCCL, scatter that is not contiguous": "dist.scatter(torch.empty(3, 2, device=G), [x.t()])",
+    "NCCL, gather that is not contiguous": "dist.gather(x.t(), [torch.empty(3, 2, device=G)])",
+    "NCCL, minimum": """
+        dist.all_reduce(x, op=dist.ReduceOp.MIN)
+        x
+        """,
+    "NCCL, all_reduce_coalesced": "dist.all_reduce_coalesced([x, x + 1])",
+    "NCCL, a coalescing manager": """
+        with dist._coalescing_manager(device=G):
+            dist.all_reduce(x)
+        x
+        """,
+    "NCCL, batch_isend_irecv to itself": """
+        r = torch.empty(2, 3, device=G)
+        ops = [dist.P2POp(dist.isend, x, 0), dist.P2POp(dist.irecv, r, 0)]
+        [w.wait() for w in dist.batch_isend_irecv(ops)]
+        r
+        """,
+    "NCCL, functional all_reduce": """
+        import torch.distributed._functional_collectives as fc
+        fc.all_reduce(x, 'sum', dist.group.WORLD)
+        """,
+    "NCCL, functional all_reduce on the CPU": """
+        import torch.distributed._functional_collectives as fc
+        fc.all_reduce(a, 'sum', dist.group.WORLD)
+        """,
+    "NCCL, nn.functional": """
+        import torch.distributed.nn.functional as nf
+        nf.all_reduce(x.requires_grad_()).sum().backward()
+        x.grad
+        """,
+    "DDP, static_graph": """
+        net = nn.parallel.DistributedDataParallel(nn.Linear(3, 1).to(G), device_ids=[0], static_graph=True)
+        for _ in range(2):
+            net(x).sum().backward()
+        net.module.weight.grad
+        """,
+    "DDP, no_sync": """
+        net = nn.parallel.DistributedDataParallel(nn.Linear(3, 1).to(G), device_ids=[0])
+        with net.no_sync():
+            net(x).sum().backward()
+        net.module.weight.grad
+        """,
+    "DDP of integers": """
+        net = nn.Embedding(3, 2).to(G).requires_grad_(False)
+        nn.parallel.DistributedDataParallel(net, device_ids=[0])
+        """,
+    "DDP, a list of inputs on the CPU": """
+        net = nn.parallel.DistributedDataParallel(nn.Bilinear(3, 3, 1).to(G), device_ids=[0])
+        net(a, a).device
+        """,
+    "GradScaler on the CPU's loss": "torch.amp.GradScaler('cuda').scale(a.sum())",
+    "GradScaler that is off": "torch.amp.GradScaler('cuda', enabled=False).scale(x.sum())",
+    "clip_grad_value": """
+        net = nn.Linear(3, 1).to(G)
+        net(x).sum().backward()
+        nn.utils.clip_grad_value_(net.parameters(), 0.5)
+        net.weight.grad
+        """,
+    "a hook that returns a CPU gradient": """
+        x.requires_grad_()
+        z = x * 2
+        z.register_hook(lambda g: g.cpu())
+        z.sum().backward()
+        x.grad.device
+        """,
+    "a Function that returns a CPU gradient": """
+        class F1(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                return x * 2
+            @staticmethod
+            def backward(ctx, g):
+                return g.cpu()
+        x.requires_grad_()
+        F1.apply(x).sum().backward()
+        x.grad.device
+        """,
+    "jacobian": "torch.autograd.functional.jacobian(lambda v: (v * v).sum(), x)",
+    "grad of autograd": """
+        x.requires_grad_()
+        torch.autograd.grad((x * 2).sum(), x)[0]
+        """,
+    "autograd.grad with grad_outputs of the CPU": """
+        x.requires_grad_()
+        torch.autograd.grad(x * 2, x, torch.ones(2, 3))
+        """,
+    "save and load a module": """
+        import io
+        f = io.BytesIO()
+        torch.save(nn.Linear(3, 1).to(G), f)
+        f.seek(0)
+        torch.load(f, weights_only=False).weight.device
+        """,
+    "load to cuda:1": """
+        import io
+        f = io.BytesIO()
+        torch.save(x, f)
+        f.seek(0)
+        torch.load(f, map_location='cuda:1')
+        """,
+    "load from the CPU to the GPU": """
+        import io
+        f = io.BytesIO()
+        torch.save(a, f)
+        f.seek(0)
+        torch.load(f, map_location='cuda').device
+        """,
+    "load with a dictionary": """
+        import io
+        f = io.BytesIO()
+        torch.save(x, f)
+        f.seek(0)
+        torch.load(f, map_location={'cuda:0': 'cpu'}).device
+        """,
+    "random_split with a default device": """
+        import torch.utils.data as d
+        torch.set_default_device('cuda')
+        try:
+            r = d.random_split(list(range(4)), [2, 2])
+        finally:
+            torch.set_default_device(None)
+        True
+        """,
+    "torch.from_numpy and default device": """
+        torch.set_default_device('cuda')
+        try:
+            made = [torch.from_numpy(np.ones(2)), torch.tensor([1.0]), torch.as_tensor([1.0]), torch.Tensor([1.0])]
+            r = [t.device for t in (*made, torch.randperm(3))]
+        finally:
+            torch.set_default_device(None)
+        r
+        """,
+    "a Subset by GPU indices": """
+        d = torch.utils.data.Subset(list(range(4)), torch.tensor([1, 2], device=G))
+        d[0]
+        """,
+    "a TensorDataset of two devices": "torch.utils.data.TensorDataset(a, x)[0][1].device",
+    "default_collate of two devices": "torch.utils.data.default_collate([x[0], a[0]])",
+}
+
+# functions of two values, with a number and with a tensor of the CPU
+NUMBER = "torch.tensor(1.0)"
+TWO_VALUES = """
+    add sub mul div pow remainder fmod atan2 maximum minimum fmax fmin hypot copysign heaviside xlogy logaddexp
+    float_power floor_divide eq ne lt gt le ge logical_and logical_or logical_xor isclose nextafter ldexp dist outer
+    inner kron tensordot
+"""
+LOSSES = """
+    l1_loss huber_loss smooth_l1_loss binary_cross_entropy_with_logits kl_div poisson_nll_loss soft_margin_loss
+"""
+for _name in LOSSES.split():
+    SNIPPETS[f"{_name} with a number of the CPU"] = f"F.{_name}(x, {NUMBER})"
+for _name in TWO_VALUES.split():
+    _x, _a = ("x[0]", "a[0]") if _name in ("outer", "inner") else ("x", "a")
+    SNIPPETS[f"{_name} with a number of the CPU"] = f"torch.{_name}({_x}, {NUMBER})"
+    SNIPPETS[f"{_name} with a CPU tensor"] = f"torch.{_name}({_x}, {_a})"
+for _name in "add_ sub_ mul_ div_ copy_ fill_".split():
+    SNIPPETS[f"a CPU number, {_name} of a GPU number"] = f"t = {NUMBER}\nt.{_name}(x.sum())\nt.device"
+    SNIPPETS[f"a CPU vector, {_name} of a GPU number"] = f"t = torch.ones(2)\nt.{_name}(x.sum())\nt.device"
+    SNIPPETS[f"a GPU number, {_name} of a CPU number"] = f"t = x.sum()\nt.{_name}({NUMBER})\nt.device"
+for _name in ("addcmul", "addcdiv"):
+    SNIPPETS[f"{_name}, the second a CPU number"] = f"torch.{_name}(x, {NUMBER}, x + 1)"
+    SNIPPETS[f"{_name}, the third a CPU number"] = f"torch.{_name}(x, x + 1, {NUMBER})"
 
 
 def describe(value):
