@@ -1,8 +1,9 @@
 """The observer on a rank: it watches a script through PyTorch's hooks, and writes what it sees as JSON lines.
 
-Public hooks are used where there are some: those of all optimizers and of all modules. `backward`, `torch.save`,
-`torch.load`, `clip_grad_norm_`, `broadcast`, the steps of schedulers, DataLoader and DistributedDataParallel are
-wrapped. The observer changes no tensor and no random number. An error of its own never reaches the script.
+Public hooks are used where there are some: those of all optimizers and of all modules. `backward`, `zero_grad`,
+`torch.save`, `torch.load`, `clip_grad_norm_`, `broadcast`, the steps of schedulers, DataLoader and
+DistributedDataParallel are wrapped. The observer changes no tensor and no random number. An error of its own never
+reaches the script.
 """
 
 import functools
@@ -139,6 +140,8 @@ class Observer:
         register_optimizer_step_pre_hook(self._before_update)
         register_optimizer_step_post_hook(self._after_update)
         _wrap(torch.autograd, "backward", self._backward)
+        _wrap(torch.optim.Optimizer, "zero_grad", self._clear)
+        _wrap(nn.Module, "zero_grad", self._clear)
         _wrap(torch, "save", self._save)
         _wrap(torch, "load", self._load)
         _wrap(nn.utils, "clip_grad_norm_", self._clip)
@@ -273,6 +276,11 @@ class Observer:
             return backward(*args, **kwargs)
         finally:
             self.in_backward = False
+
+    def _clear(self, clear: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if self._is_mine():
+            self.backwards = 0  # an update was left out, as a GradScaler does where a gradient is infinite
+        return clear(*args, **kwargs)
 
     def _look_for_kept_gradients(self) -> None:
         if self.last is not None and self.backwards == 0:

@@ -88,7 +88,7 @@ class Run:
         """Keep the mean loss of one step (a number or a 0-d tensor).
 
         Raises:
-            Diverged: if the loss is not finite; on a GPU up to 32 steps later, since reading a loss waits for the GPU.
+            Diverged: if the loss is not finite; on a GPU up to 31 steps later, since reading a loss waits for the GPU.
         """
         self._unread.append(loss)
         on_gpu = isinstance(loss, torch.Tensor) and loss.is_cuda

@@ -57,6 +57,12 @@ def test_a_right_script_has_no_finding(name):
 
 
 @pytest.mark.slow
+def test_updates_that_a_grad_scaler_leaves_out_are_no_accumulation():
+    found = rehearse(str(SCRIPTS / "mixed_precision.py"), gpus=2, steps=1)
+    assert found.steps == 1 and "backward passes" not in report_text(found)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BUGS)
 def test_a_bug_is_named(name, tmp_path):
     bug = BUGS[name]

@@ -32,7 +32,7 @@ def main():
     net = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(144, 3)).cuda()
     model = DistributedDataParallel(net, device_ids=[rank])
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    scaler = torch.amp.GradScaler("cuda")
+    scaler = torch.amp.GradScaler("cuda", init_scale=2.0**20)  # the first updates are left out
     for epoch in range(3):
         sampler.set_epoch(epoch)
         for X, y in loader:
