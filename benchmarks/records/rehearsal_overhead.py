@@ -63,6 +63,9 @@ for step in range({last}):
     if step == {last} - 5 and rank == 0:
         with open(sys.argv[1], "w") as file:
             json.dump([statistics.median(found[{warm_up}:]) for found in times], file)
+dist.barrier()  # none ends while its last messages are still under way
+del net
+dist.destroy_process_group()
 """
 
 
