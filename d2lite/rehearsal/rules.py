@@ -536,7 +536,9 @@ def statistics_per_rank(observed: Observed) -> list[Finding]:
     wrapped = [w for one in observed for w in one.of(Wrapped) if w.batch_norms and len(w.ranks) > 1]
     if not wrapped:
         return []
-    words = f"{wrapped[0].batch_norms} BatchNorm layers use the mean and variance of each rank's own examples."
+    n = wrapped[0].batch_norms
+    layers = "One BatchNorm layer uses" if n == 1 else f"{n} BatchNorm layers use"
+    words = f"{layers} the mean and variance of each rank's own examples."
     repair = "torch.nn.SyncBatchNorm.convert_sync_batchnorm(model) uses those of all ranks; it costs messages."
     return [Finding("arithmetic", words, repair, (), 0, wrapped[0].place, False)]
 
