@@ -148,13 +148,12 @@ def _pretend_ddp() -> None:
         given = signature.bind(*args, **kwargs).arguments
         module, group = given["module"], given.get("process_group")
         devices = [device_of(param) for param in module.parameters()]
-        kinds, names_gpu = {device.type for device in devices}, given.get("device_ids") or given.get("output_device")
+        kinds = {device.type for device in devices}
+        names_gpu = given.get("device_ids") or given.get("output_device")
         if len(kinds) == 1 and not (kinds == {"cpu"} and names_gpu):  # else DDP refuses the network itself
-            by_nccl, sent = (
-                _sent_by_nccl(devices, group),
-                module.buffers() if given.get("broadcast_buffers", True) else (),
-            )
-            if by_nccl and _backend(group) == "nccl" and any(device_of(buffer).type == "cpu" for buffer in sent):
+            _sent_by_nccl(devices, group)
+            sent = module.buffers() if given.get("broadcast_buffers", True) else ()
+            if _backend(group) == "nccl" and any(device_of(buffer).type == "cpu" for buffer in sent):
                 raise RuntimeError(ON_CPU)
         make(*args, **kwargs)
 

@@ -8,7 +8,7 @@ import torch.distributed as dist
 from d2lite.pretend_gpus.legacy_types import dtype_name
 from d2lite.pretend_gpus.storages import device_of, tensors_in
 
-__all__ = ["check_for_nccl", "reduces_whole_numbers", "reduced_whole_numbers"]
+__all__ = ["ON_CPU", "check_for_nccl", "reduced_whole_numbers", "reduces_whole_numbers"]
 
 ON_CPU = "No backend type associated with device type cpu"
 DENSE = "Tensors must be CUDA and dense"

@@ -23,9 +23,9 @@ def joined_sums(joined: torch.Tensor, lengths: tuple[int, ...]) -> list[str]:
 
     Several parts have at most MOST_WORDS words together. A single one may have more.
     """
-    words = _words(joined)
     if len(lengths) == 1:
         return row_sums(joined.reshape(1, -1))
+    words = _words(joined)
     width = 2 if joined.is_complex() else 1  # words of an element
     table = _factors(words.device)
     factors = torch.cat([table[: width * n] for n in lengths])

@@ -8,7 +8,6 @@ A rank whose script has ended or failed waits until the rehearsal ends it: the o
 import contextlib
 import json
 import os
-import random
 import runpy
 import sys
 import threading
@@ -26,6 +25,7 @@ from d2lite.rehearsal.observations import Place, Raised
 from d2lite.rehearsal.observer import Observer, script_place
 from d2lite.workers.flight_recorder import read_recorder, send_before_abort, waits_in
 from d2lite.workers.rank import error_report
+from d2lite.workers.rank_seed import seed_rank
 
 __all__ = ["run_rank"]
 
@@ -46,7 +46,7 @@ def run_rank(rank: int, request: dict[str, Any]) -> None:
     _redirect(folder / f"rank-{rank}.out")
     torch.set_num_threads(1)
     seed = None if request["seed"] is None else request["seed"] + rank
-    _seed(seed)
+    seed_rank(seed)
     state = {"name": "running"}
     observer = Observer(folder / f"rank-{rank}.jsonl", request["steps"], lambda: _park(state, "enough"),
                         samples=seed is not None and rank == 0)  # fmt: skip
@@ -75,14 +75,6 @@ def run_rank(rank: int, request: dict[str, Any]) -> None:
     else:
         observer.end("returned")
         _park(state, "done")
-
-
-def _seed(seed: int | None) -> None:
-    """Let random numbers begin anew: a fork has the state of its parent. Without a seed, each rank has its own ones."""
-    torch.seed() if seed is None else torch.manual_seed(seed)
-    random.seed(seed)
-    if "numpy" in sys.modules:
-        sys.modules["numpy"].random.seed(seed)
 
 
 def _redirect(path: Path) -> None:

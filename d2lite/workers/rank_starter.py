@@ -74,6 +74,7 @@ def _fork(rank: int, control: int, folder: str, pipes: list[int]) -> int:
 def _become_rank(rank: int, control: int, folder: str, pipes: list[int]) -> None:
     """Run rank `rank` in a fork of the starter."""
     from d2lite.workers.rank import main as rank_main
+    from d2lite.workers.rank_seed import seed_rank
 
     _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # the rank ends when the starter ends
     gc.enable()
@@ -84,9 +85,7 @@ def _become_rank(rank: int, control: int, folder: str, pipes: list[int]) -> None
     with _output_file(folder, rank) as output:
         os.dup2(output.fileno(), 1)
         os.dup2(output.fileno(), 2)
-    sys.modules["torch"].default_generator.seed()  # otherwise all ranks would draw the same numbers
-    if "numpy" in sys.modules:
-        sys.modules["numpy"].random.seed()
+    seed_rank()
     rank_main(pipes[rank])
 
 

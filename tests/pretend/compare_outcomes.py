@@ -3,11 +3,23 @@
 import builtins
 import json
 import math
+import os
+import subprocess
+import sys
 from pathlib import Path
 
-__all__ = ["RECORD", "differs"]
+__all__ = ["RECORD", "differs", "outcomes"]
 
-RECORD = json.loads((Path(__file__).parent / "snippets-h200.json").read_text())["outcomes"]
+HERE = Path(__file__).parent
+RECORD = json.loads((HERE / "snippets-h200.json").read_text())["outcomes"]
+
+
+def outcomes(**environment):
+    """Return what the snippets print in a process with these variables."""
+    env, command = {**os.environ, **environment}, [sys.executable, str(HERE / "snippets.py")]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
 
 
 def _close(a, b):

@@ -28,6 +28,17 @@ i, mask = torch.tensor([1, 0]), torch.tensor([True, False])
 x, y = a.to(G), b.to(G)
 """
 
+MOVED = """
+net = nn.Linear(3, 1)
+optimizer = torch.optim.{}
+net(a).sum().backward()
+optimizer.step()
+net.to(G)
+optimizer.zero_grad()
+net(x).sum().backward()
+optimizer.step()
+"""
+
 # The value of the last line is compared.
 SNIPPETS = {
     # two devices in one operation
@@ -148,26 +159,8 @@ SNIPPETS = {
         optimizer.step()
         [v.device for v in optimizer.state[net.weight].values()]
         """,
-    "the network moved between two steps": """
-        net = nn.Linear(3, 1)
-        optimizer = torch.optim.SGD(net.parameters(), 0.1, momentum=0.9)
-        net(a).sum().backward()
-        optimizer.step()
-        net.to(G)
-        optimizer.zero_grad()
-        net(x).sum().backward()
-        optimizer.step()
-        """,
-    "Adam, the network moved between two steps": """
-        net = nn.Linear(3, 1)
-        optimizer = torch.optim.Adam(net.parameters())
-        net(a).sum().backward()
-        optimizer.step()
-        net.to(G)
-        optimizer.zero_grad()
-        net(x).sum().backward()
-        optimizer.step()
-        """,
+    "the network moved between two steps": MOVED.format("SGD(net.parameters(), 0.1, momentum=0.9)"),
+    "Adam, the network moved between two steps": MOVED.format("Adam(net.parameters())"),
     "the state of an optimizer is loaded to the parameters' device": """
         net = nn.Linear(3, 1)
         optimizer = torch.optim.Adam(net.parameters())

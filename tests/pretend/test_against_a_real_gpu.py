@@ -1,18 +1,11 @@
 """Pretend GPUs against the record of a real one: 645 short pieces of code, each accepted or refused by both."""
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
 from d2lite.pretend_gpus import pretend_gpus_environment
-from tests.pretend.compare_outcomes import RECORD, differs
+from tests.pretend.compare_outcomes import RECORD, differs, outcomes
 from tests.pretend.snippets import SNIPPETS
 
-HERE = Path(__file__).parent
 CPU_MEMORY = "Another library gets the memory where it is: on the CPU."
 LABELS = "PyTorch looks at the labels before it calls a kernel on the CPU, and has another type of error for them."
 SIZES = "NCCL does not compare the sizes and fills what it should not; pretend GPUs refuse it."
@@ -39,11 +32,7 @@ OTHER_WORDS = ("np.mean", "two types without autocast", "memory of a GPU too man
 
 @pytest.fixture(scope="module")
 def found():
-    env = {**os.environ, **pretend_gpus_environment(1), "CUDA_VISIBLE_DEVICES": "0"}
-    command = [sys.executable, str(HERE / "snippets.py")]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=240)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return outcomes(**pretend_gpus_environment(1), CUDA_VISIBLE_DEVICES="0")
 
 
 @pytest.mark.slow
