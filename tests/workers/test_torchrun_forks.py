@@ -15,8 +15,8 @@ dist.init_process_group("gloo")
 total = torch.ones(1)
 dist.all_reduce(total)
 is_fork = "torch.distributed.run" in open("/proc/self/cmdline").read()
-line = f"{dist.get_rank()} {int(total)} {__name__} {sys.argv[1:]} {torch.get_num_threads()} {is_fork}"
-print(line, flush=True)
+line = f"{dist.get_rank()} {int(total)} {__name__} {sys.argv[1:]} {torch.get_num_threads()} {is_fork}\\n"
+print(line, end="", flush=True)  # with its end in one piece: with PYTHONUNBUFFERED the lines of two ranks would mix
 dist.barrier()
 """
 
