@@ -1,7 +1,8 @@
 """What a rehearsal adds to a step of a script: two ranks on pretend GPUs, started by torchrun, and then watched.
 
 Alone: `python -m benchmarks.records.rehearsal_overhead --save NAME`. In each round both runs of a network take turns.
-A figure is the median of 80 steps on rank 0, by the clock of the wall and by the processor time of the main thread.
+A step is what a script does from one minibatch to the next, with its DataLoader. A figure is the mean of 80 steps on
+rank 0, by the clock of the wall and by the processor time of the main thread.
 """
 
 import argparse
@@ -20,49 +21,56 @@ from d2lite.rehearsal import rehearse
 __all__ = ["NETWORKS", "main", "milliseconds"]
 
 NUM_STEPS, WARM_UP, GPUS = 110, 30, 2
-# {name: (the network, a minibatch of one rank)}; the first one is as small as a network can be
+# {name: (the network, examples of the data set, examples in a minibatch of one rank)}; the first network is tiny
 NETWORKS = {
     "perceptron, 676 weights, 32 examples": (
         "nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 4))",
-        "torch.randn(32, 16, device='cuda'), torch.randint(4, (32,), device='cuda')",
+        "torch.randn(n, 16), torch.randint(4, (n,))",
+        32,
     ),
     "LeNet, 129,068 weights, 128 images": (
         "LeNet()",
-        "torch.rand(128, 1, 28, 28, device='cuda'), torch.randint(10, (128,), device='cuda')",
+        "torch.rand(n, 1, 28, 28), torch.randint(10, (n,))",
+        128,
     ),
     "transformer, 208,740 weights, 8 texts of 64": (
         "nn.Sequential(nn.TransformerEncoder(nn.TransformerEncoderLayer(64, 4, 256, 0.0, batch_first=True), 4), "
-        "nn.Flatten(0, 1), nn.Linear(64, 100))",
-        "torch.randn(8, 64, 64, device='cuda'), torch.randint(100, (8 * 64,), device='cuda')",
+        "nn.Linear(64, 100))",
+        "torch.randn(n, 64, 64), torch.randint(100, (n, 64))",
+        8,
     ),
 }
 SCRIPT = """
-import json, os, statistics, sys, time
+import json, os, sys, time
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 from d2lite import LeNet
 
 rank = int(os.environ["LOCAL_RANK"])
 torch.cuda.set_device(rank)
 dist.init_process_group("nccl")
-torch.manual_seed(rank)
+torch.manual_seed(0)
+n = {examples} * 2 * {last}
+data = TensorDataset({data})
+loader = DataLoader(data, {examples}, sampler=DistributedSampler(data))
 net = DistributedDataParallel({network}.cuda(), device_ids=[rank])
 optimizer = torch.optim.SGD(net.parameters(), 0.01)
-clocks, times = (time.perf_counter, time.thread_time), ([], [])
-for step in range({last}):
-    X, y = {minibatch}
-    before = [clock() for clock in clocks]
-    loss = nn.functional.cross_entropy(net(X), y)
+clocks, marks = (time.perf_counter, time.thread_time), {{}}
+for step, (X, y) in enumerate(loader):
+    X, y = X.cuda(), y.cuda()
+    loss = nn.functional.cross_entropy(net(X).flatten(0, -2), y.flatten())
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
-    for clock, begun, found in zip(clocks, before, times):
-        found.append(1e3 * (clock() - begun))
+    if step in ({warm_up}, {last} - 5):
+        marks[step] = [clock() for clock in clocks]
     if step == {last} - 5 and rank == 0:
+        begun, ended = marks.values()
         with open(sys.argv[1], "w") as file:
-            json.dump([statistics.median(found[{warm_up}:]) for found in times], file)
+            json.dump([1e3 * (e - b) / ({last} - 5 - {warm_up}) for b, e in zip(begun, ended)], file)
 dist.barrier()  # none ends while its last messages are still under way
 del net
 dist.destroy_process_group()
@@ -71,9 +79,10 @@ dist.destroy_process_group()
 
 def milliseconds(name, is_watched, folder):
     """Return the milliseconds of a step: (wall, processor time of the main thread), on rank 0."""
-    network, minibatch = NETWORKS[name]
+    network, data, examples = NETWORKS[name]
     script, result = Path(folder, "script.py"), Path(folder, "result.json")
-    script.write_text(SCRIPT.format(network=network, minibatch=minibatch, last=NUM_STEPS + 5, warm_up=WARM_UP))
+    facts = {"network": network, "data": data, "examples": examples, "last": NUM_STEPS + 5, "warm_up": WARM_UP}
+    script.write_text(SCRIPT.format(**facts))
     result.unlink(missing_ok=True)
     if is_watched:
         found = rehearse(str(script), [str(result)], GPUS, NUM_STEPS + 5)

@@ -5,9 +5,10 @@ Those of a GPU are made there (`gpu_fingerprint`), and are not those of an equal
 
 import functools
 import hashlib
+import struct
 import zlib
 from collections.abc import Iterator, Sequence
-from itertools import accumulate, islice
+from itertools import accumulate, pairwise
 from typing import Any
 
 import torch
@@ -20,46 +21,68 @@ __all__ = [
     "Print",
     "Sample",
     "first_tensor",
+    "packed",
     "row_prints",
+    "tensor_digest",
     "tensor_print",
     "tensor_prints",
     "tensor_sample",
+    "unpacked",
 ]
 
-Print = tuple[str, tuple[float, ...]]  # digest, a few values
+Print = tuple[str, str]  # digest, a few values as `packed`
 Sample = tuple[float, ...]  # norm, largest absolute value, a few values
+NOT_READ = "not read"
 MOST_VALUES = 1 << 14  # of a tensor that are read in each step
 MOST_JOINED = 1 << 16  # words that are copied in order to be read together
 MOST_ROWS = 4096
-NUM_VALUES = 8
+NUM_VALUES, BYTES = 8, 8  # of each tensor; of a number
 NUM_SAMPLED = 16
 
 
 def tensor_print(tensor: torch.Tensor, complete: bool = True) -> Print:
-    """Return (digest, up to 8 values spread over the tensor) of a tensor; see `tensor_prints`."""
+    """Return (digest, up to 8 values spread over the tensor, `packed`) of a tensor; see `tensor_prints`."""
     return tensor_prints([tensor], complete)[0]
 
 
+def tensor_digest(tensor: torch.Tensor) -> str:
+    """Return the digest alone of a whole tensor."""
+    if not _is_read(tensor):
+        return NOT_READ
+    return _digests(_plain(tensor).reshape(-1).contiguous().detach(), (tensor.numel(),))[0]
+
+
 def tensor_prints(tensors: Sequence[torch.Tensor], complete: bool = True) -> list[Print]:
-    """Return (digest, up to 8 values spread over the tensor) of each tensor.
+    """Return (digest, up to 8 values spread over the tensor, `packed`) of each tensor.
 
     With `complete=False` the digest of a large tensor is that of every n-th element, at most 16,384 of them: two
     tensors that differ may then have the same digest, and equal ones never have different digests. Sparse and nested
     tensors, and those without values, are not read. Tensors of one type and device are read together, since each call
     of PyTorch takes time.
     """
-    found: list[Print] = [("not read", ())] * len(tensors)
+    found: list[Print] = [(NOT_READ, "")] * len(tensors)
     for numbers in _groups_of_one_kind(tensors):
         flats = [_plain(tensors[i]).reshape(-1) for i in numbers]
         if not complete:
             flats = [f[:: -(-len(f) // MOST_VALUES)] if len(f) > MOST_VALUES else f for f in flats]
-        joined = flats[0].contiguous() if len(flats) == 1 else torch.cat(flats)
+        joined = (flats[0].contiguous() if len(flats) == 1 else torch.cat(flats)).detach()
         lengths = tuple(map(len, flats))
-        digests = joined_sums(joined, lengths) if joined.is_cuda else _joined_digests(joined, lengths)
-        values = iter([] if joined.is_complex() else _values(joined, lengths).tolist())
-        for i, length, digest in zip(numbers, lengths, digests, strict=True):
-            found[i] = digest, tuple(islice(values, min(length, NUM_VALUES)))
+        digests = _digests(joined, lengths)
+        values = "" if joined.is_complex() else _values(joined, lengths)
+        ends = accumulate(2 * BYTES * min(n, NUM_VALUES) for n in lengths)
+        for i, digest, (first, end) in zip(numbers, digests, pairwise([0, *ends]), strict=True):
+            found[i] = digest, values[first:end]
     return found
+
+
+def packed(*values: float) -> str:
+    """Return numbers as one text, 16 hexadecimal digits each: a tenth of the time that texts of numbers take."""
+    return struct.pack(f"{len(values)}d", *values).hex()
+
+
+def unpacked(text: str) -> tuple[float, ...]:
+    """Return the numbers of a text that `packed` has returned."""
+    return struct.unpack(f"{len(text) // 2 // BYTES}d", bytes.fromhex(text))
 
 
 def _is_read(tensor: torch.Tensor) -> bool:
@@ -67,8 +90,8 @@ def _is_read(tensor: torch.Tensor) -> bool:
 
 
 def _plain(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor without its history, whose memory holds its values: a conjugate view holds different ones."""
-    return tensor.detach().resolve_conj().resolve_neg()
+    """Return a tensor whose memory holds its values: a conjugate view holds different ones."""
+    return tensor.resolve_conj().resolve_neg() if tensor.is_complex() or tensor.is_neg() else tensor
 
 
 def _groups_of_one_kind(tensors: Sequence[torch.Tensor]) -> list[list[int]]:
@@ -87,20 +110,29 @@ def _groups_of_one_kind(tensors: Sequence[torch.Tensor]) -> list[list[int]]:
     return groups
 
 
-def _joined_digests(joined: torch.Tensor, lengths: Sequence[int]) -> list[str]:
-    """Return the digest of each part of a tensor of one dimension on the CPU.
+def _digests(joined: torch.Tensor, lengths: tuple[int, ...]) -> list[str]:
+    """Return the digest of each part of a tensor of one dimension.
 
-    CRC-32 is five times as fast as BLAKE2b here. It always differs where one value of 32 bits differs, and in all but
-    one of 2³² cases where more do.
+    On the CPU CRC-32 is five times as fast as BLAKE2b. It always differs where one value of 32 bits differs, and in all
+    but one of 2³² cases where more do.
     """
-    data, ends = memoryview(_bytes(joined)), list(accumulate(n * joined.element_size() for n in lengths))
-    return [f"{zlib.crc32(data[first:end]):08x}" for first, end in zip([0, *ends], ends, strict=False)]
+    if joined.is_cuda:
+        return joined_sums(joined, lengths)
+    return [f"{zlib.crc32(part):08x}" for part in _parts(joined, lengths)]
 
 
-def _values(joined: torch.Tensor, lengths: tuple[int, ...]) -> torch.Tensor:
-    """Return 8 values of each part of a tensor, or all if a part has fewer, as floating point numbers."""
-    values = joined[_places(lengths, joined.device)]
-    return values if values.is_floating_point() else values.double()
+def _parts(joined: torch.Tensor, lengths: Sequence[int]) -> list[memoryview]:
+    """Return the bytes of each part of a tensor of one dimension on the CPU."""
+    if not joined.numel():
+        return [memoryview(b"")] * len(lengths)
+    data, ends = joined.view(torch.uint8).numpy().data, accumulate(n * joined.element_size() for n in lengths)
+    return [data[first:end] for first, end in pairwise([0, *ends])]
+
+
+def _values(joined: torch.Tensor, lengths: tuple[int, ...]) -> str:
+    """Return 8 values of each part of a tensor, or all if a part has fewer, `packed`."""
+    values = joined[_places(lengths, joined.device)].double()
+    return (values.cpu() if values.is_cuda else values).numpy().tobytes().hex()
 
 
 @functools.lru_cache(maxsize=64)
@@ -133,8 +165,12 @@ def row_prints(tensor: torch.Tensor) -> tuple[str, ...]:
     """Return the digest of each row (each slice of the first dimension) of a tensor, of the first 4096 at most."""
     if not _is_read(tensor) or not tensor.numel():
         return ("",) * min(len(tensor), MOST_ROWS)
-    rows = _plain(tensor)[:MOST_ROWS].reshape(min(len(tensor), MOST_ROWS), -1)
-    return tuple(row_sums(rows) if rows.is_cuda else map(_digest, _bytes(rows.reshape(-1)).reshape(len(rows), -1)))
+    rows = _plain(tensor if len(tensor) <= MOST_ROWS else tensor[:MOST_ROWS])
+    if rows.is_cuda:
+        return tuple(row_sums(rows.reshape(len(rows), -1)))
+    data = rows.reshape(-1).detach().view(torch.uint8).numpy().data
+    n = len(data) // len(rows)  # bytes of a row
+    return tuple([hashlib.blake2b(data[i : i + n], digest_size=8).hexdigest() for i in range(0, len(data), n)])
 
 
 def first_tensor(value: Any, depth: int = 0) -> torch.Tensor | None:
@@ -149,12 +185,3 @@ def _tensors(value: Any, depth: int) -> Iterator[torch.Tensor]:
     elif depth < 4 and isinstance(value, list | tuple | dict):
         for item in value.values() if isinstance(value, dict) else value:
             yield from _tensors(item, depth + 1)
-
-
-def _bytes(flat: torch.Tensor) -> Any:
-    """Return the bytes of a tensor with one dimension."""
-    return flat.cpu().contiguous().view(torch.uint8).numpy() if flat.numel() else b""
-
-
-def _digest(data: Any) -> str:
-    return hashlib.blake2b(data, digest_size=8).hexdigest()

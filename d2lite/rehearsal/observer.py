@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -35,9 +36,11 @@ from d2lite.rehearsal.fingerprint import (
     Print,
     first_tensor,
     row_prints,
+    tensor_digest,
     tensor_print,
     tensor_prints,
     tensor_sample,
+    unpacked,
 )
 from d2lite.rehearsal.observations import (
     Clipped,
@@ -62,9 +65,14 @@ from d2lite.rehearsal.observations import (
 __all__ = ["Observer", "script_place"]
 
 SHARDED = ("FullyShardedDataParallel",)  # the other ways to shard use DTensor
+PLAIN = (torch.Tensor, nn.Parameter)
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 TIMES = 8  # an example is read, to see whether it changes
 WEIGHT = "a weight, not a gradient"  # among names of parameters
+WITH_THE_NEXT = (
+    Forward,
+    Clipped,
+)  # written with the update that follows or the next pulse: fewer writes take less time
 OFTEN = 10  # all bytes of large tensors are read in the first three updates, and in each tenth
 
 
@@ -92,13 +100,15 @@ class Observer:
 
     def __init__(self, path: Path, steps: int, enough: Callable[[], None], samples: bool = False) -> None:
         self.steps, self.enough, self.samples = steps, enough, samples
-        self.file = open(path, "wb")
+        self.file = open(path, "wb", buffering=0)
+        self.pending: deque[tuple[type[Event], dict[str, Any]]] = deque()
+        self.writing, self.unwritten = threading.Lock(), b""
         self.pid, self.thread = os.getpid(), threading.get_ident()
         self.progress, self.step, self.depth, self.backwards = 0, 1, 0, 0
         self.grad_enabled = True  # for the script, when the observer was called last
         self.in_backward = self.in_schedule = self.failed = self.sharded = self.kept = False
         self.numbers: dict[int, int] = {}  # id of an outermost module -> its number
-        self.layers: dict[int, tuple[bool, bool]] = {}  # the same -> has it a dropout, a BatchNorm
+        self.facts: dict[int, dict[str, Any]] = {}  # the same -> what all its forward passes have in common
         self.names: dict[int, str] = {}  # id of a parameter -> its name
         self.in_ddp: dict[int, tuple[int, ...]] = {}  # id of a module or parameter in a DDP -> the ranks of its group
         self.ddps: list[DistributedDataParallel] = []
@@ -109,7 +119,8 @@ class Observer:
         self.halves = False
         self.sent: set[int] = set()  # addresses of what was broadcast before the first update
         self.updates: int | None = None  # id of the optimizer whose update runs; it may call others
-        self.begun: dict[str, Any] = {}  # the facts of that update
+        self.named: dict[str, nn.Parameter] = {}  # the parameters of that update
+        self.begun: dict[str, Any] = {}  # its facts
         self.last: tuple[nn.Parameter, Print] | None = None  # a gradient of the last update
         self.ended_at = time.perf_counter()
         self.loaders: weakref.WeakKeyDictionary[Any, list[int]] = weakref.WeakKeyDictionary()  # number, epochs
@@ -122,16 +133,30 @@ class Observer:
         self.held = ActivationsHeld()
         self.activations = -1
 
-    def write(self, kind: type[Event], **facts: Any) -> None:
-        """Write one event with the step and the place in the script."""
-        line = as_line(kind(self.step, facts.pop("place", None) or _place(), **facts))
-        self.file.write(f"{line}\n".encode())
-        self.file.flush()  # the line is there, whatever happens to the rank
+    def note(self, kind: type[Event], **facts: Any) -> None:
+        """Write one event with the step and the place in the script; those of `WITH_THE_NEXT` wait for another one."""
+        facts["step"] = self.step
+        if "place" not in facts:
+            facts["place"] = _place()
+        self.pending.append((kind, facts))
+        if kind not in WITH_THE_NEXT:
+            self.write()
+
+    def write(self) -> None:
+        """Write the events that wait. Any thread of the rank may do it. Where the disk is full they are kept."""
+        if self.pid != os.getpid():  # a process that the script has started
+            return
+        with self.writing:
+            while self.pending:
+                kind, facts = self.pending.popleft()
+                self.unwritten += f"{as_line(kind(**facts))}\n".encode()
+            if self.unwritten:
+                self.unwritten = self.unwritten[self.file.write(self.unwritten) :]
 
     def end(self, how: str, code: int = 0) -> None:
         """Write that the script has ended, and what can be read only then."""
         self._quietly(self._read_data_sets)
-        self.write(Ended, how=how, code=code)
+        self.note(Ended, how=how, code=code)
 
     def install(self) -> None:
         """Begin to watch."""
@@ -214,28 +239,29 @@ class Observer:
             self._unseen(self._forward, module, args, rest[0] if len(rest) == 2 else {}, rest[-1] if rest else None)
 
     def _forward(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-        if next(module.parameters(), None) is None:  # a loss
-            return
-        if id(module) not in self.numbers:
+        if id(module) not in self.facts:
+            if next(module.parameters(), None) is None:  # a loss
+                return
             self._name(module)
             parts = list(module.modules())
             drops_out = any(isinstance(part, _DropoutNd) and part.p > 0 for part in parts)
-            self.layers[id(module)] = drops_out, any(isinstance(part, BATCH_NORMS) and part.training for part in parts)
-        drops_out, batch_norms = self.layers[id(module)]
+            self.facts[id(module)] = {
+                "name": type(_inner(module)).__name__,
+                "in_ddp": isinstance(module, DistributedDataParallel),
+                "drops_out": drops_out,
+                "batch_norms": any(isinstance(part, BATCH_NORMS) and part.training for part in parts),
+            }
         tensor, result = first_tensor([args, kwargs]), first_tensor([output])
-        self.write(
+        self.note(
             Forward,
             model=self._number(self.numbers, module),
-            name=type(_inner(module)).__name__,
             rows=() if tensor is None else row_prints(tensor),
             loader=self.loader[0],
             epoch=self.loader[1],
-            in_ddp=isinstance(module, DistributedDataParallel),
             syncs=bool(getattr(module, "require_backward_grad_sync", True)),
             around_ddp=id(module) in self.in_ddp,
-            output="" if result is None else _print(result)[0],
-            drops_out=drops_out,
-            batch_norms=batch_norms,
+            output="" if result is None else tensor_digest(result),
+            **self.facts[id(module)],
         )
 
     def _number(self, numbers: dict[int, int], thing: Any) -> int:
@@ -263,7 +289,7 @@ class Observer:
             self.in_ddp[id(thing)] = ranks
             self.used.append(thing)
         norms = sum(isinstance(part, BATCH_NORMS) for part in module.modules())
-        self.write(Wrapped, ranks=ranks, name=type(module).__name__, batch_norms=norms)
+        self.note(Wrapped, ranks=ranks, name=type(module).__name__, batch_norms=norms)
 
     def _backward(self, backward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if not self._is_mine():
@@ -285,7 +311,7 @@ class Observer:
     def _look_for_kept_gradients(self) -> None:
         if self.last is not None and self.backwards == 0:
             param, before = self.last
-            self.kept = param.grad is not None and any(before[1]) and _print(param.grad, False) == before
+            self.kept = param.grad is not None and any(unpacked(before[1])) and _print(param.grad, False) == before
 
     # updates
 
@@ -295,7 +321,7 @@ class Observer:
             self._unseen(self._begin_update, optimizer, args, kwargs)
 
     def _begin_update(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-        named = self._named(optimizer)
+        self.named = named = self._named(optimizer)
         small = min(((p.numel(), name) for name, p in named.items() if p.grad is not None), default=None)
         # one weight is read together with the gradients, since each reading takes time
         read = {name: p.grad for name, p in named.items()} | ({} if small is None else {WEIGHT: named[small[1]]})
@@ -310,7 +336,7 @@ class Observer:
             "lrs": tuple(float(group["lr"]) for group in optimizer.param_groups if "lr" in group),
             "grads": grads,
             "before": self._prints_of(named, True) if first else {},
-            "devices": tuple(sorted({str(device_of(p)) for p in named.values()})),
+            "devices": tuple(sorted(map(str, {device_of(p) for p in named.values()}))),
             "visible": os.environ.get("CUDA_VISIBLE_DEVICES", ""),
             "backwards": self.backwards,
             "kept": self.kept,
@@ -345,12 +371,11 @@ class Observer:
 
     def _end_update(self, optimizer: torch.optim.Optimizer) -> None:
         if self.begun:
-            named, complete = self._named(optimizer), self._complete()
-            self.write(Update, weights=self._prints_of(named, complete), **self.begun)
+            self.note(Update, weights=self._prints_of(self.named, self._complete()), **self.begun)
             if self.sampled is not None:
                 self._end_sample()
             if self.step == 2:
-                self._measure(optimizer, list(named.values()))
+                self._measure(optimizer, list(self.named.values()))
 
     def _begin_sample(self, named: dict[str, nn.Parameter]) -> None:
         named = {name: p for name, p in named.items() if p.is_floating_point()}
@@ -368,14 +393,14 @@ class Observer:
         (before, facts), self.sampled = self.sampled, None
         changes = {name: tensor_sample(p.detach() - weight) for name, (p, weight) in before.items()}
         number, place = self.begun["optimizer"], self.begun["place"]
-        self.write(Sampled, place=place, optimizer=number, changes=changes, halves=self.halves, **facts)
+        self.note(Sampled, place=place, optimizer=number, changes=changes, halves=self.halves, **facts)
 
     def _named(self, optimizer: torch.optim.Optimizer) -> dict[str, nn.Parameter]:
         """Return {name: parameter} of an optimizer."""
         named: dict[str, nn.Parameter] = {}
         for i, group in enumerate(optimizer.param_groups):
             for j, param in enumerate(group["params"]):
-                name = self.names.get(id(param), f"parameter {j}" + (f" of group {i}" if i else ""))
+                name = self.names.get(id(param)) or f"parameter {j}" + (f" of group {i}" if i else "")
                 named[name if name not in named else f"{name} ({i}, {j})"] = param
         return named
 
@@ -391,7 +416,7 @@ class Observer:
     def _measure(self, optimizer: torch.optim.Optimizer, params: Sequence[nn.Parameter]) -> None:
         local = [getattr(p, "_local_tensor", p) for p in params]
         state = [t for p in params for t in optimizer.state.get(p, {}).values() if isinstance(t, torch.Tensor)]
-        self.write(
+        self.note(
             Memory,
             parameters=_n_bytes(local),
             gradients=_n_bytes([p for p, q in zip(local, params, strict=True) if q.grad is not None]),
@@ -405,7 +430,7 @@ class Observer:
         self._unseen(self._begin_clip, params, facts)
         norm = clip(params, max_norm, *args, **kwargs)
         if facts:
-            self._quietly(lambda: self.write(Clipped, **facts, norm=float(norm), most=float(max_norm)))
+            self._quietly(lambda: self.note(Clipped, **facts, norm=float(norm), most=float(max_norm)))
         return norm
 
     def _begin_clip(self, params: Sequence[nn.Parameter], facts: dict[str, Any]) -> None:
@@ -422,7 +447,7 @@ class Observer:
             return step(scheduler, *args, **kwargs)
         finally:
             self.in_schedule = False
-            self._quietly(lambda: self.write(Scheduled, name=type(scheduler).__name__))
+            self._quietly(lambda: self.note(Scheduled, name=type(scheduler).__name__))
 
     # data
 
@@ -451,7 +476,7 @@ class Observer:
         if isinstance(sampler, DistributedSampler) and dist.is_initialized():
             if sampler.num_replicas == dist.get_world_size():
                 self.data_sets[number] = loader.dataset
-        self.write(
+        self.note(
             LoaderBegins,
             loader=number,
             epoch=epoch,
@@ -476,11 +501,12 @@ class Observer:
             if (n := _len(data)) > 0:
                 seen = {tuple(self._digest(data[i]) for i in (0, n - 1)) for _ in range(TIMES)}
                 if len(seen) == 1 and "" not in (items := seen.pop()):
-                    self.write(DataSet, loader=number, items=items)
+                    self.note(DataSet, loader=number, items=items)
 
     def _digest(self, example: Any) -> str:
         tensor = first_tensor([example])
-        return "" if tensor is None else _print(tensor)[0]
+        with torch._C.DisableTorchFunction():
+            return "" if tensor is None else tensor_digest(tensor)
 
     # files and groups
 
@@ -494,7 +520,7 @@ class Observer:
             names = [str(name) for state in states for name in state]
             on_gpu = any(t.device.type == "cuda" for state in states for t in state.values())
             is_prefixed = bool(names) and all(name.startswith("module.") for name in names)
-            self.write(Saved, path=path, on_gpu=on_gpu, module_names=is_prefixed)
+            self.note(Saved, path=path, on_gpu=on_gpu, module_names=is_prefixed)
 
     def _load(self, load: Callable[..., Any], f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
         loaded = load(f, map_location, *args, **kwargs)
@@ -504,7 +530,7 @@ class Observer:
     def _loaded(self, f: Any, map_location: Any, loaded: Any) -> None:
         states = [found for found in (loaded, *_sequence(loaded)) if _is_state(found)]
         devices = sorted({str(t.device) for state in states for t in state.values()})
-        self.write(Loaded, path=_path(f), mapped=map_location is not None, devices=tuple(devices))
+        self.note(Loaded, path=_path(f), mapped=map_location is not None, devices=tuple(devices))
 
     def _broadcast(self, broadcast: Callable[..., Any], tensor: Any, *args: Any, **kwargs: Any) -> Any:
         if self.step == 1:
@@ -512,12 +538,12 @@ class Observer:
         return broadcast(tensor, *args, **kwargs)
 
     def _may_end_earlier(self, enter: Callable[..., Any], join: Any) -> Any:
-        self._quietly(lambda: self.write(Uneven))
+        self._quietly(lambda: self.note(Uneven))
         return enter(join)
 
     def _join_group(self, join: Callable[..., None], *args: Any, **kwargs: Any) -> None:
         join(*args, **kwargs)
-        self._quietly(lambda: self.write(Group, backend=str(dist.get_backend())))
+        self._quietly(lambda: self.note(Group, backend=str(dist.get_backend())))
 
 
 def _refuse_to_spawn(spawn: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
@@ -551,6 +577,8 @@ def _inner(module: nn.Module) -> Any:
 
 
 def _is_sharded(tensor: torch.Tensor) -> bool:
+    if type(tensor) in PLAIN:
+        return False
     return hasattr(tensor, "_local_tensor") or type(tensor).__name__ == "FlatParameter"
 
 

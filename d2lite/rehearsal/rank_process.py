@@ -70,7 +70,7 @@ def run_rank(rank: int, request: dict[str, Any]) -> None:
     except BaseException as error:
         traceback.print_exc()
         report = error_report(error)
-        observer.write(Raised, place=script_place(report["frames"]), report=report)
+        observer.note(Raised, place=script_place(report["frames"]), report=report)
         _park(state, "error")
     else:
         observer.end("returned")
@@ -100,9 +100,11 @@ def _park(state: dict[str, str], name: str) -> None:
 
 
 def _answer(folder: Path, rank: int, observer: Observer, state: dict[str, str]) -> None:
-    """Write the pulse again and again, and the dump when it is wanted."""
+    """Write what is observed and the pulse again and again, and the dump when it is wanted."""
     dumped = False
     while True:
+        with contextlib.suppress(Exception):
+            observer.write()
         with contextlib.suppress(OSError):
             _replace(folder / f"rank-{rank}.pulse", _pulse(observer, state))
         if not dumped and (folder / "dump").exists():

@@ -12,7 +12,7 @@ from itertools import combinations
 
 from d2lite._format import listed
 from d2lite.rehearsal.finding import Finding
-from d2lite.rehearsal.fingerprint import Print
+from d2lite.rehearsal.fingerprint import Print, unpacked
 from d2lite.rehearsal.observations import (
     Clipped,
     DataSet,
@@ -55,6 +55,7 @@ __all__ = [
 ]
 
 Observed = Sequence[RankObservations]
+ENOUGH = 4
 WEIGHTS, GRADIENTS = 1e-4, 1e-3  # of the largest value of a tensor: what sums in a different order explain
 FEWEST_SHARED = 8  # rows; equal examples of a data set would show within a rank as often as between two
 REDUCE = (
@@ -152,7 +153,7 @@ def _averaged_later(first: _Tensors, updates: Sequence[_Tensors]) -> bool:
     apart = _weights_apart(first)
     later = [u for u in updates if u.step > first.step]
     return any(
-        not _weights_apart(u) or any(name in apart and not _apart({name: prints}) for name, prints in u.start.items())
+        not _weights_apart(u) or any(name in apart and _same(prints, WEIGHTS) for name, prints in u.start.items())
         for u in later
     )
 
@@ -210,9 +211,10 @@ def _not_reduced(
     if in_ddp:
         words = f"{said}, although the network is in DistributedDataParallel."
         return replace(found, words=words, repair="Change gradients on all ranks alike, or on none.")
-    with_gradient = {name for name, prints in first.grads.items() if any(prints)}
-    if set(apart) < with_gradient:
-        words = f"{said}, and {len(with_gradient) - len(apart)} others were. Do the ranks hold different parts?"
+    others = [name for name, prints in first.grads.items() if any(prints) and _same(prints, GRADIENTS)]
+    if others:
+        same = f"{len(others)} others were" if len(others) > 1 else f"that of {others[0]} was"
+        words = f"{said}, and {same}. Do the ranks hold different parts?"
         return replace(found, words=words, is_sure=False)
     if not any(one.of(Group) for one in ones):
         words = f"{said}: the script never joins a process group, and trains {len(ones)} networks."
@@ -267,24 +269,32 @@ def _apart(tensors: Mapping[str, Sequence[Print | None]], rtol: float = WEIGHTS)
     return [name for name, prints in tensors.items() if any(_differ(prints[0], p, rtol) for p in prints[1:])]
 
 
+def _same(prints: Sequence[Print | None], rtol: float) -> bool:
+    """Return whether tensors are equal, or by rounding; fewer than `ENOUGH` values may be close by chance."""
+    if len({p and p[0] for p in prints}) == 1:
+        return True
+    return not any(p is None or len(unpacked(p[1])) < ENOUGH or _differ(prints[0], p, rtol) for p in prints)
+
+
 def _differ(one: Print | None, other: Print | None, rtol: float) -> bool:
     if one is None or other is None:
         return one is not other
     if one[0] == other[0]:
         return False
-    size = max((abs(x) for x in (*one[1], *other[1]) if math.isfinite(x)), default=0.0)
+    values, others = unpacked(one[1]), unpacked(other[1])
+    size = max((abs(x) for x in (*values, *others) if math.isfinite(x)), default=0.0)
     return any(
         not (x == y or abs(x - y) <= rtol * size or (math.isnan(x) and math.isnan(y)))
-        for x, y in zip(one[1], other[1], strict=False)
+        for x, y in zip(values, others, strict=False)
     )
 
 
 def _not_zero(tensors: Mapping[str, Sequence[Print | None]]) -> bool:
-    return any(p and any(p[1]) for prints in tensors.values() for p in prints)
+    return any(p and any(unpacked(p[1])) for prints in tensors.values() for p in prints)
 
 
 def _not_constant(tensors: Mapping[str, Sequence[Print | None]]) -> list[str]:
-    return [name for name, prints in tensors.items() if any(p and len(set(p[1])) > 1 for p in prints)]
+    return [name for name, prints in tensors.items() if any(p and len(set(unpacked(p[1]))) > 1 for p in prints)]
 
 
 # examples

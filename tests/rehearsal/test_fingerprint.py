@@ -11,10 +11,13 @@ from d2lite.rehearsal import gpu_fingerprint
 from d2lite.rehearsal.fingerprint import (
     MOST_VALUES,
     first_tensor,
+    packed,
     row_prints,
+    tensor_digest,
     tensor_print,
     tensor_prints,
     tensor_sample,
+    unpacked,
 )
 from d2lite.rehearsal.gpu_fingerprint import joined_sums, row_sums
 
@@ -138,9 +141,26 @@ def test_rows_have_the_same_digest_wherever_they_are(order, dtype):
 
 
 def test_values_are_spread_over_the_tensor():
-    assert tensor_print(torch.arange(16.0))[1] == (0, 2, 4, 6, 8, 10, 12, 14)
-    assert tensor_print(torch.tensor(3.0))[1] == (3,)
-    assert tensor_print(torch.arange(3))[1] == (0, 1, 2)
+    for tensor, values in (
+        (torch.arange(16.0), (0, 2, 4, 6, 8, 10, 12, 14)),
+        (torch.tensor(3.0), (3,)),
+        (torch.arange(3), (0, 1, 2)),
+        (torch.ones(0), ()),
+        (torch.ones(2, dtype=torch.complex64), ()),
+    ):
+        assert unpacked(tensor_print(tensor)[1]) == values
+
+
+@given(st.lists(st.floats(allow_nan=False)))
+def test_packed_numbers_are_unpacked_to_the_bit(numbers):
+    assert list(map(float.hex, unpacked(packed(*numbers)))) == list(map(float.hex, numbers))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_a_digest_alone_is_that_of_the_print(dtype):
+    for tensor in (torch.ones(3, 2, dtype=dtype), torch.ones(3, 2, dtype=dtype).T, torch.ones(0, dtype=dtype)):
+        assert tensor_digest(tensor) == tensor_print(tensor)[0]
+    assert tensor_digest(torch.eye(2, dtype=dtype).to_sparse()) == "not read"
 
 
 def test_samples_have_the_norm_the_largest_and_a_few_values():
@@ -171,7 +191,7 @@ def test_what_is_not_read():
     others = [dense.to_sparse(), dense.to_sparse_csr(), dense.to_sparse_csc(), dense.to_sparse_bsr(2)]
     others += [dense.to("meta"), torch.nested.nested_tensor([dense, dense[:2]], layout=torch.jagged)]
     for other in others:
-        assert tensor_prints([other, dense]) == [("not read", ()), tensor_print(dense)] and tensor_sample(other) == ()
+        assert tensor_prints([other, dense]) == [("not read", ""), tensor_print(dense)] and tensor_sample(other) == ()
         assert set(row_prints(other)) == {""}
     assert row_prints(torch.ones(3, 0)) == ("",) * 3 and row_prints(torch.ones(0, 3)) == ()
     assert len(row_prints(torch.ones(5000, 1))) == 4096

@@ -13,7 +13,7 @@ from d2lite.rehearsal.observations import (
 
 HERE = ("train.py", 7, "main")
 EVENTS = [
-    Update(1, HERE, 0, "SGD", (0.1,), {"w": ("ab", (1.0, float("inf"))), "b": None}, {"w": ("cd", ())}, group=(0, 1)),
+    Update(1, HERE, 0, "SGD", (0.1,), {"w": ("ab", "0000"), "b": None}, {"w": ("cd", "")}, group=(0, 1)),
     Clipped(1, None, {"w": "ab"}, 2.0, 1.0),
     Sampled(1, HERE, 0, {"w": (5.0, 4.0, 3.0, 4.0)}, {"w": None}, {"w": ()}, {"w": "float32"}, halves=True),
     Raised(2, HERE, {"type": "ValueError", "message": "no\nnumber", "frames": (HERE,)}),

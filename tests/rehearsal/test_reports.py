@@ -7,6 +7,7 @@ import pytest
 from torch.distributed import distributed_c10d
 
 from d2lite.rehearsal import Finding, Rehearsal, report_json, report_page, report_text
+from d2lite.rehearsal.fingerprint import packed
 from d2lite.rehearsal.observations import Ended, Forward, LoaderBegins, Memory, RankObservations, Scheduled, Update
 from d2lite.rehearsal.ranks import Run
 from d2lite.rehearsal.rehearsal import judge, with_comparison
@@ -14,7 +15,7 @@ from d2lite.workers import Collective, FlightRecord
 
 SCRIPT = "/home/ada/train.py"
 FRAMES = ((SCRIPT, 30, "<module>"), (SCRIPT, 12, "main"))
-PRINTS = {"w": ("ab", (1.0,))}
+PRINTS = {"w": ("ab", packed(1.0))}
 
 
 def update(step):

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from d2lite.rehearsal.fingerprint import packed
 from d2lite.rehearsal.observations import (
     Clipped,
     DataSet,
@@ -48,7 +49,7 @@ GROUP = Group(1, HERE, "nccl")
 def prints(**values):
     """Made-up prints: a number is a tensor of one value, a list one of several, None no gradient."""
     lists = {name: value if isinstance(value, list) else [value] for name, value in values.items()}
-    return {name: None if of == [None] else (str(of), tuple(of)) for name, of in lists.items()}
+    return {name: None if of == [None] else (str(of), packed(*of)) for name, of in lists.items()}
 
 
 def update(step=1, grads=None, weights=None, **facts):
@@ -158,7 +159,8 @@ def test_rounding_is_no_finding(apart):
 
 
 def test_numbers_that_are_not_finite_are_equal():
-    nan = {"w": ("one", (float("nan"), float("inf")))}, {"w": ("other", (float("nan"), float("inf")))}
+    values = packed(float("nan"), float("inf"))
+    nan = {"w": ("one", values)}, {"w": ("other", values)}
     assert copies(ranks(*([GROUP, update(1, nan[r], nan[r])] for r in (0, 1)))) == []
 
 
@@ -186,9 +188,26 @@ def test_parts_of_one_network_are_only_a_note():
 
 
 def test_some_gradients_that_differ_are_only_a_note():
-    runs = [[GROUP, update(1, prints(w=r, b=1), prints(w=r, b=1))] for r in (0, 1)]
-    finding = the_one(copies(ranks(*runs)))
-    assert not finding.is_sure and "1 others were" in finding.words
+    def found(**same):
+        grads = [prints(w=r, **same) for r in (0, 1)]
+        return the_one(copies(ranks(*([GROUP, update(1, of, of, broadcast=True)] for of in grads))))
+
+    one, two = found(b=1), found(b=1, c=[1, 2, 3, 4])
+    assert not one.is_sure and "and that of b was. " in one.words
+    assert not two.is_sure and "and 2 others were. " in two.words
+
+
+def test_a_single_value_that_is_close_by_chance_is_not_the_same():
+    def run(r, **facts):
+        grads = prints(w=r, b=5 + 1e-3 * r)
+        return [GROUP, update(1, grads, grads, broadcast=True), update(2, grads, grads, **facts)]
+
+    finding = the_one(copies(ranks(*(run(r) for r in (0, 1)))))
+    assert finding.is_sure and finding.words.endswith("step 1: nothing averages them.")
+    for values in ([0.5], [0.5, 1, 2, 3]):
+        start = [{"w": (f"{r}", packed(*values))} for r in (0, 1)]  # equal but for rounding
+        finding = the_one(copies(ranks(*(run(r, start=start[r]) for r in (0, 1)))))
+        assert finding.is_sure == (len(values) == 1)
 
 
 @pytest.mark.parametrize("facts", [{}, {"start": prints(w=7)}])
