@@ -18,10 +18,10 @@ from d2lite.rehearsal.gpu_fingerprint import MOST_WORDS, joined_sums, row_sums
 __all__ = [
     "MOST_ROWS",
     "MOST_VALUES",
+    "NOT_READ",
     "Print",
     "Sample",
     "first_tensor",
-    "packed",
     "row_prints",
     "tensor_digest",
     "tensor_print",
@@ -30,18 +30,19 @@ __all__ = [
     "unpacked",
 ]
 
-Print = tuple[str, str]  # digest, a few values as `packed`
+Print = tuple[str, str]  # digest, a few values as `unpacked` reads them
 Sample = tuple[float, ...]  # norm, largest absolute value, a few values
 NOT_READ = "not read"
 MOST_VALUES = 1 << 14  # of a tensor that are read in each step
 MOST_JOINED = 1 << 16  # words that are copied in order to be read together
 MOST_ROWS = 4096
-NUM_VALUES, BYTES = 8, 8  # of each tensor; of a number
+NUM_VALUES = 8  # of each tensor
+DIGITS = 16  # hexadecimal, of a value
 NUM_SAMPLED = 16
 
 
 def tensor_print(tensor: torch.Tensor, complete: bool = True) -> Print:
-    """Return (digest, up to 8 values spread over the tensor, `packed`) of a tensor; see `tensor_prints`."""
+    """Return (digest, up to 8 values spread over the tensor) of a tensor; see `tensor_prints`."""
     return tensor_prints([tensor], complete)[0]
 
 
@@ -53,7 +54,7 @@ def tensor_digest(tensor: torch.Tensor) -> str:
 
 
 def tensor_prints(tensors: Sequence[torch.Tensor], complete: bool = True) -> list[Print]:
-    """Return (digest, up to 8 values spread over the tensor, `packed`) of each tensor.
+    """Return (digest, up to 8 values spread over the tensor, as `unpacked` reads them) of each tensor.
 
     With `complete=False` the digest of a large tensor is that of every n-th element, at most 16,384 of them: two
     tensors that differ may then have the same digest, and equal ones never have different digests. Sparse and nested
@@ -69,20 +70,15 @@ def tensor_prints(tensors: Sequence[torch.Tensor], complete: bool = True) -> lis
         lengths = tuple(map(len, flats))
         digests = _digests(joined, lengths)
         values = "" if joined.is_complex() else _values(joined, lengths)
-        ends = accumulate(2 * BYTES * min(n, NUM_VALUES) for n in lengths)
+        ends = accumulate(DIGITS * min(n, NUM_VALUES) for n in lengths)
         for i, digest, (first, end) in zip(numbers, digests, pairwise([0, *ends]), strict=True):
             found[i] = digest, values[first:end]
     return found
 
 
-def packed(*values: float) -> str:
-    """Return numbers as one text, 16 hexadecimal digits each: a tenth of the time that texts of numbers take."""
-    return struct.pack(f"{len(values)}d", *values).hex()
-
-
 def unpacked(text: str) -> tuple[float, ...]:
-    """Return the numbers of a text that `packed` has returned."""
-    return struct.unpack(f"{len(text) // 2 // BYTES}d", bytes.fromhex(text))
+    """Return the numbers of a text that has 16 hexadecimal digits for each: its bytes as float64, as in memory here."""
+    return struct.unpack(f"{len(text) // DIGITS}d", bytes.fromhex(text))
 
 
 def _is_read(tensor: torch.Tensor) -> bool:
@@ -122,17 +118,16 @@ def _digests(joined: torch.Tensor, lengths: tuple[int, ...]) -> list[str]:
 
 
 def _parts(joined: torch.Tensor, lengths: Sequence[int]) -> list[memoryview]:
-    """Return the bytes of each part of a tensor of one dimension on the CPU."""
+    """Return the bytes of each part of a tensor of one dimension."""
     if not joined.numel():
         return [memoryview(b"")] * len(lengths)
-    data, ends = joined.view(torch.uint8).numpy().data, accumulate(n * joined.element_size() for n in lengths)
+    data, ends = joined.cpu().view(torch.uint8).numpy().data, accumulate(n * joined.element_size() for n in lengths)
     return [data[first:end] for first, end in pairwise([0, *ends])]
 
 
 def _values(joined: torch.Tensor, lengths: tuple[int, ...]) -> str:
-    """Return 8 values of each part of a tensor, or all if a part has fewer, `packed`."""
-    values = joined[_places(lengths, joined.device)].double()
-    return (values.cpu() if values.is_cuda else values).numpy().tobytes().hex()
+    """Return 8 values of each part of a tensor, or all if a part has fewer, as `unpacked` reads them."""
+    return joined[_places(lengths, joined.device)].cpu().double().numpy().tobytes().hex()
 
 
 @functools.lru_cache(maxsize=64)
@@ -153,7 +148,7 @@ def tensor_sample(tensor: torch.Tensor) -> Sample:
     """
     if not _is_read(tensor) or not tensor.numel():
         return ()
-    flat = _plain(tensor).reshape(-1)
+    flat = _plain(tensor).detach().reshape(-1)
     flat = torch.view_as_real(flat).reshape(-1) if flat.is_complex() else flat
     flat = flat if flat.is_floating_point() else flat.double()
     norm = torch.linalg.vector_norm(flat, dtype=torch.float64)
@@ -168,7 +163,7 @@ def row_prints(tensor: torch.Tensor) -> tuple[str, ...]:
     rows = _plain(tensor if len(tensor) <= MOST_ROWS else tensor[:MOST_ROWS])
     if rows.is_cuda:
         return tuple(row_sums(rows.reshape(len(rows), -1)))
-    data = rows.reshape(-1).detach().view(torch.uint8).numpy().data
+    data = rows.reshape(-1).contiguous().detach().cpu().view(torch.uint8).numpy().data
     n = len(data) // len(rows)  # bytes of a row
     return tuple([hashlib.blake2b(data[i : i + n], digest_size=8).hexdigest() for i in range(0, len(data), n)])
 

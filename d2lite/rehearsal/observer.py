@@ -65,14 +65,12 @@ from d2lite.rehearsal.observations import (
 __all__ = ["Observer", "script_place"]
 
 SHARDED = ("FullyShardedDataParallel",)  # the other ways to shard use DTensor
-PLAIN = (torch.Tensor, nn.Parameter)
+PLAIN = (torch.Tensor, nn.Parameter)  # types of nearly all tensors; a missing attribute takes time to find out
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 TIMES = 8  # an example is read, to see whether it changes
 WEIGHT = "a weight, not a gradient"  # among names of parameters
-WITH_THE_NEXT = (
-    Forward,
-    Clipped,
-)  # written with the update that follows or the next pulse: fewer writes take less time
+WAIT = (Forward, Clipped)  # kinds of events that are written with the next one of another kind, or the next pulse
+LOCK_S = 0.5
 OFTEN = 10  # all bytes of large tensors are read in the first three updates, and in each tenth
 
 
@@ -101,7 +99,7 @@ class Observer:
     def __init__(self, path: Path, steps: int, enough: Callable[[], None], samples: bool = False) -> None:
         self.steps, self.enough, self.samples = steps, enough, samples
         self.file = open(path, "wb", buffering=0)
-        self.pending: deque[tuple[type[Event], dict[str, Any]]] = deque()
+        self.waiting: deque[tuple[type[Event], dict[str, Any]]] = deque()
         self.writing, self.unwritten = threading.Lock(), b""
         self.pid, self.thread = os.getpid(), threading.get_ident()
         self.progress, self.step, self.depth, self.backwards = 0, 1, 0, 0
@@ -134,24 +132,31 @@ class Observer:
         self.activations = -1
 
     def note(self, kind: type[Event], **facts: Any) -> None:
-        """Write one event with the step and the place in the script; those of `WITH_THE_NEXT` wait for another one."""
+        """Note an event, with the step and the place in the script, and write it, unless its kind is one that waits."""
         facts["step"] = self.step
         if "place" not in facts:
             facts["place"] = _place()
-        self.pending.append((kind, facts))
-        if kind not in WITH_THE_NEXT:
-            self.write()
+        self.waiting.append((kind, facts))
+        if kind not in WAIT:
+            try:
+                self.write()
+            except OSError as error:  # the disk is full, perhaps not for long
+                self._say(error)
 
     def write(self) -> None:
-        """Write the events that wait. Any thread of the rank may do it. Where the disk is full they are kept."""
+        """Write the events that wait. Any thread of the rank may do it. Where the disk is full they wait on."""
         if self.pid != os.getpid():  # a process that the script has started
             return
-        with self.writing:
-            while self.pending:
-                kind, facts = self.pending.popleft()
-                self.unwritten += f"{as_line(kind(**facts))}\n".encode()
-            if self.unwritten:
-                self.unwritten = self.unwritten[self.file.write(self.unwritten) :]
+        # A signal of the script may have come while this thread writes: then its events go out with the next ones.
+        if self.writing.acquire(timeout=LOCK_S):
+            try:
+                while self.waiting:
+                    kind, facts = self.waiting.popleft()
+                    self.unwritten += f"{as_line(kind(**facts))}\n".encode()
+                if self.unwritten:
+                    self.unwritten = self.unwritten[self.file.write(self.unwritten) :]
+            finally:
+                self.writing.release()
 
     def end(self, how: str, code: int = 0) -> None:
         """Write that the script has ended, and what can be read only then."""
@@ -197,9 +202,13 @@ class Observer:
                 with torch.no_grad():
                     function(*args)
             except Exception as error:
-                if not self.failed:
-                    print(f"rehearsal: not observed: {type(error).__name__}: {error}", file=sys.stderr)
-                self.failed = True
+                self._say(error)
+
+    def _say(self, error: Exception) -> None:
+        """Say once that something was not observed."""
+        if not self.failed:
+            print(f"rehearsal: not observed: {type(error).__name__}: {error}", file=sys.stderr)
+        self.failed = True
 
     def _unseen(self, function: Callable[..., None], *args: Any) -> None:
         """Call a function of the observer quietly, with `__torch_function__` switched off.
@@ -577,9 +586,7 @@ def _inner(module: nn.Module) -> Any:
 
 
 def _is_sharded(tensor: torch.Tensor) -> bool:
-    if type(tensor) in PLAIN:
-        return False
-    return hasattr(tensor, "_local_tensor") or type(tensor).__name__ == "FlatParameter"
+    return type(tensor) not in PLAIN and hasattr(tensor, "_local_tensor")  # a DTensor
 
 
 def _address(tensor: torch.Tensor) -> int:

@@ -103,10 +103,11 @@ def _answer(folder: Path, rank: int, observer: Observer, state: dict[str, str]) 
     """Write what is observed and the pulse again and again, and the dump when it is wanted."""
     dumped = False
     while True:
+        pulse = _pulse(observer, state)
         with contextlib.suppress(Exception):
-            observer.write()
+            observer.write()  # before a pulse that says that the script has ended
         with contextlib.suppress(OSError):
-            _replace(folder / f"rank-{rank}.pulse", _pulse(observer, state))
+            _replace(folder / f"rank-{rank}.pulse", pulse)
         if not dumped and (folder / "dump").exists():
             dumped = True
             _dump(folder / f"rank-{rank}.dump", state)

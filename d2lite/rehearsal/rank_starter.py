@@ -23,7 +23,9 @@ def main() -> None:
     request = json.loads(sys.stdin.readline())
     if request["pretend"]:
         import torch._dynamo  # noqa: F401  # pretend GPUs need it: imported once for all ranks
-    gc.freeze()  # the collector of a rank takes 0.1 s for what is imported here, and copies the pages that they share
+    # What is imported here is left out of garbage collection: to look through it takes a rank 0.1 s each time, and
+    # copies pages that the ranks share.
+    gc.freeze()
     ranks: dict[int, int] = {}
     for rank in range(request["gpus"]):
         pid = os.fork()

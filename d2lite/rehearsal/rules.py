@@ -12,7 +12,7 @@ from itertools import combinations
 
 from d2lite._format import listed
 from d2lite.rehearsal.finding import Finding
-from d2lite.rehearsal.fingerprint import Print, unpacked
+from d2lite.rehearsal.fingerprint import NOT_READ, Print, unpacked
 from d2lite.rehearsal.observations import (
     Clipped,
     DataSet,
@@ -55,7 +55,8 @@ __all__ = [
 ]
 
 Observed = Sequence[RankObservations]
-ENOUGH = 4
+ENOUGH = 4  # values that are not 0: so many are not close to each other by chance
+VERY_CLOSE = 1e-6  # as WEIGHTS, for fewer values
 WEIGHTS, GRADIENTS = 1e-4, 1e-3  # of the largest value of a tensor: what sums in a different order explain
 FEWEST_SHARED = 8  # rows; equal examples of a data set would show within a rank as often as between two
 REDUCE = (
@@ -109,7 +110,7 @@ def _not_copies(observed: Observed, ranks: tuple[int, ...], updates: Sequence[_T
         words = f"the weights ({name}) differ after step {first.step}, and are equal again later: are they averaged?"
         return [replace(found, words=words, is_sure=False)]
     if started_apart := _apart(begin.before):
-        if begin.grads and not _apart(begin.grads, GRADIENTS):
+        if _all_same(begin.grads, GRADIENTS):
             words = (
                 f"the ranks begin with different weights ({started_apart[0]}). Their gradients are averaged, so that "
                 "the copies stay apart."
@@ -171,8 +172,7 @@ def _meant_as_copies(observed: Observed, ranks: Sequence[int], updates: Sequence
         return True
     rows = [minibatch_rows(observed[rank]) for rank in ranks]
     return any(
-        any(of.get(u.step) != rows[0].get(u.step) for of in rows) and _not_zero(u.grads) and not _apart(u.grads)
-        for u in updates
+        any(of.get(u.step) != rows[0].get(u.step) for of in rows) and _all_same(u.grads, WEIGHTS) for u in updates
     )
 
 
@@ -270,10 +270,28 @@ def _apart(tensors: Mapping[str, Sequence[Print | None]], rtol: float = WEIGHTS)
 
 
 def _same(prints: Sequence[Print | None], rtol: float) -> bool:
-    """Return whether tensors are equal, or by rounding; fewer than `ENOUGH` values may be close by chance."""
-    if len({p and p[0] for p in prints}) == 1:
+    """Return whether something shows that tensors are equal, or different by rounding only; zeros show nothing.
+
+    A few values may be close by chance: then they must be closer.
+    """
+    read = [p for p in prints if p is not None and p[0] != NOT_READ]
+    values = [unpacked(p[1]) for p in read]
+    if len(read) < len(prints) or any(of and not any(of) for of in values):
+        return False
+    if len({p[0] for p in read}) == 1:
         return True
-    return not any(p is None or len(unpacked(p[1])) < ENOUGH or _differ(prints[0], p, rtol) for p in prints)
+    rtol = rtol if all(_num_not_zero(of) >= ENOUGH for of in values) else VERY_CLOSE
+    return all(values) and not any(_differ(read[0], p, rtol) for p in read)
+
+
+def _all_same(tensors: Mapping[str, Sequence[Print | None]], rtol: float) -> bool:
+    """Return whether no tensor differs between ranks by more than rounding, and enough values show it."""
+    values = [unpacked(p[1]) for prints in tensors.values() for p in prints[:1] if p]
+    return sum(map(_num_not_zero, values)) >= ENOUGH and not _apart(tensors, rtol)
+
+
+def _num_not_zero(values: Iterable[float]) -> int:
+    return sum(x != 0 for x in values)
 
 
 def _differ(one: Print | None, other: Print | None, rtol: float) -> bool:
@@ -287,10 +305,6 @@ def _differ(one: Print | None, other: Print | None, rtol: float) -> bool:
         not (x == y or abs(x - y) <= rtol * size or (math.isnan(x) and math.isnan(y)))
         for x, y in zip(values, others, strict=False)
     )
-
-
-def _not_zero(tensors: Mapping[str, Sequence[Print | None]]) -> bool:
-    return any(p and any(unpacked(p[1])) for prints in tensors.values() for p in prints)
 
 
 def _not_constant(tensors: Mapping[str, Sequence[Print | None]]) -> list[str]:
@@ -474,7 +488,7 @@ def learning_rates(observed: Observed) -> list[Finding]:
             words = f"the learning rates of the ranks are different: {said}."
             repair = "Use the same learning rate on all ranks, and let schedulers take the same steps."
             first, side_by_side = updates[0], _side_by_side(updates)
-            averaged = _not_zero(side_by_side.grads) and not _apart(side_by_side.grads, GRADIENTS)
+            averaged = _all_same(side_by_side.grads, GRADIENTS)
             is_sure = averaged and _meant_as_copies(observed, range(len(updates)), [side_by_side])  # else a search
             return [Finding("arithmetic", words, repair, ranks, first.step, first.place, is_sure)]
     return []
@@ -505,7 +519,7 @@ def clipped_before_the_reduction(observed: Observed) -> list[Finding]:
         if len(calls) < 2 or len({c.step for c in calls}) > 1 or None in updates:
             continue
         apart = any(len({c.grads.get(name) for c in calls}) > 1 for name in first.grads)
-        equal_later = not _apart(_side_by_side([u for u in updates if u]).grads, GRADIENTS)
+        equal_later = _all_same(_side_by_side([u for u in updates if u]).grads, GRADIENTS)
         if apart and equal_later and any(c.norm > c.most * (1 + WEIGHTS) for c in calls):
             norms = ", ".join(f"{c.norm:.3g} on rank {r}" for r, c in enumerate(calls))
             words = f"each rank clips its own gradients, and they are averaged afterwards: the norms are {norms}."

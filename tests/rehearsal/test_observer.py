@@ -2,10 +2,12 @@
 
 import errno
 import os
+import threading
 
 import pytest
 
-from d2lite.rehearsal.observations import Forward, Scheduled, read_observations
+from d2lite.rehearsal import observer as module
+from d2lite.rehearsal.observations import Forward, Scheduled, as_line, read_observations
 from d2lite.rehearsal.observer import Observer
 
 
@@ -44,14 +46,44 @@ def test_a_forward_pass_is_written_with_what_follows_it(observer, tmp_path):
     assert events(tmp_path) == ["a", "b", "c"]
 
 
-def test_a_full_disk_loses_nothing_that_is_written_later(observer, tmp_path):
+def test_a_full_disk_stops_nothing_and_loses_nothing(observer, tmp_path, capsys):
     observer.file = FullDisk(observer.file)
-    with pytest.raises(OSError, match="no space"):
-        observer.note(Scheduled, name="a")
+    observer.note(Scheduled, name="a")
+    assert "not observed: OSError" in capsys.readouterr().err
     observer.note(Scheduled, name="b")
     assert events(tmp_path) == []  # a line that was cut
     observer.note(Scheduled, name="c")
     assert events(tmp_path) == ["a", "b", "c"]
+
+
+def test_a_signal_of_the_script_while_events_are_written_stops_nothing(observer, tmp_path, monkeypatch):
+    def line(event):
+        if event.name == "a":
+            observer.note(Scheduled, name="in the handler")  # as one that saves a checkpoint
+        return as_line(event)
+
+    monkeypatch.setattr(module, "LOCK_S", 0.01)
+    monkeypatch.setattr(module, "as_line", line)
+    observer.note(Scheduled, name="a")
+    observer.note(Scheduled, name="b")
+    assert events(tmp_path) == ["a", "in the handler", "b"]
+
+
+def test_events_of_one_thread_that_another_one_writes_are_all_there(observer, tmp_path):
+    ended = threading.Event()
+
+    def pulse():
+        while not ended.is_set():
+            observer.write()
+
+    thread = threading.Thread(target=pulse)
+    thread.start()
+    for i in range(300):
+        observer.note(Forward, model=0, name=f"{i}", rows=())
+    ended.set()
+    thread.join(20)
+    observer.write()
+    assert events(tmp_path) == [f"{i}" for i in range(300)]
 
 
 def test_another_process_writes_nothing_and_waits_for_nothing(observer, tmp_path, monkeypatch):

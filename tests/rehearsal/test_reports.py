@@ -7,11 +7,11 @@ import pytest
 from torch.distributed import distributed_c10d
 
 from d2lite.rehearsal import Finding, Rehearsal, report_json, report_page, report_text
-from d2lite.rehearsal.fingerprint import packed
 from d2lite.rehearsal.observations import Ended, Forward, LoaderBegins, Memory, RankObservations, Scheduled, Update
 from d2lite.rehearsal.ranks import Run
 from d2lite.rehearsal.rehearsal import judge, with_comparison
 from d2lite.workers import Collective, FlightRecord
+from tests.rehearsal.packing import packed
 
 SCRIPT = "/home/ada/train.py"
 FRAMES = ((SCRIPT, 30, "<module>"), (SCRIPT, 12, "main"))

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from d2lite.rehearsal.fingerprint import packed
 from d2lite.rehearsal.observations import (
     Clipped,
     DataSet,
@@ -41,15 +40,16 @@ from d2lite.rehearsal.rules import (
     statistics_per_rank,
     train_on_cpu,
 )
+from tests.rehearsal.packing import packed
 
 HERE = ("train.py", 7, "main")
 GROUP = Group(1, HERE, "nccl")
 
 
 def prints(**values):
-    """Made-up prints: a number is a tensor of one value, a list one of several, None no gradient."""
-    lists = {name: value if isinstance(value, list) else [value] for name, value in values.items()}
-    return {name: None if of == [None] else (str(of), packed(*of)) for name, of in lists.items()}
+    """Made-up prints: a number is a tensor that has it four times, a list one of its values, None no gradient."""
+    lists = {name: value if isinstance(value, list) else 4 * [value] for name, value in values.items()}
+    return {name: None if None in of else (str(of), packed(*of)) for name, of in lists.items()}
 
 
 def update(step=1, grads=None, weights=None, **facts):
@@ -187,27 +187,68 @@ def test_parts_of_one_network_are_only_a_note():
     assert not the_one(copies(ranks(*both))).is_sure
 
 
-def test_some_gradients_that_differ_are_only_a_note():
-    def found(**same):
-        grads = [prints(w=r, **same) for r in (0, 1)]
-        return the_one(copies(ranks(*([GROUP, update(1, of, of, broadcast=True)] for of in grads))))
+def some_differ(of):
+    """Two ranks with different gradients w; of(r) has further ones of rank r, which may be the same."""
+    grads = [prints(w=r, **of(r)) for r in (0, 1)]
+    return the_one(copies(ranks(*([GROUP, update(1, some, some, broadcast=True)] for some in grads))))
 
-    one, two = found(b=1), found(b=1, c=[1, 2, 3, 4])
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        lambda r: [1],
+        lambda r: [5 + 1e-6 * r, 5],  # a few that differ by rounding
+        lambda r: [5 + 1e-3 * r, 1, 2, 3],  # four that are close
+        lambda r: [5 + 1e-3 * r, 1, 0, 2, 0, 3],
+    ],
+)
+def test_some_gradients_that_differ_are_only_a_note(values):
+    one, two = some_differ(lambda r: {"b": values(r)}), some_differ(lambda r: {"b": values(r), "c": 1})
     assert not one.is_sure and "and that of b was. " in one.words
     assert not two.is_sure and "and 2 others were. " in two.words
 
 
-def test_a_single_value_that_is_close_by_chance_is_not_the_same():
-    def run(r, **facts):
-        grads = prints(w=r, b=5 + 1e-3 * r)
-        return [GROUP, update(1, grads, grads, broadcast=True), update(2, grads, grads, **facts)]
-
-    finding = the_one(copies(ranks(*(run(r) for r in (0, 1)))))
+@pytest.mark.parametrize(
+    "values",
+    [
+        lambda r: [5 + 1e-3 * r],  # three that are close by chance
+        lambda r: [5 + 1e-3 * r, 1, 2],
+        lambda r: [5 + 1e-3 * r, 1, 2, 0, 0],
+        lambda r: [0, 0, 0, 0, -0.0 if r else 0],  # as of an embedding: the digests differ
+        lambda r: 0,
+    ],
+)
+def test_a_few_values_that_are_close_by_chance_and_zeros_are_not_the_same(values):
+    finding = some_differ(lambda r: {"b": values(r)})
     assert finding.is_sure and finding.words.endswith("step 1: nothing averages them.")
-    for values in ([0.5], [0.5, 1, 2, 3]):
-        start = [{"w": (f"{r}", packed(*values))} for r in (0, 1)]  # equal but for rounding
-        finding = the_one(copies(ranks(*(run(r, start=start[r]) for r in (0, 1)))))
-        assert finding.is_sure == (len(values) == 1)
+
+
+def test_a_tensor_that_is_not_read_shows_nothing():
+    grads = [prints(w=r) | {"b": ("not read", "")} for r in (0, 1)]
+    runs = ranks(*([GROUP, update(1, of, of, broadcast=True)] for of in grads))
+    assert the_one(copies(runs)).words.endswith("step 1: nothing averages them.")
+    grads = [prints(w=r) | {"b": (digest, "")} for r, digest in enumerate(("one", "other"))]  # complex numbers
+    runs = ranks(*([GROUP, update(1, of, of, broadcast=True)] for of in grads))
+    assert the_one(copies(runs)).words.endswith("step 1: nothing averages them.")
+
+
+def test_one_number_that_is_clipped_is_no_average():
+    clipped = [Clipped(1, HERE, {"w": f"{r}"}, 20.0 + r, 1.0) for r in (0, 1)]
+    runs = [
+        [GROUP, forward(1, f"{r}"), clipped[r], update(1, prints(w=[1]), prints(w=[r]), before=prints(w=[3 + r]))]
+        for r in (0, 1)
+    ]
+    assert clipped_before_the_reduction(ranks(*runs)) == []
+    assert "their gradients are averaged" not in the_one(copies(ranks(*runs))).words.lower()
+
+
+@pytest.mark.parametrize("values", [[0.5], [0.5, 1, 2, 3]])
+def test_weights_that_differ_by_rounding_later_are_only_a_note(values):
+    def run(r):
+        start = {"w": (f"{r}", packed(values[0] + 5e-5 * r, *values[1:]))}
+        return [GROUP, replace(OWN[r], broadcast=True), update(2, prints(w=r), prints(w=r), start=start)]
+
+    assert the_one(copies(ranks(run(0), run(1)))).is_sure == (len(values) == 1)
 
 
 @pytest.mark.parametrize("facts", [{}, {"start": prints(w=7)}])
