@@ -9,7 +9,7 @@ ROOT_FLAG := $(if $(filter 0,$(shell id -u)),--allow-root)
 # glibc: all threads share the one heap that can keep what is freed (d2lite/_malloc.py)
 export MALLOC_ARENA_MAX ?= 1
 # no notebook needs a network, or more images than come with the package
-NBVAL := D2LITE_OFFLINE=1 D2LITE_DATA= $(BIN)/python -m pytest --nbval-lax -p tests.book.expected_output -W default
+NBVAL := D2LITE_OFFLINE=1 D2LITE_DATA= $(BIN)/python -m pytest --nbval-lax -p tests.book.expected_output -p tests.book.kernel_start -W default
 CHAPTERS := $(shell ls -r book/*.ipynb) # the long ones are the last
 # GPUS GPUs for notebooks: real ones where there are some, else pretend ones (d2lite/pretend_gpus)
 ON_GPUS = D2LITE_PRETEND_GPUS=$(GPUS) PYTHONPATH=$(CURDIR)/d2lite/pretend_gpus/at_start:$(CURDIR)
