@@ -1,7 +1,7 @@
 """A plugin of pytest for nbval: a kernel that dies while it starts is started once more.
 
 jupyter_client chooses ports that are free, and the kernel opens them a second later: another kernel or rank may have
-taken one meanwhile. One of 300 notebooks was lost to it in a run of all tests.
+taken one meanwhile. In a run of all tests one kernel died while it started; why was not printed.
 """
 
 import functools
