@@ -50,7 +50,7 @@ def tensor_digest(tensor: torch.Tensor) -> str:
     """Return the digest alone of a whole tensor."""
     if not _is_read(tensor):
         return NOT_READ
-    return _digests(_plain(tensor).reshape(-1).contiguous().detach(), (tensor.numel(),))[0]
+    return _digests(_plain(tensor).reshape(-1), (tensor.numel(),))[0]
 
 
 def tensor_prints(tensors: Sequence[torch.Tensor], complete: bool = True) -> list[Print]:
@@ -114,15 +114,13 @@ def _digests(joined: torch.Tensor, lengths: tuple[int, ...]) -> list[str]:
     """
     if joined.is_cuda:
         return joined_sums(joined, lengths)
-    return [f"{zlib.crc32(part):08x}" for part in _parts(joined, lengths)]
+    data, ends = _bytes(joined), accumulate(n * joined.element_size() for n in lengths)
+    return [f"{zlib.crc32(data[first:end]):08x}" for first, end in pairwise([0, *ends])]
 
 
-def _parts(joined: torch.Tensor, lengths: Sequence[int]) -> list[memoryview]:
-    """Return the bytes of each part of a tensor of one dimension."""
-    if not joined.numel():
-        return [memoryview(b"")] * len(lengths)
-    data, ends = joined.cpu().view(torch.uint8).numpy().data, accumulate(n * joined.element_size() for n in lengths)
-    return [data[first:end] for first, end in pairwise([0, *ends])]
+def _bytes(flat: torch.Tensor) -> memoryview:
+    """Return the bytes of a tensor of one dimension."""
+    return flat.contiguous().detach().cpu().view(torch.uint8).numpy().data if flat.numel() else memoryview(b"")
 
 
 def _values(joined: torch.Tensor, lengths: tuple[int, ...]) -> str:
@@ -163,7 +161,7 @@ def row_prints(tensor: torch.Tensor) -> tuple[str, ...]:
     rows = _plain(tensor if len(tensor) <= MOST_ROWS else tensor[:MOST_ROWS])
     if rows.is_cuda:
         return tuple(row_sums(rows.reshape(len(rows), -1)))
-    data = rows.reshape(-1).contiguous().detach().cpu().view(torch.uint8).numpy().data
+    data = _bytes(rows.reshape(-1))
     n = len(data) // len(rows)  # bytes of a row
     return tuple([hashlib.blake2b(data[i : i + n], digest_size=8).hexdigest() for i in range(0, len(data), n)])
 
