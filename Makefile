@@ -6,7 +6,7 @@ GPUS ?= 2
 # the index is opened; settings of the project's own: no question about news, Markdown as pages, room for file names
 LAB := --LabApp.default_url=/lab/tree/index.ipynb --LabApp.app_settings_dir=tools/jupyterlab --ip=127.0.0.1
 ROOT_FLAG := $(if $(filter 0,$(shell id -u)),--allow-root)
-# glibc: all threads share the one heap that can keep what is freed (d2lite/_malloc.py)
+# glibc: all threads share the one heap that can keep what is freed (packages/notebook_ranks/src/notebook_ranks/shared/malloc.py)
 export MALLOC_ARENA_MAX ?= 1
 # no notebook needs a network, or more images than come with the package
 NBVAL := D2LITE_OFFLINE=1 D2LITE_DATA= $(BIN)/python -m pytest --nbval-lax -p tests.book.expected_output -p tests.book.kernel_start -W default

@@ -14,8 +14,8 @@ from torch import nn
 
 from benchmarks.report import Row, machine, save, table
 from d2lite import LeNet, Workers
-from d2lite.costs import named_workload, workload
-from d2lite.profiling import calibrate, measured_seconds, predicted_step
+from d2lite.labs.chapter_04 import measured_seconds
+from d2lite.labs.chapter_08 import calibrate, named_workload, predicted_step, workload
 
 __all__ = ["NETWORKS", "RANKS", "measure", "predict", "rows", "wide_mlp"]
 

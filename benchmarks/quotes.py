@@ -16,7 +16,7 @@ from functools import partial
 from benchmarks.records.accuracies import label
 from benchmarks.records.published_accuracy import column
 from benchmarks.report import RESULTS
-from d2lite.profiling import compare_arms
+from d2lite.labs.chapter_09 import compare_arms
 from tools.cluster import rings, speed
 
 __all__ = ["QUOTES", "Quote", "main", "texts", "value", "write"]
@@ -420,7 +420,8 @@ QUOTES = (
     ),
     Quote(
         "README.md",
-        "over the same without [batch mode](d2lite/workers/batch_mode.py) | {:.1f} times as fast ({:.1f} to {:.1f})",
+        "over the same without [batch mode](packages/notebook_ranks/src/notebook_ranks/batch_mode.py) "
+        "| {:.1f} times as fast ({:.1f} to {:.1f})",
         _spread("starts-2-cores", "all-reduce of 0.4 MB, 2 ranks", "no batch mode"),
     ),
     Quote(

@@ -12,7 +12,8 @@ from benchmarks.kernel import ROOT, run_cells
 from benchmarks.report import Row, rounds
 from benchmarks.starts import sum_ranks
 from d2lite import Workers, WorkersError, num_cores
-from d2lite.workers import FAULTS, Job, diagnose_hang, first_not_finite, train_job
+from d2lite.labs.chapter_07 import FAULTS, Job, first_not_finite, train_job
+from notebook_ranks import diagnose_hang
 
 __all__ = ["fault_rows", "rows", "speed_rows"]
 

@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from d2lite.costs import DDP_BUCKETS, Cluster, Device, Link, find_link, named_workload, normal_wait, predict_step
+from d2lite.costs import Cluster, Device, Link, find_link
+from d2lite.labs.chapter_08 import DDP_BUCKETS, named_workload, normal_wait, predict_step
 
 __all__ = [
     "CASES",

@@ -5,16 +5,12 @@ nothing and imports no plotting or widget package: it reads the versions of what
 downloads all 60,000 training images; the chapters need only the 12,000 that come with d2lite. `python -m d2lite
 progress [FOLDER]` lists the exercises that were solved with the notebooks of a folder, by default the current one.
 `python -m d2lite book FOLDER` copies the chapters, with the scripts and results that they read, into a new folder.
-`python -m d2lite rehearse --gpus 4 train.py` runs a script of your own for a few steps, on pretend GPUs where there are
-no real ones, and says what is wrong with it: exit code 0 without findings, 1 with, 2 if it could not be run. `--same
-"--batch-size {256/k}"` also runs it on one GPU, with 256 in place of {256/k}, and compares the updates: exit code 0 if
-they are the same.
-For teachers: `python -m d2lite course OUT --chapters 1,2,4,5` writes a students' book without the answers, and
-`python -m d2lite grade FOLDER --course OUT` grades what comes back; `--format nbgrader` and `--format otter` also write
-what these two programs need to grade in the same way.
+Three commands are those of the packages beside d2lite: `rehearse`
+is `ddp-rehearsal`, `course` is `d2lite-course hand-out`, `grade` is `d2lite-course grade`.
 """
 
 import argparse
+import importlib
 import importlib.metadata
 import os
 import platform
@@ -22,7 +18,6 @@ import shlex
 import socket
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import torch
@@ -37,6 +32,12 @@ from d2lite.devices import MAX_REPLICAS, describe, num_cores, num_gpus, try_gpus
 __all__ = ["features", "main", "report"]
 
 PACKAGES = ("torch", "torchvision", "numpy", "jupyterlab", "ipykernel", "ipywidgets", "plotly", "anywidget", "pooch")
+# commands of the packages that come with d2lite: where each is
+_FORWARDS = {
+    "rehearse": ("ddp_rehearsal.__main__", "main"),
+    "course": ("d2lite_course.__main__", "hand_out_main"),
+    "grade": ("d2lite_course.__main__", "grade_main"),
+}
 SERVER = (str(urlsplit(URL).hostname), 80)  # where the complete Fashion-MNIST is downloaded from
 
 
@@ -159,54 +160,13 @@ def print_progress(folder: str) -> None:
     print(progress_report(folder))
 
 
-def write_course(folder: str, chapters: str, form: str | None = None) -> None:
-    """Write a course for students, and print where its parts are."""
-    from d2lite.course import export_nbgrader, export_otter, hand_out
-
-    course, refused = hand_out(folder, _numbers(chapters))
-    print(f"Students get {course.students}: open its folder book. {course.teacher} has everything, for you alone.")
-    print(f"Points and dates are in {course.settings_file}: edit them, then write the course again.")
-    for name, why in refused.items():
-        print(f"Exercise {name} has no check there: {why}.")
-    for chapter, needed in course.needed_chapters().items():
-        print(f"Chapter {chapter} needs {' and '.join(map(str, needed))}, which this course does not have.")
-    for name, export in {"nbgrader": export_nbgrader, "otter": export_otter}.items():
-        if name == form or (course.path / name).is_dir():  # what is there gets the new points, too
-            print(f"For {name}: {export(course)}. docs/teaching.md has its commands.")
-
-
-def _numbers(chapters: str) -> list[int]:
-    numbers = chapters.replace(",", " ").split()
-    if not all(number.isdecimal() for number in numbers):
-        raise ValueError(f"chapters: expected numbers such as 2,4,5, got {chapters!r}.")
-    return [int(number) for number in numbers]
-
-
-def grade_submissions(given: argparse.Namespace) -> None:
-    """Grade a folder of submissions, and print where the scores are."""
-    from d2lite.course import grade
-
-    wanted = {"chapters": _numbers(given.chapters), "jobs": given.jobs, "sandbox": not given.unsafe_no_sandbox}
-    scores = grade(given.folder, given.course, given.out, **wanted)
-    print(f"The scores are in {scores}: scores.html, scores.csv, scores.json, and gradescope/ for each submission.")
-
-
-def rehearse_script(given: argparse.Namespace) -> int:
-    """Rehearse a script, print and write the reports, and return the exit code."""
-    from d2lite._files import replace_file
-    from d2lite.rehearsal import rehearse, report_json, report_page, report_text
-
-    limits = {"patience_s": given.patience, "limit_s": given.limit}
-    found = rehearse(given.script, given.arguments, gpus=given.gpus, steps=given.steps, same=given.same, **limits)
-    print(report_text(found))
-    for path, write in ((given.json, report_json), (given.html, report_page)):
-        if path:
-            replace_file(Path(path), write(found))
-    return found.exit_code
-
-
 def main(arguments: Sequence[str] = ()) -> None:
     """Print the report; with an argument do what it names (see the module)."""
+    command, rest = (arguments[0], arguments[1:]) if arguments else ("", ())
+    if command in _FORWARDS:
+        module, function = _FORWARDS[command]
+        getattr(importlib.import_module(module), function)(rest, program=f"python -m d2lite {command}")
+        return
     parser = argparse.ArgumentParser("python -m d2lite", description="Without a command: what works on this machine.")
     commands = parser.add_subparsers(dest="command", title="commands", metavar="COMMAND")
 
@@ -217,58 +177,22 @@ def main(arguments: Sequence[str] = ()) -> None:
     of = add("progress", "list the exercises that were solved with the notebooks of a folder")
     of.add_argument("folder", nargs="?", default="", help="default: the current one")
     add("book", "copy the notebooks, with what they read, into a new folder").add_argument("folder")
-    course = add("course", "write a students' book without answers, and the teacher's copy, into a folder")
-    course.add_argument("folder")
-    course.add_argument("--chapters", default="", help="for example 2,4,5; default: those that the course has")
-    course.add_argument("--format", choices=("nbgrader", "otter"), help="also write what this program needs")
-    graded = add(
-        "grade", "grade the submissions of a course: a folder with a notebook, .zip or folder for each learner"
-    )
-    graded.add_argument("folder")
-    graded.add_argument("--course", required=True, help="the folder that python -m d2lite course wrote")
-    graded.add_argument("--chapters", default="", help="for example 2; default: all chapters of the course")
-    graded.add_argument("--out", help="folder of the scores; default: grades/FOLDER in the course")
-    graded.add_argument("--jobs", type=int, default=0, help="submissions at the same time; default: half of the cores")
-    graded.add_argument(
-        "--unsafe-no-sandbox", action="store_true", help="run submissions with all your rights, where no sandbox works"
-    )
-    rehearsed = add("rehearse", "run a script as torchrun would, on pretend GPUs if need be, and say what is wrong")
-    rehearsed.add_argument("--gpus", type=int, default=2, help="ranks, each with one GPU; default: 2")
-    rehearsed.add_argument("--steps", type=int, default=20, help="updates after which the run ends; default: 20")
-    rehearsed.add_argument("--patience", type=float, default=15.0, help="seconds without progress that are a hang")
-    rehearsed.add_argument("--limit", type=float, default=600.0, help="seconds after which the run ends in any case")
-    rehearsed.add_argument(
-        "--same",
-        metavar="ARGS",
-        help="also run on 1 GPU, and compare; ARGS are further arguments, in which {256/k} is 256 on 1 GPU and 64 on 4",
-    )
-    rehearsed.add_argument("--json", metavar="FILE", help="also write the report as JSON")
-    rehearsed.add_argument("--html", metavar="FILE", help="also write the report as a page of its own")
-    rehearsed.add_argument("script", help="a Python file that torchrun could start")
-    rehearsed.add_argument("arguments", nargs=argparse.REMAINDER, help="the script's own arguments")
+    add("rehearse", "run a script as torchrun would, on pretend GPUs if need be, and say what is wrong")
+    add("course", "write a students' book without answers, and the teacher's copy, into a folder")
+    add("grade", "grade the submissions of a course: a folder with a notebook, .zip or folder for each learner")
     given = parser.parse_args(arguments)
     if given.command is None:
         print(report())
-    else:
-        try:
-            if given.command == "data":
-                fetch()
-            elif given.command == "course":
-                write_course(given.folder, given.chapters, given.format)
-            elif given.command == "grade":
-                grade_submissions(given)
-            elif given.command == "rehearse":
-                sys.exit(rehearse_script(given))
-            else:
-                {"progress": print_progress, "book": copy_out}[given.command](given.folder)
-        except (ImportError, OSError, ValueError) as error:
-            said = f"python -m d2lite {given.command}: {error}"
-            if given.command != "rehearse":
-                sys.exit(said)
-            print(said, file=sys.stderr)
-            sys.exit(2)  # 1 says that something was found
-        except KeyboardInterrupt:
-            sys.exit(130)
+        return
+    try:
+        if given.command == "data":
+            fetch()
+        else:
+            {"progress": print_progress, "book": copy_out}[given.command](given.folder)
+    except (ImportError, OSError, ValueError) as error:
+        sys.exit(f"python -m d2lite {given.command}: {error}")
+    except KeyboardInterrupt:
+        sys.exit(130)
 
 
 if __name__ == "__main__":

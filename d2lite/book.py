@@ -8,12 +8,13 @@ import ast
 import importlib
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
-from d2lite._notebook import notebook_shell
+from notebook_ranks.shared.notebook import notebook_shell
 
-__all__ = ["PARTS", "book_module", "book_root", "copy_book", "show_script"]
+__all__ = ["PARTS", "book_module", "book_root", "copy_book", "find_in_book", "show_script"]
 
 PARTS = (
     "book",
@@ -46,12 +47,25 @@ def book_root() -> Path:
         >>> sorted(path.name for path in (book_root() / "book" / "scripts").glob("train*"))
         ['train.sbatch', 'train_ddp.py']
     """
+    return _root(PARTS)
+
+
+def find_in_book(part: str) -> Path:
+    """Return the path of a part such as "book/labs", in the folder that `book_root` finds or in a smaller one.
+
+    Raises:
+        FileNotFoundError: if there is none.
+    """
+    return _root([part]) / part
+
+
+def _root(parts: Sequence[str]) -> Path:
     here = Path.cwd().resolve()
     for folder in (here, *here.parents, _PACKAGE.parent, _PACKAGE / "_book"):
-        if all((folder / part).exists() for part in PARTS):
+        if all((folder / part).exists() for part in parts):
             return folder
     raise FileNotFoundError(
-        f"the book: expected {', '.join(PARTS)} in {here}, above it, or in {_PACKAGE / '_book'}, got none of them. "
+        f"the book: expected {', '.join(parts)} in {here}, above it, or in {_PACKAGE / '_book'}, got none of them. "
         "Open the chapter in a copy of the repository, or install d2lite from its wheel."
     )
 

@@ -15,8 +15,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from d2lite._files import replace_file
-from d2lite._format import text_of
+from notebook_ranks.shared.files import replace_file
+from notebook_ranks.shared.format import text_of
 
 __all__ = ["FILE", "change", "ledger_file", "read_ledger"]
 

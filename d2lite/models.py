@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from d2lite._checks import positive_int, positive_number
+from notebook_ranks.shared.checks import positive_int, positive_number
 
 __all__ = [
     "LeNet",

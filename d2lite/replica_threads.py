@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
-from d2lite import _malloc
-from d2lite._format import text_of
 from d2lite.devices import check_devices, num_cores
+from notebook_ranks.shared import malloc as _malloc
+from notebook_ranks.shared.format import text_of
 
 __all__ = ["in_replica", "one_intra_op_thread", "parallel_apply"]
 
@@ -52,7 +52,7 @@ def parallel_apply(fn: Callable[..., Any], devices: Sequence[torch.device | str]
         TypeError: if `devices` is not a list of devices, or a column cannot be read entry by entry.
 
     Example:
-        >>> from d2lite import try_gpus
+        >>> from d2lite.labs.d2l import try_gpus
         >>> parallel_apply(lambda a, b: a + b, try_gpus(2), [1, 2], [30, 40])
         [31, 42]
     """

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from d2lite._checks import positive_int
+from notebook_ranks.shared.checks import positive_int
 
 __all__ = ["MLP", "Attention", "Transformer"]
 

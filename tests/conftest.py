@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import settings
 
-from d2lite.bugs.tolerances import full_float32
+from ddp_rehearsal.tolerances import full_float32
 
 # examples take milliseconds to a second here, depending on what else the machine does
 settings.register_profile("d2lite", deadline=None, derandomize=True, max_examples=25)

@@ -149,8 +149,8 @@ except ImportError as error:
 
 
 def test_a_missing_torchvision_is_named(monkeypatch):
-    from d2lite.costs import named_workload
-    from d2lite.costs.workloads import _named_workload
+    from d2lite.labs.chapter_08 import named_workload
+    from d2lite.labs.chapter_08.workloads import _named_workload
 
     _named_workload.cache_clear()  # another test may have counted it
     monkeypatch.setitem(sys.modules, "torchvision", None)

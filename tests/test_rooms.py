@@ -83,7 +83,7 @@ def test_book_benchmarks_and_tools_import_from_the_package_and_its_rooms_alone(p
     public = {f"d2lite.{name}" for name in d2lite.__all__} | {"d2lite", *(f"d2lite.{room}" for room in ROOMS)}
     for room in ROOMS:
         public |= {f"d2lite.{room}.{name}" for name in getattr(d2lite, room).__all__}
-    public |= {"d2lite.d2l", *(f"d2lite.d2l.{name}" for name in d2lite.d2l.__all__)}
+    public |= {"d2lite.labs.d2l", *(f"d2lite.labs.d2l.{name}" for name in d2lite.labs.d2l.__all__)}
     assert set(imported(code(path))) <= public
 
 

@@ -20,12 +20,12 @@ import torch.distributed as dist
 from torch import nn
 
 import d2lite
-from d2lite.course import bounds, submission
-from d2lite.course.grade import FLAG
 from d2lite.learner_ledger import change, read_ledger
 from d2lite.training.ddp import load_checkpoint
 from d2lite.training.run_record import Run, save
-from d2lite.workers.pool import Workers
+from d2lite_course import bounds, submission
+from d2lite_course.grade import FLAG
+from notebook_ranks.pool import Workers
 
 ROOT, PACKAGE = Path(__file__).parents[1], Path(d2lite.__file__).parent
 PAGE = (ROOT / "docs/security.md").read_text()
@@ -43,12 +43,12 @@ def in_the_ranks():
 @needs_pools
 def test_ranks_listen_on_loopback_alone_and_their_folder_is_the_owners():
     temporary = Path(tempfile.gettempdir())
-    before, folders = psutil.Process().children(recursive=True), {*temporary.glob("d2lite-workers-*")}
+    before, folders = psutil.Process().children(recursive=True), {*temporary.glob("notebook-ranks-*")}
     with Workers(2) as workers:
         found = workers.run(in_the_ranks)
         pool = [process for process in psutil.Process().children(recursive=True) if process not in before]
         connections = [(p.pid, connection) for p in pool for connection in p.net_connections("inet")]
-        (folder,) = {*temporary.glob("d2lite-workers-*")} - folders
+        (folder,) = {*temporary.glob("notebook-ranks-*")} - folders
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700 and folder.stat().st_uid == os.getuid()
     assert not folder.exists() and not any(process.is_running() for process in pool)
     listening = [pid for pid, connection in connections if connection.status == psutil.CONN_LISTEN]

@@ -15,7 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from d2lite.course import export_nbgrader, export_otter, grade, hand_out
+from d2lite_course import export_nbgrader, export_otter, grade, hand_out
 
 __all__ = ["GRADERS", "SUBMISSIONS", "compare", "installed", "table"]
 
@@ -27,7 +27,8 @@ MEAN = """def all_reduce_mean(tensors):
     for t in tensors:
         t.copy_(total / len(tensors))"""
 ACCURACY = """def accuracy_on_devices(X, y, device_params, devices):
-    from d2lite import lenet, parallel_apply, split_batch
+    from d2lite.labs.d2l import lenet, split_batch
+    from d2lite import parallel_apply
     X_shards, y_shards = split_batch(X, y, devices)
     def right(X, y, params):
         return (lenet(X, params).argmax(1) == y).sum().item()

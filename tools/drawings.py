@@ -10,11 +10,12 @@ import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
-from d2lite.costs import Device, Link, Workload, predict_step
+from d2lite.costs import Device, Link
 from d2lite.exercises import EXHIBITS
-from d2lite.figures import COLOURS, GREY, PALETTE, RED, collective_shape, ink_on
-from d2lite.profiling import compare_arms
-from d2lite.widgets import trace_collective
+from d2lite.figures import COLOURS, GREY, PALETTE, RED, ink_on
+from d2lite.labs.chapter_04 import collective_shape, trace_collective
+from d2lite.labs.chapter_08 import Workload, predict_step
+from d2lite.labs.chapter_09 import compare_arms
 
 __all__ = ["DRAWINGS", "FOLDER", "main"]
 

@@ -54,7 +54,7 @@ def imported(source: str) -> Iterator[str]:
 
 
 def modules_in(names: Iterator[str]) -> set[str]:
-    """Return the modules of the package among imported names: d2lite.costs.step.predict_step is of costs.step."""
+    """Return the modules of the package among imported names: d2lite.training.ddp.ddp_step is of training.ddp."""
     found = set()
     for name in names:
         module = name.removeprefix("d2lite.")

@@ -16,7 +16,8 @@ from pathlib import Path
 
 from benchmarks.records.hanging_jobs import LOOPS, Plan, reduce_all
 from benchmarks.report import command_line, keep, machine
-from d2lite.workers import Workers, WorkersError, diagnose_hang
+from d2lite import Workers, WorkersError
+from notebook_ranks import diagnose_hang
 
 __all__ = ["FAULTS", "draw", "main", "run_all", "table", "verdict"]
 

@@ -12,10 +12,18 @@ from dataclasses import asdict
 import torch
 
 from benchmarks.report import command_line, keep, machine
-from d2lite import load_data_fashion_mnist
 from d2lite.data import FASHION_MNIST
-from d2lite.profiling import compare_arms
-from d2lite.training import Arm, gradient_norms, noise_scale, run_arms, scaled_lr, start_net, train_arm
+from d2lite.labs.chapter_09 import (
+    Arm,
+    compare_arms,
+    gradient_norms,
+    noise_scale,
+    run_arms,
+    scaled_lr,
+    start_net,
+    train_arm,
+)
+from d2lite.labs.d2l import load_data_fashion_mnist
 
 __all__ = ["ARMS", "BASES", "BATCH_SIZES", "K", "LRS", "main", "record"]
 

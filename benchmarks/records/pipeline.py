@@ -11,7 +11,7 @@ from functools import partial
 from benchmarks.records.chapter_code import chapter_code
 from benchmarks.report import RESULTS, command_line, keep, machine, markdown_row
 from d2lite import Transformer, Workers
-from d2lite.costs import bubble_formula, bubble_of, gpipe, microbatches_held, one_f_one_b, predict_pipeline
+from d2lite.labs.chapter_15 import bubble_formula, bubble_of, gpipe, microbatches_held, one_f_one_b, predict_pipeline
 
 __all__ = ["main", "table"]
 

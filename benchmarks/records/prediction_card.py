@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 from benchmarks.report import RESULTS, command_line, keep, machine, markdown_row
-from d2lite.costs import card_from_json, compare_with_measured, measured_from_json
+from d2lite.labs.chapter_16 import card_from_json, compare_with_measured, measured_from_json
 from tools.cluster import hosts, links, speed
 
 __all__ = ["main", "tables"]

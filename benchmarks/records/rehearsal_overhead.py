@@ -15,8 +15,8 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.report import command_line, keep, machine
-from d2lite.pretend_gpus import pretend_gpus_environment
-from d2lite.rehearsal import rehearse
+from ddp_rehearsal import rehearse
+from ddp_rehearsal.pretend_gpus import pretend_gpus_environment
 
 __all__ = ["NETWORKS", "main", "milliseconds"]
 

@@ -3,8 +3,8 @@
 `torchrun --nproc-per-node=2 book/scripts/measure_card.py --out measured.json` trains an MLP with
 DistributedDataParallel and measures its steps, each rank's computing without communication, the latency and the
 bandwidth of a message, and the communication of a step alone. Rank 0 writes and prints the JSON that
-`d2lite.costs.measured_from_json` reads. With `--card` it writes the card that predicts the step from these parts,
-without looking at the steps.
+`d2lite.labs.chapter_16.measured_from_json` reads. With `--card` it writes the card that predicts the step from these
+parts, without looking at the steps.
 """
 
 import argparse
@@ -21,8 +21,10 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from d2lite import num_gpus, synchronize
-from d2lite.costs import Device, Link, Measured, card_of_step, predict_step, workload
+from d2lite.costs import Device, Link
+from d2lite.labs.chapter_08 import predict_step, workload
+from d2lite.labs.chapter_16 import Measured, card_of_step
+from d2lite.labs.d2l import num_gpus, synchronize
 from d2lite.training import exit_rank, my_device
 
 __all__ = []

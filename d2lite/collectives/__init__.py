@@ -1,34 +1,23 @@
 """Which device sends what to which device: schedules, plans, and their execution on tensors and on ranks."""
 
-from d2lite.collectives.execute import execute, write_chunk
-from d2lite.collectives.on_devices import (
-    all_gather,
-    all_reduce,
-    all_reduce_many,
-    assign_owners,
-    broadcast,
-    reduce,
-    reduce_scatter,
-)
-from d2lite.collectives.on_ranks import all_reduce_on_ranks
-from d2lite.collectives.plans import ALGORITHMS, COLLECTIVES, make_plan
-from d2lite.collectives.schedule import Move, Plan, Schedule
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "ALGORITHMS",
-    "COLLECTIVES",
-    "Move",
-    "Plan",
-    "Schedule",
-    "all_gather",
-    "all_reduce",
-    "all_reduce_many",
-    "all_reduce_on_ranks",
-    "assign_owners",
-    "broadcast",
-    "execute",
-    "make_plan",
-    "reduce",
-    "reduce_scatter",
-    "write_chunk",
-]
+from d2lite.collectives.execute import execute
+from notebook_ranks.shared.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from d2lite.collectives.execute import write_chunk
+    from d2lite.collectives.on_devices import (
+        all_gather,
+        all_reduce,
+        all_reduce_many,
+        assign_owners,
+        broadcast,
+        reduce,
+        reduce_scatter,
+    )
+    from d2lite.collectives.on_ranks import all_reduce_on_ranks
+    from d2lite.collectives.plans import ALGORITHMS, COLLECTIVES, make_plan
+    from d2lite.collectives.schedule import Move, Plan, Schedule
+
+__all__, __getattr__, __dir__ = lazy_names(__name__)

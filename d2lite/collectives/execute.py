@@ -5,9 +5,9 @@ from contextlib import contextmanager
 
 import torch
 
-from d2lite._checks import one_of
 from d2lite.collectives.schedule import Move, Plan
 from d2lite.trace import Send, Trace
+from notebook_ranks.shared.checks import one_of
 
 __all__ = ["exchange", "execute", "rows", "write_chunk"]
 

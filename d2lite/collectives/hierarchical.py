@@ -7,9 +7,9 @@ each host, form a ring across the hosts.
 
 from collections.abc import Callable
 
-from d2lite._checks import positive_int
 from d2lite.collectives.ring import ring_all_gather, ring_reduce_scatter
 from d2lite.collectives.schedule import Schedule, relabel, side_by_side
+from notebook_ranks.shared.checks import positive_int
 
 __all__ = ["hierarchical_all_gather", "hierarchical_reduce_scatter"]
 

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 
 import torch
 
-from d2lite._checks import all_of, positive_int, whole_number
 from d2lite.collectives.execute import execute, rows
 from d2lite.collectives.plans import check_device, cut_into_chunks, make_plan
 from d2lite.collectives.schedule import Plan
 from d2lite.collectives.tensor_checks import check_each, check_memory, check_op, check_tensors, check_trace
 from d2lite.replica_threads import one_intra_op_thread, parallel_apply
 from d2lite.trace import Trace
+from notebook_ranks.shared.checks import all_of, positive_int, whole_number
 
 __all__ = [
     "all_gather",

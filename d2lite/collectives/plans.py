@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from d2lite._checks import one_of, positive_int, whole_number
 from d2lite.collectives import all_pairs, hierarchical, naive, parameter_server, ring, tree
 from d2lite.collectives.schedule import Plan, Schedule, in_one_step, relabel
+from notebook_ranks.shared.checks import one_of, positive_int, whole_number
 
 __all__ = ["ALGORITHMS", "COLLECTIVES", "check_device", "cut_into_chunks", "make_plan"]
 

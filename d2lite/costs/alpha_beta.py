@@ -11,8 +11,8 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from d2lite._checks import all_of, instance_of, non_negative_number, one_of, positive_int, positive_number
 from d2lite.trace import Send
+from notebook_ranks.shared.checks import all_of, instance_of, non_negative_number, one_of, positive_int, positive_number
 
 __all__ = [
     "COST_FORMULAS",

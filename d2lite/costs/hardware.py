@@ -6,8 +6,8 @@ Devices: the rate that a published training run reached. It depends on network, 
 
 from typing import TypeVar
 
-from d2lite._checks import one_of
 from d2lite.costs.alpha_beta import Device, Link
+from notebook_ranks.shared.checks import one_of
 
 __all__ = ["DEVICES", "LINKS", "find_device", "find_link"]
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 import torch
 import torch.nn.functional as F
 
-from d2lite._checks import positive_int
 from d2lite.replica_threads import one_intra_op_thread
 from d2lite.run_events import emit
+from notebook_ranks.shared.checks import positive_int
 
 __all__ = ["BatchIterator"]
 

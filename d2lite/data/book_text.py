@@ -5,8 +5,8 @@ from pathlib import Path
 
 import torch
 
-from d2lite._checks import positive_int
 from d2lite.data.batch_iterator import BatchIterator
+from notebook_ranks.shared.checks import positive_int
 
 __all__ = ["CHARACTERS", "decode", "encode", "load_data_book_text"]
 

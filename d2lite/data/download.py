@@ -10,8 +10,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from d2lite._format import text_of
 from d2lite.data.idx import read_idx
+from notebook_ranks.shared.format import text_of
 
 __all__ = ["FILES", "URL", "cache_folder", "find_files", "get_files", "is_offline"]
 

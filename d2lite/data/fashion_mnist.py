@@ -6,10 +6,10 @@ from pathlib import Path
 
 import torch
 
-from d2lite._checks import positive_int, whole_number
 from d2lite.data.batch_iterator import BatchIterator
 from d2lite.data.download import find_files, get_files, is_offline
 from d2lite.data.idx import broken_file, read_idx
+from notebook_ranks.shared.checks import positive_int, whole_number
 
 __all__ = ["FASHION_MNIST", "NUM_SHIPPED", "SHIPPED", "load_data_fashion_mnist", "location"]
 

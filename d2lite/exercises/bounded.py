@@ -14,10 +14,10 @@ from d2lite.devices import num_gpus
 from d2lite.exercises import specifications
 from d2lite.exercises.exercise import Question, WrongSpecification
 from d2lite.exercises.judge import NO_PROCESS
+from d2lite.exercises.learner_pool import REASON_CHARS, quiet_pool, why_it_ended
+from d2lite.exercises.learner_time_limit import TookTooLong, at_most
 from d2lite.exercises.run_cases import CaseResult, run_cases
-from d2lite.workers import WorkersError
-from d2lite.workers.learner_pool import REASON_CHARS, quiet_pool, why_it_ended
-from d2lite.workers.learner_time_limit import TookTooLong, at_most
+from notebook_ranks import WorkersError
 
 __all__ = ["run_bounded"]
 

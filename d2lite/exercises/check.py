@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from d2lite._notebook import notebook_shell
 from d2lite.exercises.bounded import run_bounded
 from d2lite.exercises.exercise import Question, WrongSpecification
 from d2lite.exercises.judge import Score, judge
 from d2lite.exercises.specifications import find_exercise
 from d2lite.learner_ledger import change
+from notebook_ranks.shared.notebook import notebook_shell
 
 __all__ = ["check", "is_stub", "wrong_parameters"]
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from d2lite._checks import instance_of
 from d2lite.exercises.observed import Raised, Unfit, Unusable, alike, observed
+from notebook_ranks.shared.checks import instance_of
 
 __all__ = ["Exercise", "Mistake", "Near", "Question", "WrongSpecification"]
 

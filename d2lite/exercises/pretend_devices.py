@@ -3,8 +3,8 @@
 A `PretendTensor` names its device: "cpu:2" is device 2. It moves with `.to(device)` and `copy_`, and an operation on
 tensors of two devices is refused, as GPUs refuse it. So an exercise can see on which device something was computed.
 
-`d2lite.pretend_gpus` changes a complete process, to its end, and not where there are real GPUs. Here are a few tensors
-of one answer, in the process of a notebook, and each operation is logged.
+`ddp_rehearsal.pretend_gpus` changes a complete process, to its end, and not where there are real GPUs. Here are a few
+tensors of one answer, in the process of a notebook, and each operation is logged.
 """
 
 from collections.abc import Callable, Iterator

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from d2lite._format import text_of
 from d2lite.exercises.specifications import all_exercises, chapters
 from d2lite.learner_ledger import FILE, ledger_file, read_ledger
+from notebook_ranks.shared.format import text_of
 
 __all__ = ["progress_report"]
 

@@ -13,10 +13,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from d2lite._checks import instance_of
 from d2lite.book import book_root
 from d2lite.exercises.exercise import Exercise, Question
 from d2lite.exercises.handed_out import from_json
+from notebook_ranks.shared.checks import instance_of
 
 __all__ = ["all_exercises", "chapters", "find_exercise", "folders", "load", "search"]
 

@@ -9,9 +9,9 @@ import html
 import plotly.graph_objects as go
 import plotly.io as pio
 
-from d2lite._notebook import WRAP_RULE
 from d2lite.figures.alternative_text import alternative_text
 from d2lite.figures.svg import figure_svg
+from notebook_ranks.shared.notebook import WRAP_RULE
 
 __all__ = ["TEXT_RULE", "Figure", "picture"]
 

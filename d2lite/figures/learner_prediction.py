@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from d2lite._format import format_number, printable
 from d2lite.figures.card import card
+from notebook_ranks.shared.format import format_number, printable
 
 __all__ = ["Answer", "Prediction", "as_answer", "as_text", "prediction_html"]
 

@@ -8,8 +8,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from d2lite._format import format_number
 from d2lite.figures.learner_prediction import Prediction, as_answer, as_text
+from notebook_ranks.shared.format import format_number
 
 __all__ = ["bias", "exercises_html", "ledger_html", "predictions_html", "predictions_of", "predictions_summary"]
 

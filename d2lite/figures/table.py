@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from d2lite._notebook import WRAP_RULE
 from d2lite.figures.palette import stroke
 from d2lite.figures.speed_up import speed_ups
 from d2lite.training.run_record import Run, legends
+from notebook_ranks.shared.notebook import WRAP_RULE
 
 __all__ = ["Table", "html_table", "runs_table"]
 

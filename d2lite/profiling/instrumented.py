@@ -1,4 +1,4 @@
-"""Real steps, recorded: in the threads of `train_batch`, on real ranks with DDP, and in the stages of a pipeline."""
+"""Real steps, recorded: in the threads of `train_batch`, and on real ranks with DDP."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,15 +12,13 @@ from torch.nn.parallel import DistributedDataParallel
 from d2lite.collectives.on_devices import all_reduce
 from d2lite.models import lenet
 from d2lite.profiling.recorder import Moment, Recorder
-from d2lite.profiling.step_times import merged_step
-from d2lite.replica_threads import one_intra_op_thread, parallel_apply
+from d2lite.replica_threads import parallel_apply
 from d2lite.trace import Event
 from d2lite.training.ddp import my_device, my_shard
 from d2lite.training.from_scratch import sgd_step
-from d2lite.training.model_parallel import ModelParallel
 from d2lite.training.scatter import split_batch
 
-__all__ = ["record_buckets", "record_ddp", "record_stages", "record_train_batch"]
+__all__ = ["record_buckets", "record_ddp", "record_train_batch"]
 
 
 def record_buckets(net: DistributedDataParallel, recorder: Recorder) -> list[Moment]:
@@ -140,37 +138,3 @@ def record_train_batch(
     recorder.end()
     total: torch.Tensor = sum(loss.to(devices[0]) for loss in losses)
     return total / len(X)
-
-
-def record_stages(net: ModelParallel, X: torch.Tensor, y: torch.Tensor, num_steps: int = 5) -> list[Event]:
-    """Return when each stage computed in a forward and a backward pass of the minibatch X [b, ...], y [b].
-
-    Each stage has a lane, and times are in seconds since the start of the pass. The passes before the last are slower
-    at first, and are left out. On CPUs PyTorch computes in one thread. The gradients are added to those that are there.
-    """
-    recorder, last = Recorder(devices=net.devices), len(net.stages) - 1
-    moments: dict[tuple[str, int], list[Moment]] = {}
-
-    def read(kind: str, i: int) -> Callable[..., None]:
-        return lambda *_: moments.setdefault((kind, i), []).append(recorder.mark(i))
-
-    hooks = []
-    for i, stage in enumerate(net.stages):
-        hooks += [stage.register_forward_pre_hook(read("forward", i)), stage.register_forward_hook(read("forward", i))]
-        hooks += [stage.register_full_backward_pre_hook(read("backward", i))]
-        if i > 0:  # stage 0 computes no gradient of its input: its end is read after backward()
-            hooks += [stage.register_full_backward_hook(read("backward", i))]
-    try:
-        with one_intra_op_thread(net.devices):
-            for _ in range(num_steps):
-                moments.clear()
-                recorder.begin()
-                F.cross_entropy(net(X), y.to(net.devices[last])).backward()
-                read("backward", 0)()
-                for (kind, i), (start, end) in moments.items():
-                    recorder.add(kind, f"{kind}, stage {i}", start, end, lane=i)
-                recorder.end()
-    finally:
-        for hook in hooks:
-            hook.remove()
-    return merged_step([recorder.steps])

@@ -23,7 +23,7 @@ from d2lite.models import LeNet
 from d2lite.run_events import emit
 from d2lite.training.evaluation import Batches, accuracy_of, evaluating, num_correct
 from d2lite.training.run_record import Run
-from d2lite.workers.batch_mode import use_batch_mode
+from notebook_ranks.batch_mode import use_batch_mode
 
 __all__ = [
     "ddp_step",

@@ -14,12 +14,12 @@ from typing import Any
 
 import torch
 
-from d2lite import _malloc
-from d2lite._checks import all_of, instance_of, positive_int, positive_number
-from d2lite._files import replace_file
-from d2lite._format import text_of
 from d2lite.devices import describe, num_cores
 from d2lite.run_events import Diverged, emit
+from notebook_ranks.shared import malloc as _malloc
+from notebook_ranks.shared.checks import all_of, instance_of, positive_int, positive_number
+from notebook_ranks.shared.files import replace_file
+from notebook_ranks.shared.format import text_of
 
 __all__ = ["SCHEMA", "Run", "as_json", "format_setting", "legends", "save", "short_legends"]
 

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from d2lite._notebook import notebook_shell
 from d2lite.figures.palette import style
 from d2lite.run_events import Diverged, emit, has_listener
 from d2lite.widgets.plot_input import as_number, is_list, limits_of, names_of, pixels_of, text_or_none
+from notebook_ranks.shared.notebook import notebook_shell
 
 __all__ = ["PUSH_EVERY_S", "Animator"]
 

@@ -17,7 +17,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from d2lite._format import text_of
 from d2lite.figures.training_curves import is_accuracy
 from d2lite.run_events import Diverged, Stopped, listening
 from d2lite.training.run_record import Run
@@ -25,6 +24,7 @@ from d2lite.widgets.animator import Animator
 from d2lite.widgets.async_exception import Interruptible
 from d2lite.widgets.explain_error import exception_name, truncate
 from d2lite.widgets.printing import Lines, printing_to
+from notebook_ranks.shared.format import text_of
 
 __all__ = ["Training"]
 

@@ -10,8 +10,8 @@ from typing import Any
 import ipywidgets as widgets
 from traitlets import TraitError
 
-from d2lite._checks import positive_int, positive_number, whole_number
 from d2lite.devices import MAX_REPLICAS, num_cores, num_gpus
+from notebook_ranks.shared.checks import positive_int, positive_number, whole_number
 
 __all__ = ["make", "values"]
 

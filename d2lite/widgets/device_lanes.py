@@ -10,9 +10,9 @@ from anywidget import AnyWidget
 from ipywidgets import Layout
 from traitlets import Unicode
 
-from d2lite._format import format_bytes
 from d2lite.figures.palette import COLOURS, PALETTE
 from d2lite.profiling.watched_training import ImageGuesses, RecordedStep
+from notebook_ranks.shared.format import format_bytes
 
 __all__ = ["CLOTHES", "DeviceLanes"]
 

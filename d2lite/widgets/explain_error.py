@@ -2,8 +2,8 @@
 
 import traceback
 
-from d2lite._format import text_of
-from d2lite._own_code import is_own_code
+from notebook_ranks.shared.format import text_of
+from notebook_ranks.shared.own_code import is_own_code
 
 __all__ = ["truncate", "explain_error", "exception_name"]
 

@@ -8,11 +8,11 @@ from collections.abc import Iterable
 from ipywidgets import HTML, Box, Widget
 from plotly.basedatatypes import BaseFigure
 
-from d2lite._notebook import notebook_shell
 from d2lite.figures.figure import picture
 from d2lite.figures.svg import figure_svg
 from d2lite.widgets.plotly_widget import PlotlyWidget
 from d2lite.widgets.static_picture import StaticPicture
+from notebook_ranks.shared.notebook import notebook_shell
 
 __all__ = ["Explorer"]
 

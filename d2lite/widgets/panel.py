@@ -17,7 +17,6 @@ from typing import Any
 
 from ipywidgets import widgets
 
-from d2lite._checks import require_plain_function
 from d2lite.devices import describe, try_gpus
 from d2lite.figures import training_curves
 from d2lite.figures.alternative_text import alternative_text
@@ -37,6 +36,7 @@ from d2lite.widgets.live_figure import close_all
 from d2lite.widgets.plotly_widget import PlotlyWidget
 from d2lite.widgets.static_picture import StaticPicture
 from d2lite.widgets.style import CLASS, growing, row, sheet
+from notebook_ranks.shared.checks import require_plain_function
 
 __all__ = ["Panel"]
 

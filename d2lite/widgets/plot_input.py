@@ -4,7 +4,7 @@ import reprlib
 from collections.abc import Mapping
 from typing import Any
 
-from d2lite._checks import finite_number
+from notebook_ranks.shared.checks import finite_number
 
 __all__ = ["as_number", "is_list", "limits_of", "names_of", "pixels_of", "text_or_none"]
 

@@ -15,12 +15,12 @@ from typing import Any
 
 import torch
 
-from d2lite._checks import non_negative_number
-from d2lite._notebook import notebook_shell
 from d2lite.devices import describe
 from d2lite.figures.learner_prediction import Answer, Prediction, prediction_html
 from d2lite.learner_ledger import change, read_ledger
 from d2lite.widgets.static_picture import StaticPicture
+from notebook_ranks.shared.checks import non_negative_number
+from notebook_ranks.shared.notebook import notebook_shell
 
 __all__ = ["Predict", "typed_number"]
 

@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from d2lite._notebook import notebook_shell
+from notebook_ranks.shared.notebook import notebook_shell
 
 __all__ = ["StaticPicture"]
 

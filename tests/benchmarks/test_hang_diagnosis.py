@@ -7,7 +7,7 @@ import pytest
 from benchmarks.records import hang_diagnosis
 from benchmarks.records.hanging_jobs import LOOPS, Plan
 from benchmarks.report import RESULTS
-from d2lite.workers import Diagnosis
+from notebook_ranks import Diagnosis
 
 
 def test_draws_are_repeatable_and_reach_each_fault_and_loop():

@@ -2,8 +2,8 @@ import pytest
 
 from benchmarks import prediction
 from d2lite.costs.alpha_beta import Device
-from d2lite.costs.workloads import named_workload
-from d2lite.profiling import calibration as this_machine
+from d2lite.labs.chapter_08 import calibration as this_machine
+from d2lite.labs.chapter_08.workloads import named_workload
 
 
 def test_no_step_is_predicted_from_itself():

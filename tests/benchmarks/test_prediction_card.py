@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.records import prediction_card as record
 from benchmarks.report import RESULTS
-from d2lite.costs import card_from_json, compare_with_measured, measured_from_json
+from d2lite.labs.chapter_16 import card_from_json, compare_with_measured, measured_from_json
 from tools.cluster import hosts
 
 why_not = hosts.why_no_namespaces() if os.name != "nt" else "this is Windows"

@@ -20,7 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 from d2lite import all_reduce
-from d2lite.workers import read_recorder
+from notebook_ranks import read_recorder
 from tests.by_value import by_value
 
 __all__ = ["MAKERS", "Twice", "Unused", "contains", "message_of", "on_two_ranks", "step"]
@@ -143,7 +143,7 @@ def recorder_off(monkeypatch):
 
 @makes("not sure which rank is at fault")
 def one_rank_waits():
-    from d2lite.workers.failures import describe_failure
+    from notebook_ranks.failures import describe_failure
 
     waited = {"state": "error", "type": "RuntimeError", "message": "Timed out", "frames": [], "causes": []}
     return describe_failure({0: waited, 1: {"state": "done"}}, 60)[1]

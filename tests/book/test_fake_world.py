@@ -7,8 +7,7 @@ import pytest
 import torch.distributed as dist
 
 from benchmarks.records.chapter_code import chapter_code
-from d2lite import Transformer, Workers
-from d2lite.workers import WorkersError
+from d2lite import Transformer, Workers, WorkersError
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs ranks")
 

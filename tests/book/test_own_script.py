@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from d2lite import book_root
-from d2lite.rehearsal import report_text
+from ddp_rehearsal import report_text
 from tests.book.test_book import BOOK, read
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="ranks need Linux or macOS")

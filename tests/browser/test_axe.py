@@ -14,13 +14,13 @@ SHOWN = {
         panel""",
     "panel, trained": "panel.train.click(); panel.wait()",
     "scaling explorer": """
-        from d2lite import ScalingExplorer
+        from d2lite.labs.chapter_08 import ScalingExplorer
         ScalingExplorer(k=8)""",
     "partition explorer": """
-        from d2lite import PartitionExplorer
+        from d2lite.labs.chapter_01 import PartitionExplorer
         PartitionExplorer()""",
     "stepper": """
-        from d2lite import CollectiveStepper
+        from d2lite.labs.chapter_04 import CollectiveStepper
         stepper = CollectiveStepper("ring", 4)
         stepper.step.value = 2
         stepper""",
@@ -35,28 +35,28 @@ SHOWN = {
         answered.reveal(2.1, on="3 replicas on 2 CPU cores")
         answered""",
     "fault lab": """
-        from d2lite import FaultLab
+        from d2lite.labs.chapter_07 import FaultLab
         lab = FaultLab()
         lab.results.append(("kill: one rank is killed", 5.0, 0.25, "rank 1 died (SIGKILL)"))
         lab._table.value = lab._rows()
         lab""",
     "figure": """
         from d2lite import figures
-        from d2lite.widgets import trace_collective
+        from d2lite.labs.chapter_04 import trace_collective
         figures.collective_figure(trace_collective("all_reduce", "tree", 4), 2)""",
     "ledger": """
         from IPython.display import HTML
         from d2lite import read_ledger
         HTML(figures.ledger_html(read_ledger(), {}))""",
     "fair comparison": """
-        from d2lite.widgets import FairComparison
+        from d2lite.labs.chapter_09 import FairComparison
         FairComparison()""",
     "museum": """
         from d2lite.exercises import EXHIBITS
-        from d2lite.widgets import Museum
+        from d2lite.labs.chapter_11 import Museum
         Museum(EXHIBITS)""",
     "whodunit": """
-        from d2lite.widgets import Whodunit
+        from d2lite.labs.chapter_12 import Whodunit
         Whodunit(3, seed=0)""",
     "hint": """
         from d2lite.exercises import check

@@ -7,7 +7,7 @@ import pytest
 from notebook import errors, open_notebook, run_all, save_and_reload, until, write
 
 CELLS = (
-    "from d2lite import CollectiveStepper, Panel, train\n"
+    "from d2lite.labs.chapter_04 import CollectiveStepper; from d2lite import Panel, train\n"
     'panel = Panel(train, num_gpus=2, batch_size=64, num_epochs=1, fixed={"num_examples": 240})\n'
     "panel.train.click()\npanel.wait()\npanel",
     'CollectiveStepper("ring", 4)',

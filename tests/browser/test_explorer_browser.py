@@ -5,10 +5,10 @@ import json
 import pytest
 from notebook import errors, move, open_notebook, run_all, until, write
 
-from d2lite.costs.scaling import Setup, describe_scaling, predict_scaling
+from d2lite.labs.chapter_08.scaling import Setup, describe_scaling, predict_scaling
 
 CELL = """
-from d2lite import ScalingExplorer
+from d2lite.labs.chapter_08 import ScalingExplorer
 explorer = ScalingExplorer(k=8, network="LeNet", batch_size=256, is_global=True)
 explorer
 """

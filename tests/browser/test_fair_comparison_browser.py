@@ -4,8 +4,8 @@ import pytest
 from notebook import errors, open_notebook, run_all, until, write
 
 CELL = """
-from d2lite.training import Arm
-from d2lite.widgets import FairComparison
+from d2lite.labs.chapter_09 import Arm
+from d2lite.labs.chapter_09 import FairComparison
 panel = FairComparison(Arm("A", 24, 0.1), Arm("B", 48, 0.2), num_seeds=2, num_examples=240, num_epochs=2)
 display(panel)
 """

@@ -5,10 +5,12 @@ import json
 import pytest
 from notebook import errors, move, open_notebook, run_all, until, write
 
-from d2lite.costs import MEMORY_MODELS, Cluster, Mesh, find_device, find_link, predict_mesh_step
+from d2lite.costs import Cluster, find_device, find_link
+from d2lite.labs.chapter_13 import MEMORY_MODELS
+from d2lite.labs.chapter_16 import Mesh, predict_mesh_step
 
 CELL = """
-from d2lite.widgets import MeshGame
+from d2lite.labs.chapter_16 import MeshGame
 game = MeshGame()
 game
 """

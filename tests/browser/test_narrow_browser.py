@@ -30,35 +30,36 @@ SHOWN = {
         from d2lite.figures import ledger_html
         HTML(ledger_html(read_ledger(), {"1.1": "Sixteen GPUs: what is left for each, and what to change first"}))""",
     "fair comparison": """
-        from d2lite.widgets import FairComparison
+        from d2lite.labs.chapter_09 import FairComparison
         FairComparison(num_examples=240)""",
     "museum": """
         from d2lite.exercises import EXHIBITS
-        from d2lite.widgets import Museum
+        from d2lite.labs.chapter_11 import Museum
         Museum(EXHIBITS, num_epochs=1)""",
     "divergence finder": """
         import torch
-        from d2lite import lenet_params, train_batch, try_gpus
-        from d2lite.bugs import compare_replicas, record_steps
-        from d2lite.widgets import DivergenceFinder
+        from d2lite.labs.d2l import lenet_params, try_gpus
+        from d2lite import train_batch
+        from d2lite.labs.chapter_11 import compare_replicas, record_steps
+        from d2lite.labs.chapter_11 import DivergenceFinder
         bug, devices = EXHIBITS["rebinding all-reduce"], try_gpus(2)
         batches = [(torch.rand(4, 1, 28, 28), torch.arange(4))]
         run = record_steps(bug.train_batch, batches, bug.replicate(lenet_params(), devices), devices, 0.1)
         DivergenceFinder(compare_replicas(run))""",
     "whodunit": """
-        from d2lite.widgets import Whodunit
+        from d2lite.labs.chapter_12 import Whodunit
         Whodunit(4, seed=2)""",
     "scaling explorer": """
-        from d2lite import ScalingExplorer
+        from d2lite.labs.chapter_08 import ScalingExplorer
         ScalingExplorer()""",
     "partition explorer": """
-        from d2lite import PartitionExplorer
+        from d2lite.labs.chapter_01 import PartitionExplorer
         PartitionExplorer()""",
     "stepper": """
-        from d2lite import CollectiveStepper
+        from d2lite.labs.chapter_04 import CollectiveStepper
         CollectiveStepper("tree", 8)""",
     "fault lab": """
-        from d2lite import FaultLab
+        from d2lite.labs.chapter_07 import FaultLab
         lab = FaultLab()
         lab.results.append(("kill: one rank is killed", 5.0, 0.25, "rank 1 died (SIGKILL)"))
         lab._table.value = lab._rows()

@@ -5,12 +5,12 @@ import pytest
 from notebook import errors, open_notebook, points, press, rows, run_all, set_number, until, write
 
 from benchmarks.leaks import of_a_pool
-from d2lite.workers.faults import FAULTS
+from d2lite.labs.chapter_07.faults import FAULTS
 
 DDP = """
 from d2lite import Panel
 from d2lite.training.ddp import train_ddp
-from d2lite.workers.pool import Workers
+from notebook_ranks.pool import Workers
 
 pools = {}
 
@@ -61,7 +61,7 @@ def test_the_panel_trains_on_real_ranks_and_stop_ends_them(lab, page):
 
 @pytest.mark.slow
 def test_the_fault_lab_names_the_rank(lab, page):
-    write(lab.folder / "faults.ipynb", "from d2lite import FaultLab\nlab = FaultLab(timeout_s=3)\nlab")
+    write(lab.folder / "faults.ipynb", "from d2lite.labs.chapter_07 import FaultLab\nlab = FaultLab(timeout_s=3)\nlab")
     open_notebook(page, lab, "faults.ipynb")
     run_all(page)
     for fault, words in (("kill", "rank 1 died (SIGKILL)"), ("NaN", "not finite to step 3")):

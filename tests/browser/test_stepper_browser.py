@@ -5,11 +5,11 @@ import json
 import pytest
 from notebook import control, errors, move, open_notebook, run_all, save_and_reload, until, write
 
-from d2lite._format import format_bytes
-from d2lite.figures.collective_steps import MORE, SOME, WHOLE
-from d2lite.widgets.collective_stepper import trace_collective
+from d2lite.labs.chapter_04.collective_stepper import trace_collective
+from d2lite.labs.chapter_04.collective_steps import MORE, SOME, WHOLE
+from notebook_ranks.shared.format import format_bytes
 
-MAKE = 'from d2lite import CollectiveStepper\nstepper = CollectiveStepper("ring", 4)\n'
+MAKE = 'from d2lite.labs.chapter_04 import CollectiveStepper\nstepper = CollectiveStepper("ring", 4)\n'
 STEPPER = MAKE + 'stepper.drawn_as.value = "grid"\nstepper'
 FIGURE = """() => {
     const plot = document.querySelector('.js-plotly-plot');  // plotly fills it after it is there

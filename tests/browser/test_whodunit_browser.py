@@ -6,7 +6,7 @@ import pytest
 from notebook import errors, focused, idle, open_notebook, run_cell, until, write
 
 GAME = """
-from d2lite.widgets import Whodunit
+from d2lite.labs.chapter_12 import Whodunit
 game = Whodunit(3, seed=2, causes=["size", "missing", "data"])
 game
 """

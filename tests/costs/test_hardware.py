@@ -3,7 +3,7 @@ import math
 import pytest
 
 from d2lite.costs.hardware import DEVICES, LINKS, RESNET50_FLOPS, find_device, find_link
-from d2lite.costs.workloads import named_workload
+from d2lite.labs.chapter_08.workloads import named_workload
 
 
 @pytest.mark.parametrize("preset", LINKS + DEVICES, ids=lambda preset: preset.name)

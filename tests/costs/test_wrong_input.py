@@ -8,7 +8,11 @@ import torch
 from torch import nn
 
 from d2lite import costs
-from d2lite.costs import MEMORY_MODELS, Device, Link, Mesh, Setup, Workload, layers_of
+from d2lite.costs import Device, Link
+from d2lite.labs.chapter_01 import layers_of
+from d2lite.labs.chapter_08 import Setup, Workload
+from d2lite.labs.chapter_13 import MEMORY_MODELS
+from d2lite.labs.chapter_16 import Mesh
 
 LINK, DEVICE = Link(1e-5, 1e9), Device(1e12)
 NET = Workload("two layers", (400, 40), (100, 10), 1000)

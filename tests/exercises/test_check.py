@@ -19,7 +19,7 @@ from d2lite.exercises.check import _tries
 from d2lite.exercises.run_cases import run_cases
 from d2lite.exercises.specifications import find_exercise
 from d2lite.replica_threads import _cores
-from d2lite.workers.pickling import pickled_job
+from notebook_ranks.pickling import pickled_job
 from tests.by_value import by_value
 
 pools = pytest.mark.skipif(os.name == "nt", reason="Workers needs Linux or macOS")

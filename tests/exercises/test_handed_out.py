@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from d2lite.course.observers import observers_of
 from d2lite.exercises import Exercise, Mistake, all_exercises
 from d2lite.exercises.bounded import run_bounded
 from d2lite.exercises.handed_out import as_json, from_json
 from d2lite.exercises.judge import judge
-from d2lite.exercises.recording import handed_out_exercises
 from d2lite.exercises.run_cases import run_cases
+from d2lite_course.observers import observers_of
+from d2lite_course.recording import handed_out_exercises
 
 BOOK = Path(__file__).parents[2] / "book" / "exercises"
 CHAPTERS = sorted({int(name.partition(".")[0]) for name in all_exercises()})

@@ -11,27 +11,25 @@ import torch
 pytest.importorskip("plotly")
 
 from d2lite import figures  # noqa: E402
-from d2lite.bugs import History, find_divergence  # noqa: E402
-from d2lite.costs import (  # noqa: E402
-    MEMORY_MODELS,
-    Device,
-    Mesh,
-    Setup,
-    all_reduce_seconds,
-    all_ways,
-    find_link,
-    predict_memory,
-    predict_mesh_step,
-    predict_scaling,
-)
+from d2lite.costs import Device, all_reduce_seconds, find_link
 from d2lite.figures import alternative_text, palette  # noqa: E402
 from d2lite.figures.figure_layout import MOST_LABELS  # noqa: E402
+from d2lite.labs.chapter_01 import (
+    all_ways,
+    sizes_of,  # noqa: E402
+)
+from d2lite.labs.chapter_04 import trace_collective  # noqa: E402
+from d2lite.labs.chapter_07 import CAUSES, Job, simulated_records  # noqa: E402
+from d2lite.labs.chapter_08 import Setup, predict_scaling
+from d2lite.labs.chapter_09 import Arm, Trial  # noqa: E402
+from d2lite.labs.chapter_11 import History, find_divergence  # noqa: E402
+from d2lite.labs.chapter_13 import MEMORY_MODELS, predict_memory
+from d2lite.labs.chapter_16 import Mesh, predict_mesh_step
 from d2lite.profiling import CollectiveCall  # noqa: E402
 from d2lite.trace import Event  # noqa: E402
-from d2lite.training import Arm, Run, Trial  # noqa: E402
-from d2lite.widgets import Animator, sizes_of, trace_collective  # noqa: E402
-from d2lite.workers import CAUSES, Job, simulated_records  # noqa: E402
-from tests.bugs.test_divergence import run as divergence_run  # noqa: E402
+from d2lite.training import Run  # noqa: E402
+from d2lite.widgets import Animator  # noqa: E402
+from tests.labs.chapter_11.test_divergence import run as divergence_run  # noqa: E402
 from tools.cluster import link_figures, speed  # noqa: E402
 
 ROOT = Path(__file__).parents[2]

@@ -8,18 +8,18 @@ import torch
 from torch import nn
 
 from d2lite import Animator
-from d2lite.costs.partitioning import layers_of
 from d2lite.figures import figure_layout, training_curves
-from d2lite.figures.collective_steps import collective_figure
 from d2lite.figures.labels import escape_label
-from d2lite.figures.partitioning import partition_figure, traffic_bars
-from d2lite.figures.scaling import predicted_and_measured
 from d2lite.figures.svg import figure_svg
 from d2lite.figures.table import runs_table
 from d2lite.figures.timeline import timeline_figure
+from d2lite.labs.chapter_01.partition_figure import partition_figure, traffic_bars
+from d2lite.labs.chapter_01.partitioning import layers_of
+from d2lite.labs.chapter_04.collective_stepper import trace_collective, trace_summary
+from d2lite.labs.chapter_04.collective_steps import collective_figure
+from d2lite.labs.chapter_08.scaling_figure import predicted_and_measured
 from d2lite.trace import Event
 from d2lite.training.run_record import Run
-from d2lite.widgets.collective_stepper import trace_collective, trace_summary
 
 EVIL = """<b>x</b><br><a href="https://example.org">%{y}</a>&lt;"""
 

@@ -7,15 +7,16 @@ import numpy as np
 import pytest
 
 from d2lite import figures
-from d2lite.costs.partitioning import all_ways
-from d2lite.costs.scaling import Setup, predict_scaling
 from d2lite.figures.alternative_text import alternative_text
 from d2lite.figures.figure_layout import line
 from d2lite.figures.palette import INK
 from d2lite.figures.svg import figure_svg
+from d2lite.labs.chapter_01 import sizes_of
+from d2lite.labs.chapter_01.partitioning import all_ways
+from d2lite.labs.chapter_04 import trace_collective
+from d2lite.labs.chapter_08.scaling import Setup, predict_scaling
 from d2lite.trace import Event
 from d2lite.training.run_record import Run
-from d2lite.widgets import sizes_of, trace_collective
 
 LAYERS = sizes_of("LeNet", 256)
 EVENTS = [Event(r, "forward", "f", 0.0, 0.01, 0) for r in (0, 1)]

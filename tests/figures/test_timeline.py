@@ -1,10 +1,10 @@
 import pytest
 
 from d2lite.costs.alpha_beta import Device, Link
-from d2lite.costs.step import predict_step
-from d2lite.costs.workloads import named_workload
 from d2lite.figures import palette
 from d2lite.figures.timeline import timeline_figure
+from d2lite.labs.chapter_08.step import predict_step
+from d2lite.labs.chapter_08.workloads import named_workload
 from d2lite.profiling.critical_path import critical_path, idle_events
 from d2lite.trace import Event
 

@@ -4,26 +4,19 @@ import pytest
 import torch
 from torch import nn
 
-from d2lite import (
+from d2lite import SimpleCNN, all_reduce, evaluate_accuracy, init_all, train, train_batch, train_concise, wrap
+from d2lite.labs.d2l import (
     DataParallel,
-    SimpleCNN,
     Timer,
-    all_reduce,
-    evaluate_accuracy,
     evaluate_accuracy_gpus,
-    init_all,
     lenet_params,
     num_gpus,
     replicate,
     resnet18,
     split_batch,
-    train,
-    train_batch,
-    train_concise,
     try_gpus,
-    wrap,
 )
-from d2lite.bugs.tolerances import full_float32
+from ddp_rehearsal.tolerances import full_float32
 
 if not num_gpus():
     pytest.skip("no CUDA GPU here: torch.cuda.device_count() is 0", allow_module_level=True)
@@ -184,8 +177,8 @@ def test_two_gpus_equal_one():
 
 
 def test_a_gpu_computes_the_sums_that_the_same_code_computes_on_the_cpu():
-    fingerprint = pytest.importorskip("d2lite.rehearsal.fingerprint")
-    sums = pytest.importorskip("d2lite.rehearsal.gpu_fingerprint")
+    fingerprint = pytest.importorskip("ddp_rehearsal.fingerprint")
+    sums = pytest.importorskip("ddp_rehearsal.gpu_fingerprint")
     generator = torch.Generator().manual_seed(0)
     kinds = (torch.float32, torch.bfloat16, torch.float64, torch.int64, torch.bool, torch.complex64)
     tensors = [torch.rand(n, 3, generator=generator).mul(9).to(dtype) for dtype in kinds for n in (0, 1, 40, 9000)]

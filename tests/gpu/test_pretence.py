@@ -8,7 +8,7 @@ import os
 import pytest
 import torch
 
-from tests.pretend.compare_outcomes import RECORD, differs, outcomes
+from packages.ddp_rehearsal.tests.pretend_gpus.compare_outcomes import RECORD, differs, outcomes
 
 if not torch.cuda.is_available() or not torch.distributed.is_nccl_available():
     pytest.skip("no CUDA GPU with NCCL here", allow_module_level=True)

@@ -91,7 +91,7 @@ def test_collectives_of_pytorchs_own_layers_are_recorded(pool):
 
 
 def in_backward():
-    from d2lite.training import copy_to_ranks
+    from d2lite.labs.chapter_14 import copy_to_ranks
 
     X = torch.ones(30, requires_grad=True)
     with recorded_collectives() as calls:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from d2lite.costs import card_from_json, compare_with_measured, measured_from_json
+from d2lite.labs.chapter_16 import card_from_json, compare_with_measured, measured_from_json
 from tools.cluster import agents, faults, hosts, links, processes, puzzle, rings, speed
 
 ROOT = Path(__file__).parents[2]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from d2lite.course.sandbox import find_sandbox
+from d2lite_course.sandbox import find_sandbox
 from tools.compare_graders import compare, installed, table
 
 

@@ -10,8 +10,11 @@ nbconvert = pytest.importorskip("nbconvert")
 pytestmark = pytest.mark.slow
 
 CELLS = (
-    "from d2lite import CollectiveStepper, FaultLab, Panel, PartitionExplorer, ScalingExplorer, figures\n"
-    "from d2lite.widgets import trace_collective\n"
+    "from d2lite import Panel\n"
+    "from d2lite.labs.chapter_01 import PartitionExplorer\n"
+    "from d2lite.labs.chapter_04 import CollectiveStepper, collective_figure, trace_collective\n"
+    "from d2lite.labs.chapter_07 import FaultLab\n"
+    "from d2lite.labs.chapter_08 import ScalingExplorer\n"
     "def train(lr=0.5, animator=None):\n"
     "    for epoch in range(1, 4):\n"
     "        animator.add(epoch, lr * epoch)\n"
@@ -19,7 +22,7 @@ CELLS = (
     "panel.train.click(); panel.wait();",
     'stepper = CollectiveStepper("ring", 2)\nstepper',
     "stepper.step.value = 1",
-    'figures.collective_figure(trace_collective("all_reduce", "ring", 2), 2)',
+    'collective_figure(trace_collective("all_reduce", "ring", 2), 2)',
     'ways = PartitionExplorer()\nways.model.value = "SimpleCNN"\nways',
     "scaling = ScalingExplorer(k=8)\nscaling",
     "scaling.controls['k'].value = 16",

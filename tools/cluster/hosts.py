@@ -9,7 +9,7 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from d2lite.workers import make_tempdir, remove_tempdir
+from notebook_ranks import make_tempdir, remove_tempdir
 from tools.cluster import links
 from tools.cluster.processes import end, running
 

@@ -3,7 +3,7 @@
 import ipywidgets as widgets
 
 from d2lite import figures
-from d2lite.widgets import FigureExplorer
+from d2lite.labs.chapter_10 import FigureExplorer
 from tools.cluster.speed import rows
 
 __all__ = ["HOSTS", "bandwidth_figure", "hosts_explorer", "times_as_fast"]

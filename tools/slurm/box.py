@@ -27,7 +27,7 @@ _PROGRAMS = {
     "util-linux": ("unshare", "nsenter", "setpriv", "mount"),
 }
 _START_S = 60  # until both nodes are idle
-_LONGEST = 107 - len("/d2lite-workers-12345678/run/munge.socket")  # the path of a socket has 107 characters at most
+_LONGEST = 107 - len("/notebook-ranks-12345678/run/munge.socket")  # the path of a socket has 107 characters at most
 # The first process of a node: its mounts are its own, and so are its host name and its processes. The folder "run" is
 # empty until a node mounts memory there, so both nodes have the same paths and different sockets in them.
 _FIRST_PROCESS = """

@@ -6,9 +6,9 @@ import pytest
 
 from d2lite.exercises import WORLD_SIZE
 from d2lite.exercises.judge import judge
+from d2lite.exercises.learner_pool import quiet_pool
 from d2lite.exercises.run_cases import run_cases
 from d2lite.exercises.specifications import find_exercise
-from d2lite.workers.learner_pool import quiet_pool
 from tests.by_value import by_value
 
 __all__ = ["Answers", "RightAnswers", "WrongAnswers", "scoring"]

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from d2lite.costs import one_f_one_b
+from d2lite.labs.chapter_15 import one_f_one_b
 from tests.book.exercises.scoring import Answers, RightAnswers, WrongAnswers
 from tests.by_value import by_value
 

@@ -7,7 +7,7 @@ import torch
 from d2lite.exercises.judge import judge
 from d2lite.exercises.run_cases import run_cases
 from d2lite.exercises.specifications import find_exercise
-from d2lite.training import GradientNorms, noise_scale, warm_up
+from d2lite.labs.chapter_09 import GradientNorms, noise_scale, warm_up
 from tests.book.exercises.scoring import Answers, RightAnswers
 
 answers = Answers()

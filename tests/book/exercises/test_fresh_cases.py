@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from d2lite.exercises import all_exercises
-from d2lite.exercises.recording import handed_out_exercises
 from d2lite.exercises.run_cases import run_cases
 from d2lite.exercises.specifications import load
+from d2lite_course.recording import handed_out_exercises
 
 FRESH = load("fresh_cases").FRESH
 WITHOUT = ["11.3"]  # said in docs/teaching.md

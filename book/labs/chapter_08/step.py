@@ -1,0 +1,161 @@
+"""The predicted time of a step, with and without overlap, bucket by bucket."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from d2lite.costs.alpha_beta import COST_FORMULAS, Cluster, Device, Link, all_reduce_seconds, as_cluster
+from d2lite.trace import Event
+from notebook_ranks.shared.checks import (
+    all_of,
+    instance_of,
+    non_negative_number,
+    one_of,
+    positive_int,
+    positive_number,
+    true_or_false,
+)
+
+from .workloads import Workload
+
+__all__ = [
+    "DDP_BUCKETS",
+    "StepPrediction",
+    "bucket_sums",
+    "buckets",
+    "gpu_hours",
+    "predict_step",
+]
+
+MIB = 1024 * 1024
+# sizes at which DistributedDataParallel closes its first bucket, and the others (PyTorch documentation: bucket_cap_mb)
+DDP_BUCKETS = (1 * MIB, 25 * MIB)
+
+
+@dataclass(frozen=True)
+class StepPrediction:
+    """One predicted step of one device among k, in seconds.
+
+    overhead_s + compute_s + exposed_s + wait_s = seconds. The link is busy for `communication_s`, of which `exposed_s`
+    come after the end of computing and the rest is hidden behind it. `wait_s` is the wait for the slowest of the k
+    devices. `events` are its spans, for a figure of the timeline.
+    """
+
+    seconds: float
+    overhead_s: float
+    compute_s: float
+    communication_s: float
+    exposed_s: float
+    wait_s: float
+    events: tuple[Event, ...]
+
+
+def buckets(n_bytes: Sequence[int], caps: Sequence[int] = DDP_BUCKETS) -> list[list[int]]:
+    """Return lists of indices into `n_bytes`, from the last tensor to the first, as gradients become ready.
+
+    A bucket is closed when it holds at least its cap: caps[0] bytes for the first bucket, caps[1] for the second, and
+    the last of `caps` for all further buckets. DistributedDataParallel has the same rule (Li et al. 2020,
+    arXiv:2006.15704, section 3.2.3).
+    """
+    found: list[list[int]] = [[]]
+    held = 0
+    for i in reversed(range(len(n_bytes))):
+        found[-1].append(i)
+        held += n_bytes[i]
+        if held >= caps[min(len(found), len(caps)) - 1]:
+            found.append([])
+            held = 0
+    return [bucket for bucket in found if bucket]
+
+
+def bucket_sums(workload: Workload, caps: Sequence[int] = DDP_BUCKETS) -> list[tuple[float, int]]:
+    """Return for each bucket the fraction (0 to 1) of the backward pass that is done when it is ready, and its size.
+
+    Raises ValueError or TypeError if the caps are not whole numbers above 0, at least one.
+    """
+    return list(_bucket_sums(workload, tuple(all_of("caps", caps, positive_int, least=1))))
+
+
+@cache
+def _bucket_sums(workload: Workload, caps: tuple[int, ...]) -> list[tuple[float, int]]:
+    found, done = [], 0
+    for bucket in buckets(workload.n_bytes, caps):
+        done += sum(workload.macs[i] for i in bucket)
+        found.append((done / sum(workload.macs), sum(workload.n_bytes[i] for i in bucket)))
+    return found
+
+
+def predict_step(
+    workload: Workload,
+    batch_size: float,
+    k: int,
+    device: Device,
+    cluster: Cluster | Link,
+    *,
+    algorithm: str = "ring",
+    overlap: bool = True,
+    caps: Sequence[int] = DDP_BUCKETS,
+    wait_s: float = 0.0,
+) -> StepPrediction:
+    """Return the StepPrediction of data-parallel training on k devices.
+
+    The forward pass takes a third of the arithmetic, the backward pass two thirds. A bucket of gradients is sent when
+    it is ready and the link is free. Nothing is measured.
+
+    Args:
+        workload: The network, as `workload` or `named_workload` describes it.
+        batch_size: Examples per device and step. It need not be whole: 100 examples on 8 devices are 12.5.
+        k: The number of devices.
+        device: How fast each device computes.
+        cluster: The links between the devices: a Cluster of hosts, or a Link if all devices are in one host.
+        algorithm: The all-reduce algorithm, one of `COST_FORMULAS`.
+        overlap: Whether buckets are sent during the backward pass. If not, all are sent after it.
+        caps: Sizes in bytes at which the first bucket, the second, ... and all others are closed.
+        wait_s: Seconds that the slowest device adds to the step.
+
+    Returns:
+        The StepPrediction, in seconds, with the spans of its parts.
+
+    Raises:
+        ValueError: `k` is below 1, `algorithm` is not one of `COST_FORMULAS`, a number is NaN or infinite, `batch_size`
+            or one of `caps` is not above 0, `wait_s` is below 0, or the step takes more seconds than a float can hold.
+        TypeError: An argument is of another type, for example a text in place of a number.
+
+    Example:
+        >>> net = Workload("two layers", n_bytes=(1_000_000, 3_000_000), macs=(1, 1))
+        >>> step = predict_step(net, 1, 2, Device(flops_per_s=12.0), Link(0.0, 1e6), caps=(1,))
+        >>> [round(s, 3) for s in (step.compute_s, step.communication_s, step.exposed_s, step.seconds)]
+        [1.0, 4.0, 3.667, 4.667]
+    """
+    instance_of("workload", workload, Workload)
+    batch_size, k = positive_number("batch_size", batch_size), positive_int("k", k)
+    instance_of("device", device, Device)
+    cluster = as_cluster(cluster)
+    one_of("algorithm", algorithm, COST_FORMULAS)
+    true_or_false("overlap", overlap)
+    wait_s = non_negative_number("wait_s", wait_s)
+    arithmetic_s = workload.flops * batch_size / device.flops_per_s
+    forward_end = device.overhead_s + arithmetic_s / 3
+    compute_end = device.overhead_s + arithmetic_s
+    events = [Event(0, "forward", "forward", 0.0, forward_end)]
+    ready = sent = forward_end
+    for i, (fraction, n_bytes) in enumerate(bucket_sums(workload, caps)):
+        start, ready = ready, forward_end + (compute_end - forward_end) * fraction
+        events.append(Event(0, "backward", f"backward {i}", start, ready))
+        if k > 1:
+            start = max(sent, ready if overlap else compute_end)
+            sent = start + all_reduce_seconds(algorithm, k, n_bytes, cluster)
+            events.append(Event(0, "all_reduce", f"bucket {i}", start, sent, n_bytes))
+    end = max(compute_end, sent)
+    if not math.isfinite(end + wait_s):
+        raise ValueError(f"batch_size, device, cluster, wait_s: expected a step that ends, got {end + wait_s} s.")
+    if wait_s:
+        events.append(Event(0, "wait", "wait for the slowest", end, end + wait_s))
+    busy = sum(event.end_s - event.start_s for event in events if event.kind == "all_reduce")
+    return StepPrediction(end + wait_s, device.overhead_s, arithmetic_s, busy, end - compute_end, wait_s, tuple(events))
+
+
+def gpu_hours(seconds: float, k: int) -> float:
+    """Return the GPU-hours of `seconds` on k GPUs. Times the price of a GPU for an hour, they give the cost."""
+    return seconds * k / 3600

@@ -1,0 +1,155 @@
+"""The bytes that a rank holds: parameters, gradients, the optimizer's state and activations, for each stage of ZeRO."""
+
+from dataclasses import dataclass
+
+from notebook_ranks.shared.checks import non_negative_number, one_of, positive_int, true_or_false, whole_number
+
+__all__ = [
+    "MEMORY_MODELS",
+    "OPTIMIZER_NUMBERS",
+    "PRECISIONS",
+    "MemoryModel",
+    "MemoryPrediction",
+    "predict_memory",
+    "transformer_activations",
+]
+
+# numbers that an optimizer keeps per parameter
+OPTIMIZER_NUMBERS = {"SGD": 0, "SGD with momentum": 1, "Adam": 2}
+# bytes of a parameter and of its gradient, of a number of the optimizer, and of the copy of the parameter that it keeps
+PRECISIONS = {"float64": (8, 8, 0), "float32": (4, 4, 0), "mixed": (2, 4, 4)}
+
+
+@dataclass(frozen=True)
+class MemoryModel:
+    """A transformer by its sizes: parameters, width, blocks, heads, context, different tokens; `source` has them."""
+
+    name: str
+    num_params: float
+    width: int
+    num_blocks: int
+    num_heads: int
+    context: int
+    num_characters: int
+    source: str
+
+
+MEMORY_MODELS = (
+    MemoryModel("Transformer of chapter 13", 826_208, 128, 4, 4, 64, 96, "d2lite.Transformer()"),
+    MemoryModel(
+        "GPT-2, 1.5 B", 1.558e9, 1600, 48, 25, 1024, 50_257, "Radford et al. 2019, Table 2; github.com/openai/gpt-2"
+    ),
+    MemoryModel(
+        "Llama 2, 7 B", 6.74e9, 4096, 32, 32, 4096, 32_000, "Touvron et al. 2023, arXiv:2307.09288; its config.json"
+    ),
+    MemoryModel(
+        "GPT-3, 175 B", 1.746e11, 12_288, 96, 96, 2048, 50_257, "Brown et al. 2020, arXiv:2005.14165, Table 2.1"
+    ),
+    MemoryModel(
+        "Llama 3, 405 B",
+        405_853_388_800,  # of the sizes in the table: 8 key-value heads, MLP of width 53,248, embedding apart from head
+        16_384,
+        126,
+        128,
+        8192,
+        128_256,
+        "Grattafiori et al. 2024, arXiv:2407.21783, Table 3",
+    ),
+    MemoryModel(
+        "GPT, 1 T", 1.008e12, 25_600, 128, 160, 2048, 51_200, "Narayanan et al. 2021, arXiv:2104.04473, Table 1"
+    ),
+)
+
+
+@dataclass(frozen=True)
+class MemoryPrediction:
+    """The bytes that a rank holds when its backward pass has ended; what lives for a moment only is not in it."""
+
+    parameters_n_bytes: float
+    gradients_n_bytes: float
+    optimizer_n_bytes: float
+    activations_n_bytes: float
+
+    @property
+    def total_n_bytes(self) -> float:
+        """The four together, in bytes."""
+        return self.parameters_n_bytes + self.gradients_n_bytes + self.optimizer_n_bytes + self.activations_n_bytes
+
+
+def predict_memory(
+    num_params: float,
+    optimizer: str = "Adam",
+    precision: str = "mixed",
+    stage: int = 0,
+    k: int = 1,
+    activations_n_bytes: float = 0.0,
+) -> MemoryPrediction:
+    """Return the MemoryPrediction of one of k ranks that train with ZeRO (Rajbhandari et al. 2020, arXiv:1910.02054).
+
+    Args:
+        num_params: The parameters of the network.
+        optimizer: One of OPTIMIZER_NUMBERS: "SGD", "SGD with momentum", "Adam".
+        precision: "float32" or "float64"; "mixed" has parameters and gradients of 16 bits, and an optimizer that keeps
+            its state and a copy of the parameters in 32 bits.
+        stage: 0 shards nothing (plain data parallelism), 1 the optimizer's state, 2 the gradients as well, 3 the
+            parameters as well.
+        k: The number of ranks.
+        activations_n_bytes: What the backward pass needs of the forward pass on this rank; no stage shards it.
+
+    Raises:
+        ValueError: If a name is unknown or a number out of range.
+        TypeError: If an argument has another type.
+
+    Example:
+        >>> [predict_memory(7.5e9, stage=stage, k=64).total_n_bytes / 1e9 for stage in (0, 1, 2, 3)]
+        [120.0, 31.40625, 16.640625, 1.875]
+    """
+    num_params = non_negative_number("num_params", num_params)
+    numbers = OPTIMIZER_NUMBERS[one_of("optimizer", optimizer, OPTIMIZER_NUMBERS)]
+    param, number, copy = PRECISIONS[one_of("precision", precision, PRECISIONS)]
+    stage = whole_number("stage", stage, 0, 3, "Stage 0 is plain data parallelism.")
+    k = positive_int("k", k)
+    state = numbers * number + copy
+    return MemoryPrediction(
+        num_params * param / (k if stage >= 3 else 1),
+        num_params * param / (k if stage >= 2 else 1),
+        num_params * state / (k if stage >= 1 else 1),
+        non_negative_number("activations_n_bytes", activations_n_bytes),
+    )
+
+
+def transformer_activations(
+    microbatch: int,
+    context: int,
+    width: int,
+    num_blocks: int,
+    num_heads: int,
+    num_characters: int,
+    bytes_per_number: int = 4,
+    checkpointing: bool = False,
+    keep_scores: bool = True,
+) -> float:
+    """Return the bytes that autograd keeps of a forward pass of `Transformer` on `microbatch` pieces of a text.
+
+    For each place a block keeps 16 times its width (the inputs of the two normalisations, of the linear layers and of
+    GELU, and q, k, v), and for each head a weight per pair of places. With checkpointing a block keeps its input alone;
+    what else it needs is computed again in the backward pass, for one block at a time, and this block is counted.
+    Korthikanti et al. 2022 (arXiv:2205.05198) count in the same way; their layer has dropout as well. Statistics of the
+    normalisations and the mask, less than a hundredth, are left out. Without `keep_scores` the weights per pair of
+    places are not kept: attention that is computed in blocks (Dao et al. 2022, arXiv:2205.14135) computes them again.
+
+    Raises ValueError or TypeError for what is no positive whole number, or no True or False where that is expected.
+    """
+    sizes = {"microbatch": microbatch, "context": context, "width": width, "num_blocks": num_blocks}
+    sizes |= {"num_heads": num_heads, "num_characters": num_characters, "bytes_per_number": bytes_per_number}
+    for name, size in sizes.items():
+        positive_int(name, size)
+    places = microbatch * context
+    block = 16 * places * width
+    if true_or_false("keep_scores", keep_scores):
+        block += num_heads * places * context
+    blocks = (
+        num_blocks * places * width + block if true_or_false("checkpointing", checkpointing) else num_blocks * block
+    )
+    head = 2 * places * width + places * num_characters
+    return float(bytes_per_number * (blocks + head))

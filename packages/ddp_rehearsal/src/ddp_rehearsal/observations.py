@@ -1,0 +1,275 @@
+"""What is observed on the ranks of a rehearsal, as plain data: one file of JSON lines for each rank."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ddp_rehearsal.fingerprint import Print, Sample
+
+__all__ = [
+    "Clipped",
+    "DataSet",
+    "Ended",
+    "Event",
+    "Forward",
+    "Group",
+    "Loaded",
+    "LoaderBegins",
+    "Memory",
+    "Place",
+    "Raised",
+    "RankObservations",
+    "Sampled",
+    "Saved",
+    "Scheduled",
+    "Uneven",
+    "Update",
+    "Wrapped",
+    "as_line",
+    "read_observations",
+]
+
+Place = tuple[str, int, str]  # file, line, function
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that a rank did: at its step `step` (1 until the first update has ended), at a line of the script."""
+
+    step: int
+    place: Place | None
+
+
+@dataclass(frozen=True)
+class Group(Event):
+    """The rank has joined the process group."""
+
+    backend: str
+
+
+@dataclass(frozen=True)
+class Uneven(Event):
+    """The script begins a `Join`: ranks may have different numbers of minibatches."""
+
+
+@dataclass(frozen=True)
+class Wrapped(Event):
+    """A module was wrapped in DistributedDataParallel; `ranks` are those of its group."""
+
+    ranks: tuple[int, ...]
+    name: str
+    batch_norms: int = 0
+
+
+@dataclass(frozen=True)
+class LoaderBegins(Event):
+    """A DataLoader has given the first minibatch of an epoch.
+
+    `epoch` counts its epochs from 0. `sampler_epoch` is the number that a DistributedSampler shuffled with; -1 is a
+    number that is not known.
+    """
+
+    loader: int
+    epoch: int
+    sampler: str
+    shuffles: bool = False
+    sampler_epoch: int = -1
+    num_examples: int = -1
+    num_batches: int = -1
+
+
+@dataclass(frozen=True)
+class DataSet(Event):
+    """The digests of the first and the last example of the data set of a DataLoader, if they are always the same."""
+
+    loader: int
+    items: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Forward(Event):
+    """A forward pass for training, of an outermost module `model`: `rows` are the digests of its first input's rows.
+
+    `loader` and `epoch` are those of the DataLoader that gave the last minibatch, -1 without one. `around_ddp` is True
+    if the module is inside of a DistributedDataParallel that was not called. `output` is the digest of the first tensor
+    that comes out. `drops_out` says whether the module has a dropout, and `batch_norms` whether it has a BatchNorm that
+    uses the rank's own examples.
+    """
+
+    model: int
+    name: str
+    rows: tuple[str, ...]
+    loader: int = -1
+    epoch: int = -1
+    in_ddp: bool = False
+    syncs: bool = True
+    around_ddp: bool = False
+    output: str = ""
+    drops_out: bool = False
+    batch_norms: bool = False
+
+
+@dataclass(frozen=True)
+class Clipped(Event):
+    """Gradients were clipped: their digests before, their norm, and the largest norm that is allowed."""
+
+    grads: Mapping[str, str]
+    norm: float
+    most: float
+
+
+@dataclass(frozen=True)
+class Update(Event):
+    """One step of an optimizer: gradients before it, weights after it.
+
+    `before` has all weights before the first update, `start` those of one small parameter before each update.
+
+    `backwards` counts the backward passes since the update before. `kept` says that a backward pass added its gradients
+    to those of the update before. `group` are the ranks that hold copies, () where nothing says so. With a `closure`
+    the gradients are not those of the update. `broadcast` says that each weight was broadcast before the first update.
+    `hooked` says that DistributedDataParallel sends by a hook. Tensors that are `sharded` over ranks are in `weights`
+    with None.
+    """
+
+    optimizer: int
+    name: str
+    lrs: tuple[float, ...]
+    grads: Mapping[str, Print | None]
+    weights: Mapping[str, Print | None]
+    before: Mapping[str, Print | None] = field(default_factory=dict)
+    start: Mapping[str, Print | None] = field(default_factory=dict)
+    devices: tuple[str, ...] = ()
+    visible: str = ""
+    backwards: int = 1
+    kept: bool = False
+    closure: bool = False
+    sharded: bool = False
+    hooked: bool = False
+    broadcast: bool = False
+    group: tuple[int, ...] = ()
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Sampled(Event):
+    """An update, for the comparison with another run: samples of each weight, of its gradient and of its change.
+
+    `weights` are those before the update, and `changes` what the update has added to them. `dtypes` are the names of
+    the weights' types. `halves` says that a part was computed by autocast in a 16-bit type.
+    """
+
+    optimizer: int
+    weights: Mapping[str, Sample]
+    grads: Mapping[str, Sample | None]
+    changes: Mapping[str, Sample]
+    dtypes: Mapping[str, str]
+    halves: bool = False
+
+
+@dataclass(frozen=True)
+class Scheduled(Event):
+    """A scheduler has taken a step."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Saved(Event):
+    """`torch.save` wrote a file; `module_names` says that all names of a state dict in it begin with "module."."""
+
+    path: str
+    on_gpu: bool = False
+    module_names: bool = False
+
+
+@dataclass(frozen=True)
+class Loaded(Event):
+    """`torch.load` read a file; `mapped` says whether `map_location` was given."""
+
+    path: str
+    mapped: bool
+    devices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Memory(Event):
+    """The bytes of a rank: parameters, gradients, optimizer state, and what the forward pass keeps (-1: not known)."""
+
+    parameters: int
+    gradients: int
+    optimizer: int
+    activations: int = -1
+
+
+@dataclass(frozen=True)
+class Raised(Event):
+    """The script raised an error; `report` is that of `notebook_ranks`."""
+
+    report: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Ended(Event):
+    """The script ended by itself, with an exit code, or was stopped after enough steps ("enough")."""
+
+    how: str
+    code: int = 0
+
+
+_E = TypeVar("_E", bound=Event)
+
+
+@dataclass(frozen=True)
+class RankObservations:
+    """All that was observed on one rank, in the order of time."""
+
+    rank: int
+    events: Sequence[Event] = ()
+
+    def of(self, kind: type[_E]) -> list[_E]:
+        """Return the events of one kind."""
+        return [event for event in self.events if isinstance(event, kind)]
+
+    @property
+    def num_updates(self) -> int:
+        """How many updates of the optimizer the rank has made."""
+        return len(self.of(Update))
+
+
+_KINDS: dict[str, type[Event]] = {
+    kind.__name__: kind
+    for kind in (
+        Clipped, DataSet, Ended, Forward, Group, Loaded, LoaderBegins, Memory, Raised, Sampled, Saved, Scheduled,
+        Uneven, Update, Wrapped,
+    )
+}  # fmt: skip
+
+
+def as_line(event: Event) -> str:
+    """Return an event as one line of JSON."""
+    return json.dumps({"event": type(event).__name__, **vars(event)})
+
+
+def read_observations(folder: Path, world_size: int) -> list[RankObservations]:
+    """Read what each rank has written into its file of the folder, up to a line that is incomplete."""
+    return [RankObservations(rank, _read(folder / f"rank-{rank}.jsonl")) for rank in range(world_size)]
+
+
+def _read(path: Path) -> list[Event]:
+    lines: Iterable[str] = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else ()
+    found: list[Event] = []
+    for line in lines:
+        try:
+            facts = {name: _tuples(value) for name, value in json.loads(line).items()}
+            found.append(_KINDS[facts.pop("event")](**facts))
+        except json.JSONDecodeError:  # the rank has ended, or the disk was full, before the line was written
+            break
+    return found
+
+
+def _tuples(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(map(_tuples, value))
+    return {name: _tuples(item) for name, item in value.items()} if isinstance(value, dict) else value

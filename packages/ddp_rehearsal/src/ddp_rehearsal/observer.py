@@ -1,0 +1,621 @@
+"""The observer on a rank: it watches a script through PyTorch's hooks, and writes what it sees as JSON lines.
+
+Public hooks are used where there are some: those of all optimizers and of all modules. `backward`, `zero_grad`,
+`torch.save`, `torch.load`, `clip_grad_norm_`, `broadcast`, the steps of schedulers, DataLoader and
+DistributedDataParallel are wrapped. The observer changes no tensor and no random number. An error of its own never
+reaches the script.
+"""
+
+import functools
+import os
+import sys
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.algorithms.join import Join
+from torch.nn.modules.dropout import _DropoutNd
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import lr_scheduler
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, RandomSampler, dataloader
+
+from ddp_rehearsal.fingerprint import (
+    MOST_VALUES,
+    Print,
+    first_tensor,
+    row_prints,
+    tensor_digest,
+    tensor_print,
+    tensor_prints,
+    tensor_sample,
+    unpacked,
+)
+from ddp_rehearsal.observations import (
+    Clipped,
+    DataSet,
+    Ended,
+    Event,
+    Forward,
+    Group,
+    Loaded,
+    LoaderBegins,
+    Memory,
+    Place,
+    Sampled,
+    Saved,
+    Scheduled,
+    Uneven,
+    Update,
+    Wrapped,
+    as_line,
+)
+from ddp_rehearsal.pretend_gpus.storages import device_of
+from notebook_ranks.shared.activations_held import ActivationsHeld, activations_held
+from notebook_ranks.shared.own_code import is_own_code
+
+__all__ = ["Observer", "script_place"]
+
+SHARDED = ("FullyShardedDataParallel",)  # the other ways to shard use DTensor
+PLAIN = (torch.Tensor, nn.Parameter)  # types of nearly all tensors; a missing attribute takes time to find out
+BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+TIMES = 8  # an example is read, to see whether it changes
+WEIGHT = "a weight, not a gradient"  # among names of parameters
+WAIT = (Forward, Clipped)  # kinds of events that are written with the next one of another kind, or the next pulse
+LOCK_S = 0.5
+OFTEN = 10  # all bytes of large tensors are read in the first three updates, and in each tenth
+
+
+def script_place(frames: Any) -> Place | None:
+    """Return the innermost of (file, line, function) that belongs to the script; `frames` begin with the outermost."""
+    return next(((f, n, name) for f, n, name in reversed(frames) if is_own_code(f)), None)
+
+
+def _place() -> Place | None:
+    """Return where in the script this thread is."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        if is_own_code(frame.f_code.co_filename):
+            return frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name
+        frame = frame.f_back  # type: ignore[assignment]
+    return None
+
+
+class Observer:
+    """Watches the script of one rank, from `install` on, and calls `enough` after `steps` updates of one optimizer.
+
+    `progress` counts what the script has done, and `in_backward` says whether a backward pass runs. With `samples` each
+    update is also written as `Sampled`; a copy of the weights is kept while it runs.
+    """
+
+    def __init__(self, path: Path, steps: int, enough: Callable[[], None], samples: bool = False) -> None:
+        self.steps, self.enough, self.samples = steps, enough, samples
+        self.file = open(path, "wb", buffering=0)
+        self.waiting: deque[tuple[type[Event], dict[str, Any]]] = deque()
+        self.writing, self.unwritten = threading.Lock(), b""
+        self.pid, self.thread = os.getpid(), threading.get_ident()
+        self.progress, self.step, self.depth, self.backwards = 0, 1, 0, 0
+        self.grad_enabled = True  # for the script, when the observer was called last
+        self.in_backward = self.in_schedule = self.failed = self.sharded = self.kept = False
+        self.numbers: dict[int, int] = {}  # id of an outermost module -> its number
+        self.facts: dict[int, dict[str, Any]] = {}  # the same -> what all its forward passes have in common
+        self.names: dict[int, str] = {}  # id of a parameter -> its name
+        self.in_ddp: dict[int, tuple[int, ...]] = {}  # id of a module or parameter in a DDP -> the ranks of its group
+        self.ddps: list[DistributedDataParallel] = []
+        self.used: list[Any] = []  # keeps what the ids belong to
+        self.optimizers: dict[int, int] = {}
+        self.counts: dict[int, int] = {}
+        self.sampled: tuple[dict[str, tuple[nn.Parameter, torch.Tensor]], dict[str, Any]] | None = None
+        self.halves = False
+        self.sent: set[int] = set()  # addresses of what was broadcast before the first update
+        self.updates: int | None = None  # id of the optimizer whose update runs; it may call others
+        self.named: dict[str, nn.Parameter] = {}  # the parameters of that update
+        self.begun: dict[str, Any] = {}  # its facts
+        self.last: tuple[nn.Parameter, Print] | None = None  # a gradient of the last update
+        self.ended_at = time.perf_counter()
+        self.loaders: weakref.WeakKeyDictionary[Any, list[int]] = weakref.WeakKeyDictionary()  # number, epochs
+        self.iterators: weakref.WeakKeyDictionary[Any, tuple[int, int]] = weakref.WeakKeyDictionary()
+        self.fresh: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()  # iterator -> its DataLoader
+        self.orders: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()  # sampler -> epoch of its order
+        self.loader = (-1, -1)  # that gave the last minibatch, and its epoch
+        self.data_sets: dict[int, Any] = {}  # number of a loader with a DistributedSampler -> its data set
+        self.measures: Any = None  # activations_held, while it counts in `held`
+        self.held = ActivationsHeld()
+        self.activations = -1
+
+    def note(self, kind: type[Event], **facts: Any) -> None:
+        """Note an event, with the step and the place in the script, and write it, unless its kind is one that waits."""
+        facts["step"] = self.step
+        if "place" not in facts:
+            facts["place"] = _place()
+        self.waiting.append((kind, facts))
+        if kind not in WAIT:
+            try:
+                self.write()
+            except OSError as error:  # the disk is full, perhaps not for long
+                self._say(error)
+
+    def write(self) -> None:
+        """Write the events that wait. Any thread of the rank may do it. Where the disk is full they wait on."""
+        if self.pid != os.getpid():  # a process that the script has started
+            return
+        # A signal of the script may have come while this thread writes: then its events go out with the next ones.
+        if self.writing.acquire(timeout=LOCK_S):
+            try:
+                while self.waiting:
+                    kind, facts = self.waiting.popleft()
+                    self.unwritten += f"{as_line(kind(**facts))}\n".encode()
+                if self.unwritten:
+                    self.unwritten = self.unwritten[self.file.write(self.unwritten) :]
+            finally:
+                self.writing.release()
+
+    def end(self, how: str, code: int = 0) -> None:
+        """Write that the script has ended, and what can be read only then."""
+        self._quietly(self._read_data_sets)
+        self.note(Ended, how=how, code=code)
+
+    def install(self) -> None:
+        """Begin to watch."""
+        register_module_forward_pre_hook(self._before_forward)
+        register_module_forward_hook(self._after_forward, with_kwargs=True, always_call=True)
+        register_optimizer_step_pre_hook(self._before_update)
+        register_optimizer_step_post_hook(self._after_update)
+        _wrap(torch.autograd, "backward", self._backward)
+        _wrap(torch.optim.Optimizer, "zero_grad", self._clear)
+        _wrap(nn.Module, "zero_grad", self._clear)
+        _wrap(torch, "save", self._save)
+        _wrap(torch, "load", self._load)
+        _wrap(nn.utils, "clip_grad_norm_", self._clip)
+        vars(nn.utils.clip_grad)["clip_grad_norm_"] = nn.utils.clip_grad_norm_
+        _wrap(DataLoader, "__iter__", self._begin_loader)
+        _wrap(dataloader._BaseDataLoaderIter, "__next__", self._next)
+        _wrap(DistributedSampler, "__iter__", self._shuffle)
+        _wrap(DistributedDataParallel, "__init__", self._wrap_in_ddp)
+        for kind in list(vars(lr_scheduler).values()):
+            if isinstance(kind, type) and "step" in vars(kind):
+                _wrap(kind, "step", self._schedule)
+        _wrap(dist, "init_process_group", self._join_group)
+        vars(dist.distributed_c10d)["init_process_group"] = dist.init_process_group
+        _wrap(dist, "broadcast", self._broadcast)
+        vars(dist.distributed_c10d)["broadcast"] = dist.broadcast
+        _wrap(Join, "__enter__", self._may_end_earlier)
+        _wrap(torch.multiprocessing, "spawn", _refuse_to_spawn)
+
+    def _is_mine(self) -> bool:
+        """Return whether this is the script's own thread, and not a thread or a process that it has started."""
+        return self.pid == os.getpid() and self.thread == threading.get_ident()
+
+    def _quietly(self, function: Callable[..., None], *args: Any) -> None:
+        """Call a function of the observer: it computes no gradients, and its errors do not reach the script."""
+        if self._is_mine():
+            self.grad_enabled = torch.is_grad_enabled()
+            try:
+                with torch.no_grad():
+                    function(*args)
+            except Exception as error:
+                self._say(error)
+
+    def _say(self, error: Exception) -> None:
+        """Say once that something was not observed."""
+        if not self.failed:
+            print(f"rehearsal: not observed: {type(error).__name__}: {error}", file=sys.stderr)
+        self.failed = True
+
+    def _unseen(self, function: Callable[..., None], *args: Any) -> None:
+        """Call a function of the observer quietly, with `__torch_function__` switched off.
+
+        Pretend GPUs would otherwise look at each of its calls, which takes time. It is used for what happens in each
+        step. The function must ask `device_of` for the device of a tensor.
+        """
+        with torch._C.DisableTorchFunction():
+            self._quietly(function, *args)
+
+    # forward and backward passes
+
+    def _before_forward(self, module: nn.Module, args: Any) -> None:
+        if self._is_mine():
+            self.depth += 1
+            self.halves |= self.samples and torch._C._is_any_autocast_enabled()
+            if self.depth == 1 and self.activations < 0 and self.step == 2 and not self.in_backward:
+                self._quietly(self._begin_to_measure, module)
+
+    def _begin_to_measure(self, module: nn.Module) -> None:
+        params = list(module.parameters())
+        if self.grad_enabled and params and not self.sharded and not any(map(_is_sharded, params)):
+            self.measures = activations_held(params)
+            self.held = self.measures.__enter__()
+
+    def _after_forward(self, module: nn.Module, args: Any, *rest: Any) -> None:
+        if not self._is_mine():
+            return
+        self.depth = max(0, self.depth - 1)
+        if self.depth:
+            return
+        self.progress += 1
+        if self.measures is not None:
+            self.measures.__exit__(None, None, None)
+            self.activations, self.measures = self.held.most_n_bytes, None
+        if torch.is_grad_enabled() and module.training and not self.in_backward:
+            self._unseen(self._forward, module, args, rest[0] if len(rest) == 2 else {}, rest[-1] if rest else None)
+
+    def _forward(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+        if id(module) not in self.facts:
+            if next(module.parameters(), None) is None:  # a loss
+                return
+            self._name(module)
+            parts = list(module.modules())
+            drops_out = any(isinstance(part, _DropoutNd) and part.p > 0 for part in parts)
+            self.facts[id(module)] = {
+                "name": type(_inner(module)).__name__,
+                "in_ddp": isinstance(module, DistributedDataParallel),
+                "drops_out": drops_out,
+                "batch_norms": any(isinstance(part, BATCH_NORMS) and part.training for part in parts),
+            }
+        tensor, result = first_tensor([args, kwargs]), first_tensor([output])
+        self.note(
+            Forward,
+            model=self._number(self.numbers, module),
+            rows=() if tensor is None else row_prints(tensor),
+            loader=self.loader[0],
+            epoch=self.loader[1],
+            syncs=bool(getattr(module, "require_backward_grad_sync", True)),
+            around_ddp=id(module) in self.in_ddp,
+            output="" if result is None else tensor_digest(result),
+            **self.facts[id(module)],
+        )
+
+    def _number(self, numbers: dict[int, int], thing: Any) -> int:
+        if id(thing) not in numbers:
+            numbers[id(thing)] = len(numbers)
+            self.used.append(thing)
+        return numbers[id(thing)]
+
+    def _name(self, module: nn.Module) -> None:
+        """Keep the names of a module's parameters, and whether they are parts of what several ranks hold."""
+        for name, param in _inner(module).named_parameters():
+            self.names.setdefault(id(param), name)
+        if isinstance(module, DistributedDataParallel) and module not in self.ddps:
+            self.ddps.append(module)
+        self.sharded |= any(type(part).__name__ in SHARDED for part in module.modules())
+
+    def _wrap_in_ddp(self, make: Callable[..., None], ddp: Any, module: Any, *args: Any, **kwargs: Any) -> None:
+        make(ddp, module, *args, **kwargs)
+        self._quietly(self._wrapped, ddp, module)
+
+    def _wrapped(self, ddp: Any, module: nn.Module) -> None:
+        ranks = tuple(dist.get_process_group_ranks(ddp.process_group))
+        self._name(ddp)
+        for thing in [*module.modules(), *module.parameters()]:
+            self.in_ddp[id(thing)] = ranks
+            self.used.append(thing)
+        norms = sum(isinstance(part, BATCH_NORMS) for part in module.modules())
+        self.note(Wrapped, ranks=ranks, name=type(module).__name__, batch_norms=norms)
+
+    def _backward(self, backward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if not self._is_mine():
+            return backward(*args, **kwargs)
+        self._unseen(self._look_for_kept_gradients)
+        self.progress += 1
+        self.backwards += 1
+        self.in_backward = True
+        try:
+            return backward(*args, **kwargs)
+        finally:
+            self.in_backward = False
+
+    def _clear(self, clear: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if self._is_mine():
+            self.backwards = 0  # an update was left out, as a GradScaler does where a gradient is infinite
+        return clear(*args, **kwargs)
+
+    def _look_for_kept_gradients(self) -> None:
+        if self.last is not None and self.backwards == 0:
+            param, before = self.last
+            self.kept = param.grad is not None and any(unpacked(before[1])) and _print(param.grad, False) == before
+
+    # updates
+
+    def _before_update(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        if self._is_mine() and self.updates in (None, id(optimizer)):
+            self.updates, self.begun = id(optimizer), {}
+            self._unseen(self._begin_update, optimizer, args, kwargs)
+
+    def _begin_update(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        self.named = named = self._named(optimizer)
+        small = min(((p.numel(), name) for name, p in named.items() if p.grad is not None), default=None)
+        # one weight is read together with the gradients, since each reading takes time
+        read = {name: p.grad for name, p in named.items()} | ({} if small is None else {WEIGHT: named[small[1]]})
+        grads = self._prints_of(read, self._complete())
+        start = grads.pop(WEIGHT, None)
+        first = id(optimizer) not in self.optimizers
+        groups = {self.in_ddp.get(id(p)) for p in named.values()}
+        self.begun = {
+            "place": _place(),
+            "optimizer": self._number(self.optimizers, optimizer),
+            "name": type(optimizer).__name__,
+            "lrs": tuple(float(group["lr"]) for group in optimizer.param_groups if "lr" in group),
+            "grads": grads,
+            "before": self._prints_of(named, True) if first else {},
+            "devices": tuple(sorted(map(str, {device_of(p) for p in named.values()}))),
+            "visible": os.environ.get("CUDA_VISIBLE_DEVICES", ""),
+            "backwards": self.backwards,
+            "kept": self.kept,
+            "closure": any(map(callable, [*args[1:], *kwargs.values()])),
+            "broadcast": bool(self.sent) and all(_address(p) in self.sent for p in named.values()),
+            "hooked": any(getattr(ddp, "_comm_hooks", ()) for ddp in self.ddps),
+            "sharded": self.sharded or any(map(_is_sharded, named.values())),
+            "group": groups.pop() or () if len(groups) == 1 else (),
+            "seconds": time.perf_counter() - self.ended_at,
+        }
+        if small is not None:
+            param = named[small[1]]
+            self.begun["start"] = {small[1]: start}
+            known = grads[small[1]] if small[0] <= MOST_VALUES else None
+            self.last = None if param.grad is None else (param, known or _print(param.grad, False))
+        if self.samples and not self.begun["sharded"]:
+            self._begin_sample(named)
+
+    def _after_update(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        if not self._is_mine() or self.updates != id(optimizer):
+            return
+        self.updates = None
+        self.progress += 1
+        self._unseen(self._end_update, optimizer)
+        self.counts[id(optimizer)] = self.counts.get(id(optimizer), 0) + 1
+        self.backwards, self.kept = 0, False
+        self.step += 1
+        self.ended_at = time.perf_counter()
+        if self.counts[id(optimizer)] >= self.steps:
+            self.end("enough")
+            self.enough()
+
+    def _end_update(self, optimizer: torch.optim.Optimizer) -> None:
+        if self.begun:
+            self.note(Update, weights=self._prints_of(self.named, self._complete()), **self.begun)
+            if self.sampled is not None:
+                self._end_sample()
+            if self.step == 2:
+                self._measure(optimizer, list(self.named.values()))
+
+    def _begin_sample(self, named: dict[str, nn.Parameter]) -> None:
+        named = {name: p for name, p in named.items() if p.is_floating_point()}
+        if not named:
+            return
+        facts = {
+            "weights": {name: tensor_sample(p) for name, p in named.items()},
+            "grads": {name: None if p.grad is None else tensor_sample(p.grad) for name, p in named.items()},
+            "dtypes": {name: str(p.dtype).removeprefix("torch.") for name, p in named.items()},
+        }
+        self.sampled = {name: (p, p.detach().clone()) for name, p in named.items()}, facts
+
+    def _end_sample(self) -> None:
+        assert self.sampled is not None
+        (before, facts), self.sampled = self.sampled, None
+        changes = {name: tensor_sample(p.detach() - weight) for name, (p, weight) in before.items()}
+        number, place = self.begun["optimizer"], self.begun["place"]
+        self.note(Sampled, place=place, optimizer=number, changes=changes, halves=self.halves, **facts)
+
+    def _named(self, optimizer: torch.optim.Optimizer) -> dict[str, nn.Parameter]:
+        """Return {name: parameter} of an optimizer."""
+        named: dict[str, nn.Parameter] = {}
+        for i, group in enumerate(optimizer.param_groups):
+            for j, param in enumerate(group["params"]):
+                name = self.names.get(id(param)) or f"parameter {j}" + (f" of group {i}" if i else "")
+                named[name if name not in named else f"{name} ({i}, {j})"] = param
+        return named
+
+    def _complete(self) -> bool:
+        return self.step <= 3 or self.step % OFTEN == 0
+
+    def _prints_of(self, named: Mapping[str, torch.Tensor | None], complete: bool) -> dict[str, Print | None]:
+        """Return {name: fingerprint} of tensors; None for those that are None or sharded."""
+        found: dict[str, Print | None] = dict.fromkeys(named)
+        read = {} if self.sharded else {n: t for n, t in named.items() if t is not None and not _is_sharded(t)}
+        return found | dict(zip(read, tensor_prints(list(read.values()), complete), strict=True))
+
+    def _measure(self, optimizer: torch.optim.Optimizer, params: Sequence[nn.Parameter]) -> None:
+        local = [getattr(p, "_local_tensor", p) for p in params]
+        state = [t for p in params for t in optimizer.state.get(p, {}).values() if isinstance(t, torch.Tensor)]
+        self.note(
+            Memory,
+            parameters=_n_bytes(local),
+            gradients=_n_bytes([p for p, q in zip(local, params, strict=True) if q.grad is not None]),
+            optimizer=_n_bytes([getattr(t, "_local_tensor", t) for t in state]),
+            activations=self.activations,
+        )
+
+    def _clip(self, clip: Callable[..., Any], parameters: Any, max_norm: Any, *args: Any, **kwargs: Any) -> Any:
+        params = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+        facts: dict[str, Any] = {}
+        self._unseen(self._begin_clip, params, facts)
+        norm = clip(params, max_norm, *args, **kwargs)
+        if facts:
+            self._quietly(lambda: self.note(Clipped, **facts, norm=float(norm), most=float(max_norm)))
+        return norm
+
+    def _begin_clip(self, params: Sequence[nn.Parameter], facts: dict[str, Any]) -> None:
+        grads = [(self.names.get(id(p), f"parameter {i}"), p.grad) for i, p in enumerate(params)]
+        prints = self._prints_of({name: grad for name, grad in grads if grad is not None}, self._complete())
+        facts["grads"] = {name: found[0] for name, found in prints.items() if found is not None}
+
+    def _schedule(self, step: Callable[..., Any], scheduler: Any, *args: Any, **kwargs: Any) -> Any:
+        outermost = self._is_mine() and not self.in_schedule
+        if not outermost or sys._getframe(2).f_code.co_name == "_initial_step":
+            return step(scheduler, *args, **kwargs)
+        self.in_schedule = True
+        try:
+            return step(scheduler, *args, **kwargs)
+        finally:
+            self.in_schedule = False
+            self._quietly(lambda: self.note(Scheduled, name=type(scheduler).__name__))
+
+    # data
+
+    def _begin_loader(self, begin: Callable[..., Any], loader: Any) -> Any:
+        iterator = begin(loader)
+        if self._is_mine():
+            number, epoch = self.loaders.setdefault(loader, [len(self.loaders), -1])
+            self.loaders[loader][1] = epoch + 1
+            self.iterators[iterator] = number, epoch + 1
+            self.fresh[iterator] = loader
+        return iterator
+
+    def _next(self, following: Callable[..., Any], iterator: Any) -> Any:
+        minibatch = following(iterator)
+        if self._is_mine():
+            self.progress += 1
+            self.loader = self.iterators.get(iterator, (-1, -1))
+            if (loader := self.fresh.pop(iterator, None)) is not None:
+                self._quietly(self._loader_begun, loader)
+        return minibatch
+
+    def _loader_begun(self, loader: Any) -> None:
+        number, epoch = self.loader
+        batches = loader.batch_sampler
+        sampler = loader.sampler if batches is None else batches.sampler if type(batches) is BatchSampler else batches
+        if isinstance(sampler, DistributedSampler) and dist.is_initialized():
+            if sampler.num_replicas == dist.get_world_size():
+                self.data_sets[number] = loader.dataset
+        self.note(
+            LoaderBegins,
+            loader=number,
+            epoch=epoch,
+            sampler=type(sampler).__name__,
+            shuffles=bool(getattr(sampler, "shuffle", isinstance(sampler, RandomSampler))),
+            sampler_epoch=self.orders.get(sampler, -1),
+            num_examples=-1 if getattr(sampler, "replacement", False) else _len(loader.dataset),
+            num_batches=_len(loader),
+        )
+
+    def _shuffle(self, begin: Callable[..., Any], sampler: Any) -> Any:
+        if self._is_mine():
+            self.orders[sampler] = int(sampler.epoch)
+        return begin(sampler)
+
+    def _read_data_sets(self) -> None:
+        """Write the digests of two examples of each data set whose examples do not change from one time to another.
+
+        One that is changed at random, by half of the time, may look the same each time: in one of 30,000 data sets.
+        """
+        for number, data in self.data_sets.items():
+            if (n := _len(data)) > 0:
+                seen = {tuple(self._digest(data[i]) for i in (0, n - 1)) for _ in range(TIMES)}
+                if len(seen) == 1 and "" not in (items := seen.pop()):
+                    self.note(DataSet, loader=number, items=items)
+
+    def _digest(self, example: Any) -> str:
+        tensor = first_tensor([example])
+        with torch._C.DisableTorchFunction():
+            return "" if tensor is None else tensor_digest(tensor)
+
+    # files and groups
+
+    def _save(self, save: Callable[..., Any], obj: Any, f: Any, *args: Any, **kwargs: Any) -> Any:
+        self._quietly(self._saved, obj, f)
+        return save(obj, f, *args, **kwargs)
+
+    def _saved(self, obj: Any, f: Any) -> None:
+        if (path := _path(f)) and os.path.isabs(path) and (os.path.isfile(path) or not os.path.exists(path)):
+            states = [found for found in (obj, *_sequence(obj)) if _is_state(found)]
+            names = [str(name) for state in states for name in state]
+            on_gpu = any(t.device.type == "cuda" for state in states for t in state.values())
+            is_prefixed = bool(names) and all(name.startswith("module.") for name in names)
+            self.note(Saved, path=path, on_gpu=on_gpu, module_names=is_prefixed)
+
+    def _load(self, load: Callable[..., Any], f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
+        loaded = load(f, map_location, *args, **kwargs)
+        self._quietly(self._loaded, f, map_location, loaded)
+        return loaded
+
+    def _loaded(self, f: Any, map_location: Any, loaded: Any) -> None:
+        states = [found for found in (loaded, *_sequence(loaded)) if _is_state(found)]
+        devices = sorted({str(t.device) for state in states for t in state.values()})
+        self.note(Loaded, path=_path(f), mapped=map_location is not None, devices=tuple(devices))
+
+    def _broadcast(self, broadcast: Callable[..., Any], tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        if self.step == 1:
+            self._quietly(lambda: self.sent.add(_address(tensor)))
+        return broadcast(tensor, *args, **kwargs)
+
+    def _may_end_earlier(self, enter: Callable[..., Any], join: Any) -> Any:
+        self._quietly(lambda: self.note(Uneven))
+        return enter(join)
+
+    def _join_group(self, join: Callable[..., None], *args: Any, **kwargs: Any) -> None:
+        join(*args, **kwargs)
+        self._quietly(lambda: self.note(Group, backend=str(dist.get_backend())))
+
+
+def _refuse_to_spawn(spawn: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+    raise RuntimeError(
+        "the script starts its ranks itself, by torch.multiprocessing.spawn. A rehearsal starts them as torchrun: take "
+        'the rank from os.environ["RANK"] and LOCAL_RANK.'
+    )
+
+
+def _wrap(owner: Any, name: str, around: Callable[..., Any]) -> None:
+    """Replace a function of a module or class by around(function, *its arguments)."""
+    function = getattr(owner, name)
+
+    @functools.wraps(function)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        return around(function, *args, **kwargs)
+
+    setattr(owner, name, wrapped)
+
+
+def _print(tensor: torch.Tensor, complete: bool = True) -> Print:
+    with torch._C.DisableTorchFunction():
+        return tensor_print(tensor, complete)
+
+
+def _inner(module: nn.Module) -> Any:
+    """Return the module that DistributedDataParallel or `torch.compile` has wrapped."""
+    while isinstance(module, DistributedDataParallel) or hasattr(module, "_orig_mod"):
+        module = module.module if isinstance(module, DistributedDataParallel) else module._orig_mod  # type: ignore
+    return module
+
+
+def _is_sharded(tensor: torch.Tensor) -> bool:
+    return type(tensor) not in PLAIN and hasattr(tensor, "_local_tensor")  # a DTensor
+
+
+def _address(tensor: torch.Tensor) -> int:
+    with torch._C.DisableTorchFunction():
+        return 0 if tensor.is_sparse else tensor.data_ptr()
+
+
+def _n_bytes(tensors: Sequence[torch.Tensor]) -> int:
+    return sum(t.numel() * t.element_size() for t in tensors)
+
+
+def _len(thing: Any) -> int:
+    try:
+        return len(thing)
+    except (TypeError, NotImplementedError):
+        return -1
+
+
+def _sequence(value: Any) -> Sequence[Any]:
+    if isinstance(value, dict):
+        return list(value.values())
+    return value if isinstance(value, list | tuple) else [value]
+
+
+def _is_state(value: Any) -> bool:
+    return isinstance(value, dict) and bool(value) and all(isinstance(t, torch.Tensor) for t in value.values())
+
+
+def _path(f: Any) -> str:
+    """Return the absolute path of a file that is given as a path or is open; "" for all else."""
+    f = f if isinstance(f, str | os.PathLike) else getattr(f, "name", None)
+    return os.path.realpath(f) if isinstance(f, str | os.PathLike) else ""

@@ -1,0 +1,191 @@
+"""Process groups of pretend GPUs: "nccl" refuses what NCCL refuses, and sends by gloo."""
+
+import functools
+import inspect
+import os
+import socket
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from ddp_rehearsal.pretend_gpus.devices import CPU, as_device, replace
+from ddp_rehearsal.pretend_gpus.nccl import ON_CPU, check_for_nccl, reduced_whole_numbers, reduces_whole_numbers
+from ddp_rehearsal.pretend_gpus.storages import device_of, place, tensors_in
+from ddp_rehearsal.pretend_gpus.tensors import following
+
+__all__ = ["pretend_collectives"]
+
+COLLECTIVES = (
+    "all_reduce broadcast reduce all_gather all_gather_into_tensor reduce_scatter reduce_scatter_tensor gather scatter "
+    "all_to_all all_to_all_single send recv isend irecv "
+    "all_gather_single reduce_scatter_single gather_into_tensor gather_single"
+).split()
+MONITORED = "monitored_barrier is only implemented for GLOO backend."
+DUPLICATE = "Duplicate GPU detected: rank {} and rank {} both on CUDA device {}."
+_backends: dict[Any, str] = {}  # process group, or None for the default one -> the backend that it was asked for
+_own_gpus: set[int] = set()  # those that no other rank of this machine uses
+
+
+def _backend(group: Any) -> str:
+    return _backends.get(group, _backends.get(None, "gloo"))
+
+
+def _sent_by_nccl(devices: Any, group: Any) -> bool:
+    """Return whether NCCL sends: for one GPU among the devices. Raise RuntimeError if another rank uses that GPU."""
+    gpus = {device.index for device in devices if device.type == "cuda"}
+    if _backend(group) == "nccl" and devices and not gpus:
+        raise RuntimeError(ON_CPU)
+    if not _backend(group).endswith("nccl"):
+        return False
+    for gpu in gpus - _own_gpus:
+        _claim(gpu)
+    return bool(gpus)
+
+
+def _claim(gpu: int) -> None:
+    """Write into the group's store which rank of this machine uses a GPU; the first to do so has it."""
+    rank, machine = dist.get_rank(), f"{socket.gethostname()}/{os.environ.get('GROUP_RANK', '')}"
+    store = dist.distributed_c10d._get_default_store()
+    first = int(store.compare_set(f"pretend_gpus/{machine}/{gpu}", "", str(rank)))
+    if first != rank:
+        raise RuntimeError(DUPLICATE.format(first, rank, gpu))
+    _own_gpus.add(gpu)
+
+
+def _checked(function: Any) -> Any:
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        try:
+            given = signature.bind(*args, **kwargs).arguments
+        except TypeError:  # Python says what is wrong with the call
+            return function(*args, **kwargs)
+        group = given.get("group")
+        n_ranks = dist.get_world_size(group) if dist.is_initialized() else -1  # -1: this rank is not in the group
+        by_nccl = _sent_by_nccl([device_of(t) for t in tensors_in([given])], group) and n_ranks > 0
+        with torch._C.DisableTorchFunction():  # for gloo they are CPU tensors
+            if by_nccl:
+                check_for_nccl(function.__name__, given, n_ranks)
+                if reduces_whole_numbers(given):
+                    return reduced_whole_numbers(function, given, n_ranks)
+            return function(*args, **kwargs)
+
+    return wrapper
+
+
+def pretend_collectives() -> None:
+    """Let torch.distributed have "nccl", and DistributedDataParallel use it."""
+    c10d: Any = dist.distributed_c10d
+    init, get_backend, new_group, barrier = c10d.init_process_group, c10d.get_backend, c10d.new_group, c10d.barrier
+    monitored_barrier = c10d.monitored_barrier
+
+    @functools.wraps(init)
+    def init_process_group(backend: Any = None, *args: Any, device_id: Any = None, **kwargs: Any) -> None:
+        name = str(backend or "cpu:gloo,cuda:nccl")
+        if device_id is not None:
+            as_device(device_id)  # gloo refuses it, NCCL takes it if it is there
+        init("gloo" if "nccl" in name else backend, *args, **kwargs)
+        _own_gpus.clear()
+        _backends[None] = name
+
+    @functools.wraps(new_group)
+    def group_of(ranks: Any = None, timeout: Any = None, backend: Any = None, *args: Any, **kwargs: Any) -> Any:
+        kwargs.pop("device_id", None)
+        group = new_group(ranks, timeout, "gloo" if backend and "nccl" in str(backend) else backend, *args, **kwargs)
+        _backends[group] = str(backend) if backend else _backend(None)
+        return group
+
+    @functools.wraps(barrier)
+    def barrier_of(group: Any = None, async_op: bool = False, device_ids: Any = None, **kwargs: Any) -> Any:
+        group = group or c10d._get_default_group()
+        if "nccl" not in _backend(group) or c10d._rank_not_in_group(group):
+            return barrier(group, async_op, device_ids, **kwargs)
+        options = c10d.BarrierOptions()
+        options.asyncOp, options.device = async_op, CPU  # NCCL takes the number of a GPU, gloo does not
+        work = group.barrier(opts=options)
+        if async_op:
+            return work
+        work.wait()
+        return None
+
+    @functools.wraps(c10d.monitored_barrier)
+    def monitored_barrier_of(group: Any = None, *args: Any, **kwargs: Any) -> None:
+        if _backend(group) == "nccl":
+            raise ValueError(MONITORED)
+        monitored_barrier(group, *args, **kwargs)
+
+    functions: dict[str, Any] = {
+        "init_process_group": init_process_group,
+        "new_group": group_of,
+        "get_backend": lambda group=None: _backend(group) if "nccl" in _backend(group) else get_backend(group),
+        "barrier": barrier_of,
+        "monitored_barrier": monitored_barrier_of,
+        "is_nccl_available": lambda: True,
+    }
+    collectives = {name: _checked(getattr(dist, name)) for name in COLLECTIVES if hasattr(dist, name)}
+    replace({**functions, **collectives}, dist)
+    # a mesh makes groups with functions that it has imported
+    replace({"init_process_group": init_process_group, "new_group": group_of}, c10d, dist.device_mesh)
+    replace({name: collectives[name] for name in ("isend", "irecv")}, c10d)  # P2POp compares its function with these
+    replace({"version": lambda: (0, 0, 0)}, torch.cuda.nccl)  # PyTorch notes it with an error; a CPU build has none
+    types: Any = dist.ProcessGroup._device_types
+    only_gpus = property(lambda group: [torch.device("cuda")] if _backend(group) == "nccl" else types.fget(group))
+    replace({"_device_types": only_gpus}, dist.ProcessGroup)  # where objects and optimizer states are sent from
+    _pretend_ddp()
+
+
+def _pretend_ddp() -> None:
+    """DDP that refuses what collectives refuse, and whose hooks see gradients on the device of its parameters."""
+    ddp: Any = nn.parallel.DistributedDataParallel
+    make, hook = ddp.__init__, ddp.register_comm_hook
+    signature = inspect.signature(make)
+
+    @functools.wraps(make)
+    def make_checked(*args: Any, **kwargs: Any) -> None:
+        given = signature.bind(*args, **kwargs).arguments
+        module, group = given["module"], given.get("process_group")
+        devices = [device_of(param) for param in module.parameters()]
+        kinds = {device.type for device in devices}
+        names_gpu = given.get("device_ids") or given.get("output_device")
+        if len(kinds) == 1 and not (kinds == {"cpu"} and names_gpu):  # else DDP refuses the network itself
+            _sent_by_nccl(devices, group)
+            sent = module.buffers() if given.get("broadcast_buffers", True) else ()
+            if _backend(group) == "nccl" and any(device_of(buffer).type == "cpu" for buffer in sent):
+                raise RuntimeError(ON_CPU)
+        make(*args, **kwargs)
+
+    def register_comm_hook(self: Any, state: Any, fn: Any) -> None:
+        device = next(self.parameters()).device
+
+        def placed(state: Any, bucket: Any) -> Any:
+            with following():
+                return fn(state, Bucket(bucket, device))
+
+        hook(self, state, functools.wraps(fn)(placed))
+
+    ddp.__init__, ddp.register_comm_hook = make_checked, register_comm_hook
+
+
+class Bucket:
+    """DDP's bucket of gradients, whose tensors pretend to be on `device`."""
+
+    def __init__(self, bucket: Any, device: torch.device) -> None:
+        self.bucket, self.device = bucket, device
+
+    def buffer(self) -> Any:
+        """Return all gradients as one tensor."""
+        return place(self.bucket.buffer(), self.device)
+
+    def gradients(self) -> list[Any]:
+        """Return the gradients."""
+        return [place(grad, self.device) for grad in self.bucket.gradients()]
+
+    def parameters(self) -> list[Any]:
+        """Return the parameters."""
+        return [place(param, self.device) for param in self.bucket.parameters()]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.bucket, name)

@@ -1,0 +1,56 @@
+"""What is not pretended: each says so in one sentence."""
+
+from typing import Any
+
+import torch
+
+from ddp_rehearsal.pretend_gpus.devices import replace
+from ddp_rehearsal.pretend_gpus.said_once import say_once
+
+__all__ = ["refuse_the_rest"]
+
+COMPILE = "torch.compile returns the module or function as it is: nothing is compiled."
+GRAPHS = "pretend GPUs: CUDA graphs are not pretended. Run the step without capturing it."
+REST = "pretend GPUs: {} needs a real GPU, and is not pretended. Leave it out, or run it on a machine with GPUs."
+DEFAULT_TYPE = "pretend GPUs: this default type is not pretended. Write torch.set_default_device('cuda') in its place."
+ABOUT_HARDWARE = (
+    "_sleep utilization temperature power_draw clock_rate memory_usage device_memory_used list_gpu_processes cudart"
+).split()
+ABOUT_ALLOCATOR = "_record_memory_history _snapshot _dump_snapshot memory_snapshot caching_allocator_alloc".split()
+
+
+def _compile(model: Any = None, **kwargs: Any) -> Any:
+    """`torch.compile`, as a function and as a decorator."""
+    say_once(COMPILE)
+    return (lambda function: function) if model is None else model
+
+
+class NoGraph:
+    """`torch.cuda.CUDAGraph` and its relatives."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        raise NotImplementedError(GRAPHS)
+
+
+def _refused(name: str) -> Any:
+    def refuse(*args: Any, **kwargs: Any) -> None:
+        raise NotImplementedError(REST.format(name))
+
+    return refuse
+
+
+def refuse_the_rest() -> None:
+    """Let what is not pretended say so."""
+    set_type = torch.set_default_tensor_type
+
+    def set_default_tensor_type(kind: Any) -> None:
+        if "cuda" in str(kind):
+            raise NotImplementedError(DEFAULT_TYPE)
+        set_type(kind)
+
+    replace({"compile": _compile, "set_default_tensor_type": set_default_tensor_type}, torch)
+    replace({name: NoGraph for name in ("CUDAGraph", "graph", "make_graphed_callables")}, torch.cuda)
+    replace({name: _refused(f"torch.cuda.{name}") for name in ABOUT_HARDWARE}, torch.cuda)
+    replace({name: _refused(f"torch.cuda.memory.{name}") for name in ABOUT_ALLOCATOR}, torch.cuda, torch.cuda.memory)
+    # PyTorch calls this before anything that needs CUDA; nothing that is pretended does
+    replace({"_lazy_init": _refused("this call")}, torch.cuda)

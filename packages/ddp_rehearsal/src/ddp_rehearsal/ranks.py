@@ -1,0 +1,245 @@
+"""The ranks of a rehearsal: started as torchrun would, watched, and ended; what they did as plain data."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ddp_rehearsal.observations import Ended, Raised, RankObservations, read_observations
+from ddp_rehearsal.pretend_gpus.switch import visible_gpus
+from notebook_ranks.flight_recorder import FlightRecord, flight_record
+from notebook_ranks.process_group import free_port, torchrun_variables
+from notebook_ranks.rank_starter_handle import on_this_machine
+from notebook_ranks.shared.own_code import is_own_code
+from notebook_ranks.tempdir import make_tempdir, remove_tempdir
+
+__all__ = ["Run", "run_ranks"]
+
+TICK_S = 0.05
+OTHERS_S = 1.0  # how long other ranks may go on after one has failed: they may fail, too
+LEFT_S = 4.0  # how long a rank may wait for one whose script has ended
+IDLE = 0.1  # CPU seconds per second: below, a rank waits for something
+LONGER = 4  # times the patience for a rank that is idle and in no collective: it may wait for a disk or a server
+DUMP_S = 2.0
+END_S = 3.0  # bounds the wait for what was killed
+OUTPUT_CHARS = 4000
+
+
+@dataclass(frozen=True)
+class Run:
+    """What the ranks did, and how it ended: "enough" (of steps, or the script), "failed", "hang", "idle", "limit".
+
+    `reports` and `records` are those of `notebook_ranks`, of each rank; `waited_s` is how long nothing had moved.
+    """
+
+    observed: Sequence[RankObservations]
+    ending: str
+    seconds: float
+    waited_s: float = 0.0
+    reports: Mapping[int, dict[str, Any]] = field(default_factory=dict)
+    records: Mapping[int, FlightRecord] = field(default_factory=dict)
+    outputs: Mapping[int, str] = field(default_factory=dict)
+
+
+def run_ranks(
+    script: str, arguments: Sequence[str], gpus: int, steps: int, patience_s: float, limit_s: float, pretend: bool,
+    seed: int | None = None,
+) -> Run:  # fmt: skip
+    """Run a script on `gpus` ranks until each has made `steps` updates, has ended, has failed or hangs.
+
+    With a `seed` the random numbers of rank r begin with that of seed + r, and samples of the tensors are observed.
+    """
+    began = time.monotonic()
+    folder, lock = make_tempdir()
+    port = free_port()
+    request = {
+        "folder": str(folder), "script": os.path.abspath(script), "arguments": list(arguments), "steps": steps,
+        "gpus": gpus, "pretend": gpus if pretend else 0, "seed": seed,
+        "environment": [torchrun_variables(rank, gpus, str(port)) for rank in range(gpus)],
+    }  # fmt: skip
+    starter = _Starter(request, folder)
+    try:
+        watch = _Watch(folder, gpus, patience_s, pretend)
+        while not (ending := watch.ending(starter.ended)):
+            if time.monotonic() - began > limit_s:
+                ending = "limit"
+                break
+            time.sleep(TICK_S)
+        seconds = time.monotonic() - began
+        dumps = _dumps(folder, gpus, starter.ended) if ending != "enough" else {}
+        ended = dict(starter.ended)  # by themselves
+        starter.end()
+        observed = read_observations(folder, gpus)
+        outputs = {rank: _tail(folder / f"rank-{rank}.out") for rank in range(gpus)}
+        outputs[0] = (_tail(folder / "starter.out") + outputs[0])[-OUTPUT_CHARS:]
+        reports = {one.rank: _report(one, ended, dumps, watch.pulses, outputs) for one in observed}
+        records = {
+            rank: _in_the_script(flight_record(rank, dumps[rank]["recorder"] if rank in dumps else None, reports[rank]))
+            for rank in reports
+        }
+        return Run(observed, ending, seconds, watch.waited_s, reports, records, outputs)
+    finally:
+        starter.end()
+        remove_tempdir(folder, lock)
+
+
+class _Starter:
+    """The process that starts the ranks; `ended` is {rank: exit code} of those that have ended."""
+
+    def __init__(self, request: dict[str, Any], folder: Path) -> None:
+        self.ended: dict[int, int] = {}
+        with open(folder / "starter.out", "wb") as out:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "ddp_rehearsal.rank_starter"],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=out, text=True, env=_environment(request),
+                start_new_session=True,
+            )  # fmt: skip
+        assert self.process.stdin is not None
+        with suppress(BrokenPipeError):
+            self.process.stdin.write(json.dumps(request) + "\n")
+            self.process.stdin.flush()
+        self.gpus = request["gpus"]
+        self.reader = threading.Thread(target=self._read, daemon=True)
+        self.reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            end = json.loads(line)
+            self.ended[end["rank"]] = end["code"]
+        for rank in range(self.gpus):  # the starter itself has ended
+            self.ended.setdefault(rank, 1)
+
+    def end(self) -> None:
+        """End the ranks, and whatever they have started."""
+        assert self.process.stdin is not None and self.process.stdout is not None
+        with suppress(OSError):
+            self.process.stdin.close()
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(2.0)
+        until = time.monotonic() + END_S
+        while time.monotonic() < until:  # what a rank has started may end later than the rank
+            try:
+                os.killpg(self.process.pid, signal.SIGKILL)
+            except OSError:
+                break
+            self.process.poll()
+            time.sleep(TICK_S)
+        self.process.wait()
+        self.reader.join(2.0)
+        self.process.stdout.close()
+
+
+class _Watch:
+    """Looks at the ranks' pulses, and decides whether the run has ended."""
+
+    def __init__(self, folder: Path, gpus: int, patience_s: float, pretend: bool) -> None:
+        self.folder, self.gpus, self.patience_s, self.pretend = folder, gpus, patience_s, pretend
+        self.pulses: dict[int, dict[str, Any]] = {}
+        self.moved_at, self.failed_at, self.waited_s = time.monotonic(), 0.0, 0.0
+        self.seen: Any = None
+        self.cpu_s: dict[int, float] = {}
+
+    def ending(self, ended: Mapping[int, int]) -> str:
+        """Return how the run has ended, or "" while it goes on."""
+        for rank in range(self.gpus):
+            with suppress(OSError, ValueError):
+                self.pulses[rank] = json.loads((self.folder / f"rank-{rank}.pulse").read_text(encoding="utf-8"))
+        states = {r: "died" if r in ended else self.pulses.get(r, {}).get("state", "starts") for r in range(self.gpus)}
+        active = [rank for rank, state in states.items() if state in ("running", "starts")]
+        now = time.monotonic()
+        if any(state in ("died", "error") for state in states.values()):
+            self.failed_at = self.failed_at or now
+            return "failed" if not active or now - self.failed_at > OTHERS_S else ""
+        if not active:
+            return "enough"
+        return self._stuck(active, now, any(state == "done" for state in states.values()))
+
+    def _stuck(self, active: Sequence[int], now: float, left: bool) -> str:
+        pulses = [self.pulses.get(rank, {}) for rank in active]
+        seen = [
+            (rank, p.get("progress"), p.get("step"), p.get("place")) for rank, p in zip(active, pulses, strict=True)
+        ]
+        if seen != self.seen:
+            self.seen, self.moved_at = seen, now
+            self.cpu_s = {rank: p.get("cpu_s", 0.0) for rank, p in zip(active, pulses, strict=True)}
+        self.waited_s = now - self.moved_at
+        if self.waited_s < min(self.patience_s, LEFT_S if left else self.patience_s) or not all(pulses):
+            return ""
+        for rank, p in zip(active, pulses, strict=True):
+            is_idle = p["cpu_s"] - self.cpu_s[rank] < IDLE * self.waited_s
+            if not (is_idle or (p["in_collective"] and not self.pretend)):  # NCCL waits with a busy core
+                return ""
+        waits = {r: p["in_collective"] or p["waits"] for r, p in zip(active, pulses, strict=True)}
+        if not any(waits.values()):
+            return ""
+        if all(waits.values()):
+            return "hang"
+        return "idle" if self.waited_s > LONGER * self.patience_s else ""
+
+
+def _dumps(folder: Path, gpus: int, ended: Mapping[int, int]) -> dict[int, dict[str, Any]]:
+    """Return what the ranks tell of their stacks and collectives, as soon as all that live have answered."""
+    (folder / "dump").touch()
+    until, found = time.monotonic() + DUMP_S, dict[int, dict[str, Any]]()
+    while time.monotonic() < until and not all(rank in found or rank in ended for rank in range(gpus)):
+        for rank in range(gpus):
+            with suppress(OSError, ValueError):
+                found[rank] = json.loads((folder / f"rank-{rank}.dump").read_text(encoding="utf-8"))
+        time.sleep(TICK_S)
+    return found
+
+
+def _in_the_script(record: FlightRecord) -> FlightRecord:
+    """Return the record with the callers of each collective that are in the script, without those of the observer."""
+
+    def cut(path: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:
+        return tuple((file, line) for file, line in path if is_own_code(file)) or path
+
+    return replace(record, collectives=tuple(replace(one, path=cut(one.path)) for one in record.collectives))
+
+
+def _report(
+    one: RankObservations, ended: Mapping[int, int], dumps: Mapping[int, Any], pulses: Mapping[int, Any],
+    outputs: Mapping[int, str],
+) -> dict[str, Any]:  # fmt: skip
+    """Return the report of one rank as `notebook_ranks` has them."""
+    if raised := one.of(Raised):
+        return {"state": "error", **raised[-1].report}
+    exits = [end for end in one.of(Ended) if end.how == "exit"]
+    if exits:
+        place = [exits[-1].place] if exits[-1].place else []
+        return {"state": "error", "type": "SystemExit", "message": str(exits[-1].code), "frames": place}
+    if one.rank in ended:
+        return {"state": "died", "exitcode": ended[one.rank], "output": outputs[one.rank]}
+    state = pulses.get(one.rank, {}).get("state", "running")
+    if state in ("enough", "done"):
+        return {"state": "done"}
+    dump = dumps.get(one.rank)
+    return {"state": "running", "frames": dump["frames"]} if dump else {"state": "silent"}
+
+
+def _tail(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace")[-OUTPUT_CHARS:] if path.exists() else ""
+
+
+def _environment(request: dict[str, Any]) -> dict[str, str]:
+    found = {**os.environ, **on_this_machine(), "TORCH_FR_BUFFER_SIZE": "2000"}
+    if request["seed"] is not None:
+        found["PYTHONHASHSEED"] = str(request["seed"])  # the order of a set of texts depends on it
+        found["NVIDIA_TF32_OVERRIDE"] = "0"  # real GPUs would round the two runs differently
+    k = request["pretend"]
+    if k and (torch.cuda.device_count() or visible_gpus(k) < k):  # none of the real GPUs is used
+        found.pop("D2LITE_PRETEND_GPUS", None)
+        found["CUDA_VISIBLE_DEVICES"] = ",".join(["-1"] * k)  # so many names, and no real GPU
+    return found

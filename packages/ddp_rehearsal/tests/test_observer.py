@@ -1,0 +1,93 @@
+"""The observer alone: what it notes reaches its file, late or soon, and never from another process."""
+
+import errno
+import os
+import threading
+
+import pytest
+
+from ddp_rehearsal import observer as module
+from ddp_rehearsal.observations import Forward, Scheduled, as_line, read_observations
+from ddp_rehearsal.observer import Observer
+
+
+@pytest.fixture
+def observer(tmp_path):
+    observer = Observer(tmp_path / "rank-0.jsonl", 20, lambda: None)
+    with observer.file:
+        yield observer
+
+
+class FullDisk:
+    """A file that takes nothing, then three bytes, then all."""
+
+    def __init__(self, file):
+        self.file, self.times = file, 0
+
+    def write(self, data):
+        self.times += 1
+        if self.times == 1:
+            raise OSError(errno.ENOSPC, "no space")
+        return self.file.write(data[:3] if self.times == 2 else data)
+
+
+def events(tmp_path):
+    return [event.name for event in read_observations(tmp_path, 1)[0].events]
+
+
+def test_a_forward_pass_is_written_with_what_follows_it(observer, tmp_path):
+    observer.note(Forward, model=0, name="a", rows=())
+    assert events(tmp_path) == []
+    observer.note(Scheduled, name="b")
+    assert events(tmp_path) == ["a", "b"]
+    observer.note(Forward, model=0, name="c", rows=())
+    observer.write()  # as the next pulse does
+    observer.write()  # nothing waits
+    assert events(tmp_path) == ["a", "b", "c"]
+
+
+def test_a_full_disk_stops_nothing_and_loses_nothing(observer, tmp_path, capsys):
+    observer.file = FullDisk(observer.file)
+    observer.note(Scheduled, name="a")
+    assert "not observed: OSError" in capsys.readouterr().err
+    observer.note(Scheduled, name="b")
+    assert events(tmp_path) == []  # a line that was cut
+    observer.note(Scheduled, name="c")
+    assert events(tmp_path) == ["a", "b", "c"]
+
+
+def test_a_signal_of_the_script_while_events_are_written_stops_nothing(observer, tmp_path, monkeypatch):
+    def line(event):
+        if event.name == "a":
+            observer.note(Scheduled, name="in the handler")  # as one that saves a checkpoint
+        return as_line(event)
+
+    monkeypatch.setattr(module, "LOCK_S", 0.01)
+    monkeypatch.setattr(module, "as_line", line)
+    observer.note(Scheduled, name="a")
+    observer.note(Scheduled, name="b")
+    assert events(tmp_path) == ["a", "in the handler", "b"]
+
+
+def test_events_of_one_thread_that_another_one_writes_are_all_there(observer, tmp_path):
+    ended = threading.Event()
+
+    def pulse():
+        while not ended.is_set():
+            observer.write()
+
+    thread = threading.Thread(target=pulse)
+    thread.start()
+    for i in range(300):
+        observer.note(Forward, model=0, name=f"{i}", rows=())
+    ended.set()
+    thread.join(20)
+    observer.write()
+    assert events(tmp_path) == [f"{i}" for i in range(300)]
+
+
+def test_another_process_writes_nothing_and_waits_for_nothing(observer, tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "getpid", lambda: observer.pid + 1)  # as in a child that the script has forked
+    with observer.writing:  # while a thread of the rank was about to write
+        observer.end("returned")
+    assert (tmp_path / "rank-0.jsonl").read_text() == ""
