@@ -11,8 +11,8 @@ export MALLOC_ARENA_MAX ?= 1
 # no notebook needs a network, or more images than come with the package
 NBVAL := D2LITE_OFFLINE=1 D2LITE_DATA= $(BIN)/python -m pytest --nbval-lax -p tests.book.expected_output -p tests.book.kernel_start -W default
 CHAPTERS := $(shell ls -r book/*.ipynb) # the long ones are the last
-# GPUS GPUs for notebooks: real ones where there are some, else pretend ones (d2lite/pretend_gpus)
-ON_GPUS = D2LITE_PRETEND_GPUS=$(GPUS) PYTHONPATH=$(CURDIR)/d2lite/pretend_gpus/at_start:$(CURDIR)
+# GPUS GPUs for notebooks: real ones where there are some, else pretend ones
+ON_GPUS = D2LITE_PRETEND_GPUS=$(GPUS) PYTHONPATH=$(CURDIR)/packages/ddp_rehearsal/src/ddp_rehearsal/pretend_gpus/at_start
 # so many files, or notebooks, at a time: they wait for processes half of their time
 JOBS ?= 3
 # a test of processes or of the browser that fails on a busy machine runs once more, and is listed as RERUN
@@ -32,13 +32,13 @@ lab: setup ## JupyterLab on the book; make lab ARGS=--no-browser passes argument
 test: export D2LITE_QUICK = 1
 test: export D2LITE_LEDGER = off
 test: setup ## the quick tests; every chapter on two GPUs, with few examples and epochs
-	$(BIN)/python -m pytest tests -m "not slow" $(PARALLEL) $(BOUND) $(RERUN) $(ARGS)
+	$(BIN)/python -m pytest tests packages -m "not slow" $(PARALLEL) $(BOUND) $(RERUN) $(ARGS)
 	$(ON_GPUS) $(NBVAL) $(CHAPTERS) $(PARALLEL) $(BOUND) --nbval-cell-timeout=120
 
 test-slow: export D2LITE_QUICK = 1
 test-slow: export D2LITE_LEDGER = off
 test-slow: setup ## tests of more than four seconds each; chapters and appendices on the CPU; solutions on two GPUs
-	$(BIN)/python -m pytest tests -m slow $(PARALLEL) $(BOUND) $(RERUN) $(ARGS)
+	$(BIN)/python -m pytest tests packages -m slow $(PARALLEL) $(BOUND) $(RERUN) $(ARGS)
 	$(NBVAL) $(CHAPTERS) book/appendix $(PARALLEL) $(BOUND) --nbval-cell-timeout=120
 	$(ON_GPUS) $(NBVAL) book/solutions $(PARALLEL) $(BOUND) --nbval-cell-timeout=120
 
@@ -50,7 +50,7 @@ pretend: setup ## chapters and appendices on GPUS=2 GPUs, with few examples and 
 
 test-full: export D2LITE_LEDGER = off
 test-full: setup ## everything as a learner runs it, and every notebook on 1 and on 4 GPUs
-	$(BIN)/python -m pytest tests $(ARGS)
+	$(BIN)/python -m pytest tests packages $(ARGS)
 	$(NBVAL) book --nbval-cell-timeout=600
 	$(MAKE) pretend GPUS=1
 	$(MAKE) pretend GPUS=4

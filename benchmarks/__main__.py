@@ -10,8 +10,8 @@ import sys
 import time
 
 from benchmarks.report import Row, command_line, machine, save, table
+from d2lite import num_gpus
 from d2lite.data import FASHION_MNIST
-from d2lite.labs.d2l import num_gpus
 
 __all__ = ["main"]
 

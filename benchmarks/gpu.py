@@ -18,9 +18,8 @@ from torch import nn
 
 from benchmarks.peers import loader, usual_epoch
 from benchmarks.report import Row, command_line, machine, rounds, save, table
-from d2lite import evaluate_accuracy, train_concise
+from d2lite import evaluate_accuracy, num_gpus, resnet18, train_concise, try_gpu
 from d2lite.data import FASHION_MNIST
-from d2lite.labs.d2l import num_gpus, resnet18, try_gpu
 
 __all__ = ["Bf16", "lesson", "main", "ours", "rows"]
 

@@ -5,7 +5,7 @@ import time
 
 from benchmarks.peers import loader
 from benchmarks.report import Row, rounds
-from d2lite.labs.d2l import load_data_fashion_mnist
+from d2lite import load_data_fashion_mnist
 
 __all__ = ["rows"]
 

@@ -7,8 +7,7 @@ import torch
 
 from benchmarks.peers import loader, usual_epoch, usual_lenet
 from benchmarks.report import Row, rounds
-from d2lite import num_cores, train, train_batch
-from d2lite.labs.d2l import lenet_params, load_data_fashion_mnist, replicate, try_gpu, try_gpus
+from d2lite import lenet_params, load_data_fashion_mnist, num_cores, replicate, train, train_batch, try_gpu, try_gpus
 
 __all__ = ["rows"]
 

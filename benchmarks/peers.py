@@ -6,7 +6,7 @@ from pathlib import Path
 from torch import nn
 from torch.utils.data import DataLoader
 
-from d2lite.labs.d2l import Timer, load_data_fashion_mnist
+from d2lite import Timer, load_data_fashion_mnist
 
 __all__ = ["loader", "usual_epoch", "usual_lenet"]
 

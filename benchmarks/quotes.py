@@ -1,4 +1,4 @@
-"""The figures that README and chapters quote: `python -m benchmarks.quotes` writes them from the result files.
+"""The figures that pages and chapters quote: `python -m benchmarks.quotes` writes them from the result files.
 
 Each quote is a template for a few words of a file, and the values for its gaps. A test compares the words with the
 results, so that neither changes without the other.
@@ -362,12 +362,12 @@ QUOTES = (
         for chapter, unit, peak in binder_peaks()
     ),
     Quote(
-        "README.md",
+        "docs/measurements.md",
         "{:.1f} s per epoch, {:.2f} ({:.2f} to {:.2f}) of the usual loop ({:.1f} s: DataLoader with 4 workers",
         ((LENET, TWO, USUAL, "median ours"), *_spread(LENET, TWO, USUAL), (LENET, TWO, USUAL, "median peer")),
     ),
     Quote(
-        "README.md",
+        "docs/measurements.md",
         "`train_concise` with TF32 and with bf16 | {:.2f} s and {:.2f} s per epoch (the loop of D2L 13.6: {:.2f} s)",
         (
             (CARD, f"{RESNET}, float32 with TF32", "the loop of d2l 13.6", "median ours"),
@@ -376,22 +376,22 @@ QUOTES = (
         ),
     ),
     Quote(
-        "README.md",
+        "docs/measurements.md",
         "| the same, two replicas against one, in `train` | {:.2f} times as fast ({:.2f} to {:.2f})",
         _spread(LENET, TWO, "1 replica"),
     ),
     Quote(
-        "README.md",
+        "docs/measurements.md",
         "| `train_batch` in a plain loop, two replicas against one | {:.2f} times as fast ({:.2f} to {:.2f})",
         _spread(LENET, PLAIN, "1 replica, plain loop"),
     ),
     Quote(
-        "README.md",
+        "docs/measurements.md",
         "| four replicas on two cores against two | {:.2f} times the time ({:.2f} to {:.2f})",
         _spread(LENET, FOUR, "2 replicas"),
     ),
     Quote(
-        "README.md",
+        "docs/measurements.md",
         "{:.3f} s (DataLoader: {:.1f} s)",
         tuple(
             (LENET, "iterator, s for 60,000 examples", "DataLoader with 4 workers", f"median {field}")
@@ -399,48 +399,48 @@ QUOTES = (
         ),
     ),
     Quote(
-        "README.md",
+        "docs/measurements.md",
         "| `import d2lite` over `import torch` | {:.2f} ({:.2f} to {:.2f})",
         _spread("cpu-2-cores", "import d2lite", "import torch"),
     ),
     Quote(
-        "README.md",
+        "docs/measurements.md",
         "against the same under torchrun | {:.3f} times as fast ({:.2f} to {:.2f};",
         _spread("ranks-2-cores", DDP, "torchrun"),
     ),
     Quote(
-        "README.md",
+        "docs/measurements.md",
         "two ranks against one | {:.2f} times as fast ({:.2f} to {:.2f};",
         _spread("ranks-2-cores", DDP, "1 rank"),
     ),
     Quote(
-        "README.md",
+        "docs/measurements.md",
         "| two ranks, from nothing to the first all-reduce | {:.1f} s ({:.1f} to {:.1f})",
         _spread("starts-2-cores", "2 ranks, from nothing to the first all-reduce", "", "ours"),
     ),
     Quote(
-        "README.md",
-        "over the same without [batch mode](packages/notebook_ranks/src/notebook_ranks/batch_mode.py) "
+        "docs/measurements.md",
+        "over the same without [batch mode](../packages/notebook_ranks/src/notebook_ranks/batch_mode.py) "
         "| {:.1f} times as fast ({:.1f} to {:.1f})",
         _spread("starts-2-cores", "all-reduce of 0.4 MB, 2 ranks", "no batch mode"),
     ),
     Quote(
-        "README.md",
+        "docs/measurements.md",
         "on 1, 2, 4 ranks | all {:.0f} within {:.0f}% (medians of four rounds)",
         (lambda: len(prediction_misses()), lambda: max(prediction_misses())),
     ),
     Quote(
-        "README.md",
+        "docs/measurements.md",
         "| one `Animator.add` | {:.2f} ms (d2l 1.0.3: {:.0f} ms)",
         tuple(("cpu-2-cores", "Animator.add", "d2l 1.0.3", f"median {field}") for field in ("ours", "peer")),
     ),
     Quote(
-        "README.md",
+        "docs/measurements.md",
         "| memory of the kernel in chapter 2, peak | {:,.0f} MB",
         (("cpu-2-cores", "chapter 2, kernel, peak", "", "max ours"),),
     ),
     Quote(
-        "README.md",
+        "docs/measurements.md",
         "one epoch of all images, kernel and ranks together | {:,.0f} MB, {:,.0f} MB",
         tuple(
             ("cpu-2-cores", f"a panel and {k} ranks, LeNet, one epoch of all data, peak", "", "max ours")

@@ -10,8 +10,7 @@ from datetime import date
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from d2lite import describe, num_cores
-from d2lite.labs.d2l import num_gpus, try_gpus
+from d2lite import describe, num_cores, num_gpus, try_gpus
 
 __all__ = [
     "RESULTS",

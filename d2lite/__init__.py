@@ -38,7 +38,7 @@ if TYPE_CHECKING:
         try_gpus,
     )
     from d2lite.exercises import check
-    from d2lite.labs import d2l  # type: ignore[attr-defined]  # of the book, which has more than the package: a forward
+    from d2lite.labs.chapter_03 import d2l  # type: ignore[import-not-found]  # of the book, which is above: a forward
     from d2lite.labs.chapter_11 import check_replicas, check_step  # type: ignore[import-not-found]  # a forward, too
     from d2lite.learner_ledger import read_ledger
     from d2lite.meters import Accumulator, Timer
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     )
     from d2lite.transformer import MLP, Transformer
     from d2lite.widgets import Animator, Panel, Predict
-    from d2lite.workers import Workers, WorkersError
+    from d2lite.workers import Workers, WorkersError, warn_without_ranks
     from notebook_ranks.shared.format import format_bytes
 
 __version__ = "0.2.0"

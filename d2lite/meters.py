@@ -61,7 +61,7 @@ class Timer:
         ValueError: in `avg` only, before the first `stop`.
 
     Example:
-        >>> from d2lite.labs.d2l import try_gpus
+        >>> from d2lite import try_gpus
         >>> timer = Timer(try_gpus(2))
         >>> for _ in range(3):
         ...     timer.start()

@@ -52,7 +52,7 @@ def parallel_apply(fn: Callable[..., Any], devices: Sequence[torch.device | str]
         TypeError: if `devices` is not a list of devices, or a column cannot be read entry by entry.
 
     Example:
-        >>> from d2lite.labs.d2l import try_gpus
+        >>> from d2lite import try_gpus
         >>> parallel_apply(lambda a, b: a + b, try_gpus(2), [1, 2], [30, 40])
         [31, 42]
     """

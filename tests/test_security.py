@@ -23,9 +23,9 @@ import d2lite
 from d2lite.learner_ledger import change, read_ledger
 from d2lite.training.ddp import load_checkpoint
 from d2lite.training.run_record import Run, save
+from d2lite.workers import Workers
 from d2lite_course import bounds, submission
 from d2lite_course.grade import FLAG
-from notebook_ranks.pool import Workers
 
 ROOT, PACKAGE = Path(__file__).parents[1], Path(d2lite.__file__).parent
 PAGE = (ROOT / "docs/security.md").read_text()
@@ -158,7 +158,8 @@ def test_jupyter_keeps_its_token():
     shown = subprocess.run(make, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
     (command,) = [line for line in shown if "jupyter lab" in line]
     assert "--ip=127.0.0.1" in command
-    for path in (ROOT / "Makefile", ROOT / "README.md", *ROOT.glob("book/*.ipynb"), *(ROOT / "tools").rglob("*.py")):
+    pages = ROOT / "README.md", ROOT / "docs" / "where-it-runs.md"
+    for path in (ROOT / "Makefile", *pages, *ROOT.glob("book/*.ipynb"), *(ROOT / "tools").rglob("*.py")):
         text = path.read_text()
         assert not re.search(
             r"(ServerApp|NotebookApp|IdentityProvider)\.(token|password)|--no-auth|0\.0\.0\.0", text

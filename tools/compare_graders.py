@@ -27,7 +27,7 @@ MEAN = """def all_reduce_mean(tensors):
     for t in tensors:
         t.copy_(total / len(tensors))"""
 ACCURACY = """def accuracy_on_devices(X, y, device_params, devices):
-    from d2lite.labs.d2l import lenet, split_batch
+    from d2lite import lenet, split_batch
     from d2lite import parallel_apply
     X_shards, y_shards = split_batch(X, y, devices)
     def right(X, y, params):

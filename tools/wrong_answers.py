@@ -1,6 +1,6 @@
 """Write docs/exercises.md: the hints of each exercise, for mistakes of its specification and for other wrong answers.
 
-`python -m tools.wrong_answers` reads them from book/exercises and tests/book/exercises; a test compares the page.
+`python -m tools.wrong_answers` reads them from book/exercises and tests/book/exercises; the page is not committed.
 """
 
 import importlib

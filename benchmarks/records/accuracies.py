@@ -9,9 +9,8 @@ import sys
 import torch
 
 from benchmarks.report import Row, machine, save, table
-from d2lite import SimpleCNN, train_concise
+from d2lite import SimpleCNN, resnet18, train_concise
 from d2lite.data import FASHION_MNIST
-from d2lite.labs.d2l import resnet18
 
 __all__ = ["RUNS", "label", "main", "rows"]
 

@@ -12,8 +12,8 @@ import torch
 
 from benchmarks.records.chapter_code import chapter_code
 from benchmarks.report import command_line, keep, machine
+from d2lite import load_data_fashion_mnist
 from d2lite.data import FASHION_MNIST, BatchIterator
-from d2lite.labs.d2l import load_data_fashion_mnist
 from d2lite.training import evaluate_accuracy
 
 __all__ = ["CHAPTER", "NUMBERS", "SEEDS", "chapter_names", "main", "record"]

@@ -10,10 +10,8 @@ from statistics import median
 import torch
 
 from benchmarks.report import command_line, keep, machine
-from d2lite import describe, train_batch
+from d2lite import describe, format_bytes, lenet_params, replicate, train_batch, try_gpus
 from d2lite.labs.chapter_11 import find_divergence, record_steps
-from d2lite.labs.d2l import lenet_params, replicate, try_gpus
-from notebook_ranks.shared.format import format_bytes
 
 __all__ = ["kept_bytes", "main", "step_seconds"]
 

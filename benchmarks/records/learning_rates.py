@@ -12,6 +12,7 @@ from dataclasses import asdict
 import torch
 
 from benchmarks.report import command_line, keep, machine
+from d2lite import load_data_fashion_mnist
 from d2lite.data import FASHION_MNIST
 from d2lite.labs.chapter_09 import (
     Arm,
@@ -23,7 +24,6 @@ from d2lite.labs.chapter_09 import (
     start_net,
     train_arm,
 )
-from d2lite.labs.d2l import load_data_fashion_mnist
 
 __all__ = ["ARMS", "BASES", "BATCH_SIZES", "K", "LRS", "main", "record"]
 

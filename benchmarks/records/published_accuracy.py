@@ -15,9 +15,9 @@ import torch
 from torch import nn
 
 from benchmarks.report import RESULTS, command_line, machine, write_record
+from d2lite import num_gpus, resnet18
 from d2lite.data import FASHION_MNIST
 from d2lite.labs.chapter_09 import Arm, compare_arms, start_net, train_arm
-from d2lite.labs.d2l import num_gpus, resnet18
 
 __all__ = ["AGAINST", "arms_of", "column", "main", "start", "summary", "trials"]
 

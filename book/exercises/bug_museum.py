@@ -10,10 +10,10 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from d2lite import one_intra_op_thread, parallel_apply
+from d2lite import lenet, lenet_params, one_intra_op_thread, parallel_apply
 from d2lite.collectives import all_reduce
+from d2lite.labs.chapter_03.d2l import sgd
 from d2lite.labs.chapter_11 import DRIFT, LATER, LONG, NOTHING, SHORT, SIZES, BugExhibit
-from d2lite.labs.d2l import lenet, lenet_params, sgd
 from d2lite.training import forward_backward, replicate, sgd_step, split_batch
 
 PIECE = 16  # examples of one backward pass, where gradients are accumulated

@@ -9,9 +9,8 @@ from typing import Any
 
 import torch
 
-from d2lite import parallel_apply
+from d2lite import lenet, lenet_params, parallel_apply
 from d2lite.exercises import Exercise, Mistake, PretendDevices, Unfit
-from d2lite.labs.d2l import lenet, lenet_params
 from d2lite.training import replicate, split_batch
 
 Tensors = list[torch.Tensor]

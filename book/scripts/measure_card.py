@@ -21,10 +21,10 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from d2lite import num_gpus, synchronize
 from d2lite.costs import Device, Link
 from d2lite.labs.chapter_08 import predict_step, workload
 from d2lite.labs.chapter_16 import Measured, card_of_step
-from d2lite.labs.d2l import num_gpus, synchronize
 from d2lite.training import exit_rank, my_device
 
 __all__ = []

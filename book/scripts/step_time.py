@@ -17,8 +17,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from d2lite import LeNet
-from d2lite.labs.d2l import load_data_fashion_mnist, synchronize
+from d2lite import LeNet, load_data_fashion_mnist, synchronize
 from d2lite.training import exit_rank, my_device, my_shard, train_ddp
 
 __all__ = ["NETS", "mlp"]

@@ -2,8 +2,8 @@
 
 import warnings
 
+from d2lite.workers import Workers
 from notebook_ranks.failures import WorkersError
-from notebook_ranks.pool import Workers
 
 __all__ = ["REASON_CHARS", "quiet_pool", "why_it_ended"]
 

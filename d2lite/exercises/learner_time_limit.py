@@ -8,7 +8,7 @@ import threading
 from collections.abc import Generator
 
 from d2lite.run_events import Stopped
-from notebook_ranks.pool import Workers
+from d2lite.workers import Workers
 
 __all__ = ["TookTooLong", "at_most"]
 

@@ -36,7 +36,7 @@ def wrap(module: nn.Module, devices: Sequence[torch.device]) -> nn.Module:
         TypeError: if `module` is not an nn.Module, or `devices` is a single device.
 
     Example:
-        >>> from d2lite.labs.d2l import try_gpus
+        >>> from d2lite import try_gpus
         >>> net = wrap(nn.Linear(3, 2), try_gpus(2))
         >>> net(torch.zeros(5, 3)).shape
         torch.Size([5, 2])
@@ -84,7 +84,7 @@ class DataParallel(nn.Module):
             tensor that left a replica in a different way than as an output, or with create_graph=True.
 
     Example:
-        >>> from d2lite.labs.d2l import try_gpus
+        >>> from d2lite import try_gpus
         >>> linear = nn.Linear(3, 2)
         >>> X = torch.rand(5, 3)
         >>> torch.allclose(DataParallel(linear, try_gpus(2))(X).cpu(), linear.cpu()(X))

@@ -78,7 +78,7 @@ def evaluate_accuracy_gpus(net: nn.Module, data_iter: Batches, split_f: Callable
         TypeError: if `net` is not a DataParallel.
 
     Example:
-        >>> from d2lite.labs.d2l import DataParallel, try_gpus
+        >>> from d2lite import DataParallel, try_gpus
         >>> net = DataParallel(nn.Identity(), try_gpus(2))
         >>> data = [(torch.eye(3), torch.tensor([0, 1, 0]))]
         >>> round(evaluate_accuracy_gpus(net, data), 4)

@@ -27,7 +27,7 @@ def replicate(params: Iterable[torch.Tensor], devices: Sequence[torch.device]) -
         TypeError: if `devices` is a single device.
 
     Example:
-        >>> from d2lite.labs.d2l import try_gpus
+        >>> from d2lite import try_gpus
         >>> two = replicate([torch.tensor([1.0, 2.0])], try_gpus(2))
         >>> two[0][0].data[0] = 100.0
         >>> two[1][0].tolist()

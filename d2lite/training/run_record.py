@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+import notebook_ranks
 from d2lite.devices import describe, num_cores
 from d2lite.run_events import Diverged, emit
 from notebook_ranks.shared import malloc as _malloc
@@ -214,13 +215,11 @@ def _short_setting(name: str, value: Any) -> str:
 
 def as_json(runs: Sequence[Run], function: str = "") -> dict[str, Any]:
     """Return what `save` writes: plain dicts and lists; NaN and infinities, which JSON does not have, become None."""
-    import d2lite
-
     return {
         "schema": SCHEMA,
         "saved": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "function": function,
-        "versions": {"d2lite": d2lite.__version__, "system": platform.platform()},
+        "versions": {"d2lite": notebook_ranks.__version__, "system": platform.platform()},
         "runs": [
             _finite(
                 {"label": legend}

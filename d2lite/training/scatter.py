@@ -26,7 +26,7 @@ def scatter(tensor: torch.Tensor, devices: Sequence[torch.device]) -> list[torch
         TypeError: if `devices` is a single device.
 
     Example:
-        >>> from d2lite.labs.d2l import try_gpus
+        >>> from d2lite import try_gpus
         >>> [shard.tolist() for shard in scatter(torch.arange(5), try_gpus(2))]
         [[0, 1, 2], [3, 4]]
     """
@@ -57,7 +57,7 @@ def split_batch(
         TypeError: if `devices` is a single device.
 
     Example:
-        >>> from d2lite.labs.d2l import try_gpus
+        >>> from d2lite import try_gpus
         >>> X_shards, y_shards = split_batch(torch.zeros(5, 1, 28, 28), torch.arange(5), try_gpus(2))
         >>> [tuple(shard.shape) for shard in X_shards], [shard.tolist() for shard in y_shards]
         ([(3, 1, 28, 28), (2, 1, 28, 28)], [[0, 1, 2], [3, 4]])

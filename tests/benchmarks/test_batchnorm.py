@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from benchmarks.records import batchnorm
-from d2lite.labs.d2l import load_data_fashion_mnist
+from d2lite import load_data_fashion_mnist
 from d2lite.training import evaluate_accuracy
 
 

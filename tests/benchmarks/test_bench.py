@@ -10,8 +10,7 @@ import benchmarks.__main__ as bench
 from benchmarks import gpu, imports, iterator, lenet, peers
 from benchmarks.records import accuracies
 from benchmarks.report import Row, machine, rounds, save, table
-from d2lite import train_concise
-from d2lite.labs.d2l import load_data_fashion_mnist, resnet18
+from d2lite import load_data_fashion_mnist, resnet18, train_concise
 from d2lite.models import lenet as from_scratch
 
 

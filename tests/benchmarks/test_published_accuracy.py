@@ -6,8 +6,8 @@ import torch
 from benchmarks.quotes import of_the_published
 from benchmarks.records import published_accuracy
 from benchmarks.records.published_accuracy import AGAINST, ALL_FOUR, ONE, arms_of, column, start, summary, trials
+from d2lite import resnet18
 from d2lite.labs.chapter_09 import Trial, compare_arms, differences
-from d2lite.labs.d2l import resnet18
 
 ARMS = arms_of()
 KEEPING = [arm.name for arm in ARMS if arm.kept != "nothing"]

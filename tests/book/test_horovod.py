@@ -14,9 +14,8 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch.nn.parallel import DistributedDataParallel
 
-from d2lite import LeNet
-from d2lite.labs.d2l import load_data_fashion_mnist, try_gpus
-from notebook_ranks.pool import Workers, WorkersError
+from d2lite import LeNet, load_data_fashion_mnist, try_gpus
+from d2lite.workers import Workers, WorkersError
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tools"))

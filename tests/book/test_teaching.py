@@ -111,6 +111,9 @@ def test_the_ledger_is_not_for_marks():
 
 
 def test_links_of_the_pages_lead_to_files():
-    for page in ("teaching.md", "rubrics.md", "windows.md"):
-        for link in re.findall(r"\]\(([^)#\s]+)", (DOCS / page).read_text(encoding="utf-8")):
-            assert link.startswith("https://") or (DOCS / link).is_file(), (page, link)
+    names = "teaching", "rubrics", "windows", "where-it-runs", "measurements"
+    root = DOCS.parent
+    pages = [*(DOCS / f"{name}.md" for name in names), *root.glob("packages/*/README.md")]
+    for page in (*pages, root / "README.md", root / "CONTRIBUTING.md"):
+        for link in re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8")):
+            assert link.startswith("https://") or (page.parent / link).exists(), (page, link)

@@ -38,7 +38,7 @@ SHOWN = {
         Museum(EXHIBITS, num_epochs=1)""",
     "divergence finder": """
         import torch
-        from d2lite.labs.d2l import lenet_params, try_gpus
+        from d2lite import lenet_params, try_gpus
         from d2lite import train_batch
         from d2lite.labs.chapter_11 import compare_replicas, record_steps
         from d2lite.labs.chapter_11 import DivergenceFinder

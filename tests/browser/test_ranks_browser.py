@@ -10,7 +10,7 @@ from d2lite.labs.chapter_07.faults import FAULTS
 DDP = """
 from d2lite import Panel
 from d2lite.training.ddp import train_ddp
-from notebook_ranks.pool import Workers
+from d2lite.workers import Workers
 
 pools = {}
 

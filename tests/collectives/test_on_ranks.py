@@ -10,7 +10,7 @@ import torch.distributed as dist
 from d2lite.collectives.on_devices import all_gather, all_reduce, broadcast, reduce, reduce_scatter
 from d2lite.collectives.on_ranks import all_reduce_on_ranks
 from d2lite.collectives.plans import ALGORITHMS
-from notebook_ranks.pool import Workers, WorkersError
+from d2lite.workers import Workers, WorkersError
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="Workers needs Linux or macOS")
 SHAPES = ((), (0,), (1,), (2, 3), (7,), (1000,))

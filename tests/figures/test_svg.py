@@ -11,9 +11,10 @@ from d2lite.figures.alternative_text import alternative_text
 from d2lite.figures.figure_layout import line
 from d2lite.figures.palette import INK
 from d2lite.figures.svg import figure_svg
-from d2lite.labs.chapter_01 import sizes_of
+from d2lite.labs.chapter_01 import partition_figure, sizes_of, traffic_bars
 from d2lite.labs.chapter_01.partitioning import all_ways
-from d2lite.labs.chapter_04 import trace_collective
+from d2lite.labs.chapter_04 import collective_figure, trace_collective
+from d2lite.labs.chapter_08 import efficiency_figure, predicted_and_measured, step_figure
 from d2lite.labs.chapter_08.scaling import Setup, predict_scaling
 from d2lite.trace import Event
 from d2lite.training.run_record import Run
@@ -22,14 +23,14 @@ LAYERS = sizes_of("LeNet", 256)
 EVENTS = [Event(r, "forward", "f", 0.0, 0.01, 0) for r in (0, 1)]
 MANY = {k: predict_scaling(Setup("LeNet", 256), k) for k in (1, 8)}
 ALL = {
-    "collective": lambda: figures.collective_figure(trace_collective("all_reduce", "ring", 4), 3),
+    "collective": lambda: collective_figure(trace_collective("all_reduce", "ring", 4), 3),
     "no run": lambda: figures.curves([]),
-    "bars": lambda: figures.traffic_bars(all_ways(LAYERS, 2), "a <b> & more"),
-    "split": lambda: figures.partition_figure("pipeline", LAYERS, 2),
+    "bars": lambda: traffic_bars(all_ways(LAYERS, 2), "a <b> & more"),
+    "split": lambda: partition_figure("pipeline", LAYERS, 2),
     "timeline": lambda: figures.timeline_figure(EVENTS),
-    "measured": lambda: figures.predicted_and_measured({(256, 1): 0.02, (512, 1): 0.04}, {(256, 1): 0.021}, "step"),
-    "efficiency": lambda: figures.efficiency_figure(MANY, 8),
-    "step": lambda: figures.step_figure(MANY[1], MANY[8]),
+    "measured": lambda: predicted_and_measured({(256, 1): 0.02, (512, 1): 0.04}, {(256, 1): 0.021}, "step"),
+    "efficiency": lambda: efficiency_figure(MANY, 8),
+    "step": lambda: step_figure(MANY[1], MANY[8]),
 }
 
 
@@ -108,7 +109,7 @@ def test_the_label_of_an_axis_names_a_bar_of_any_figure():
 
 
 def test_a_way_that_is_not_possible_is_said():
-    text = alternative_text(figures.traffic_bars(all_ways(LAYERS, 1000)))
+    text = alternative_text(traffic_bars(all_ways(LAYERS, 1000)))
     assert "data parallelism: not possible with so many devices" in text
 
 
@@ -163,6 +164,6 @@ def test_a_name_stands_at_the_end_of_its_curve_on_a_logarithmic_axis():
 
 
 def test_cells_have_the_texts_of_the_figure():
-    few, many = (figures.collective_figure(trace_collective("all_reduce", "ring", k), 2) for k in (4, 16))
+    few, many = (collective_figure(trace_collective("all_reduce", "ring", k), 2) for k in (4, 16))
     assert figure_svg(few).count(">1</text>") > 4
     assert figure_svg(many).count(">1</text>") <= 2  # 16 chunks have no numbers, a row and a column may

@@ -4,17 +4,24 @@ import pytest
 import torch
 from torch import nn
 
-from d2lite import SimpleCNN, all_reduce, evaluate_accuracy, init_all, train, train_batch, train_concise, wrap
-from d2lite.labs.d2l import (
+from d2lite import (
     DataParallel,
+    SimpleCNN,
     Timer,
+    all_reduce,
+    evaluate_accuracy,
     evaluate_accuracy_gpus,
+    init_all,
     lenet_params,
     num_gpus,
     replicate,
     resnet18,
     split_batch,
+    train,
+    train_batch,
+    train_concise,
     try_gpus,
+    wrap,
 )
 from ddp_rehearsal.tolerances import full_float32
 

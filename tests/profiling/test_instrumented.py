@@ -5,15 +5,14 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from d2lite import LeNet, train_batch
+from d2lite import LeNet, lenet_params, replicate, train_batch, try_gpus
 from d2lite.labs.chapter_01.model_parallel import ModelParallel
 from d2lite.labs.chapter_01.stage_recording import record_stages
-from d2lite.labs.d2l import lenet_params, replicate, try_gpus
 from d2lite.profiling.critical_path import critical_path
 from d2lite.profiling.instrumented import record_ddp, record_train_batch
 from d2lite.profiling.recorder import Recorder
 from d2lite.profiling.step_times import merged_step, step_times
-from notebook_ranks.pool import Workers
+from d2lite.workers import Workers
 
 
 @pytest.mark.parametrize("k", (1, 2, 3))

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from d2lite.models import lenet_layers
-from d2lite.profiling.memory_held import activations_held, bytes_held
+from d2lite.profiling import activations_held, bytes_held
 from d2lite.transformer import Transformer
 
 

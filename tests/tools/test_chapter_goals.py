@@ -70,9 +70,10 @@ def test_a_chapter_says_whether_it_starts_ranks(path):
     assert facts["ranks"] == ("On Windows" in chapter_goals.goals_cell(facts))
 
 
-def test_readme_and_index_name_the_chapters_with_ranks():
+def test_pages_and_index_name_the_chapters_with_ranks():
     have_ranks = {int(path.name[:2]) for path in CHAPTERS if facts_of(path)["ranks"]}
-    for page in (BOOK.parent / "README.md", BOOK / "index.ipynb", BOOK.parent / "docs" / "windows.md"):
+    pages = [BOOK.parent / name for name in ("README.md", "docs/where-it-runs.md", "docs/windows.md")]
+    for page in (*pages, BOOK / "index.ipynb"):
         said = re.findall(r"Chapters (\d+ to \d+ and \d+ to \d+)", " ".join(page.read_text(encoding="utf-8").split()))
         assert said and all(numbers(words) == have_ranks for words in said), page
 

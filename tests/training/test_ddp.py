@@ -15,7 +15,7 @@ from d2lite.training.ddp import evaluate_accuracy_ranks, my_shard, save_checkpoi
 from d2lite.training.evaluation import evaluate_accuracy
 from d2lite.training.from_scratch import train, train_batch
 from d2lite.training.replicate import replicate
-from notebook_ranks.pool import Workers, WorkersError
+from d2lite.workers import Workers, WorkersError
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="Workers needs Linux or macOS")
 CPU = torch.device("cpu")

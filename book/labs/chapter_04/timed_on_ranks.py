@@ -15,7 +15,7 @@ from d2lite.devices import synchronize
 from d2lite.meters import Timer
 from d2lite.training.ddp import my_device
 from d2lite.training.from_scratch import sgd_step
-from notebook_ranks.pool import Workers
+from d2lite.workers import Workers
 
 __all__ = ["SIZES", "measured_seconds", "time_all_reduces", "time_steps"]
 

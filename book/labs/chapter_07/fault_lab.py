@@ -13,8 +13,8 @@ from d2lite.widgets.explain_error import exception_name, truncate
 from d2lite.widgets.live_figure import close_all
 from d2lite.widgets.static_picture import StaticPicture
 from d2lite.widgets.style import CLASS, at_most, card, sheet
+from d2lite.workers import Workers, WorkersError
 from notebook_ranks.hang_diagnosis import diagnose_hang
-from notebook_ranks.pool import Workers, WorkersError
 from notebook_ranks.shared.format import text_of
 
 from .faults import FAULTS, Job, first_not_finite, train_job

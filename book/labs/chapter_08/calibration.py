@@ -8,7 +8,7 @@ from typing import TypeVar
 from torch import nn
 
 from d2lite.costs.alpha_beta import Device, Link, all_reduce_seconds
-from notebook_ranks.pool import Workers
+from d2lite.workers import Workers
 
 from ..chapter_04.fitting import fit_device, fit_link
 from ..chapter_04.timed_on_ranks import measured_seconds, time_all_reduces

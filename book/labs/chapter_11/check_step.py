@@ -15,8 +15,8 @@ from d2lite.exercises.learner_pool import REASON_CHARS, quiet_pool, why_it_ended
 from d2lite.exercises.learner_time_limit import TookTooLong, at_most
 from d2lite.replica_threads import one_intra_op_thread
 from d2lite.training import replicate as copies
+from d2lite.workers import Workers, WorkersError
 from ddp_rehearsal.tolerances import FLOAT32_STEP_RTOL, FLOAT64_STEP_RTOL, SAME_BUG_RTOL, SIXTEEN_BIT_STEP_RTOL
-from notebook_ranks import Workers, WorkersError
 from notebook_ranks.shared import malloc as _malloc
 from notebook_ranks.shared.checks import positive_number, true_or_false
 from notebook_ranks.shared.format import text_of

@@ -32,7 +32,7 @@ class DivergenceFinder(Explorer):
         TypeError: if it is no Comparison.
 
     Example:
-        >>> from d2lite.labs.d2l import lenet_params, replicate, try_gpus
+        >>> from d2lite import lenet_params, replicate, try_gpus
         >>> from d2lite import train_batch
         >>> from d2lite.labs.chapter_11.divergence import compare_replicas
         >>> from d2lite.labs.chapter_11.write_recorder import record_steps

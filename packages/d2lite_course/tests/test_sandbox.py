@@ -45,7 +45,7 @@ status = dict(line.split(":\\t") for line in open("/proc/self/status").read().sp
 open("{FOLDER}/x", "w").write("y")
 import d2lite_course.in_sandbox
 print(json.dumps([seen, written, status["CapEff"], status["CapPrm"], sorted(os.environ), os.getcwd()]))"""
-    code = f"import sys; sys.path.insert(0, {str(sandbox_file.PACKAGE.parent)!r})\n{code}"
+    code = f"import sys; sys.path[:0] = {sandbox_file.import_path()!r}\n{code}"
     seen, written, effective, permitted, names, here = inside(tmp_path, code)
     assert seen == written == [] and int(effective, 16) == int(permitted, 16) == 0 and here == FOLDER
     assert not {"PYTHONPATH", "SSH_AUTH_SOCK"}.intersection(names) and len(names) < 20

@@ -6,10 +6,9 @@ import sys
 import pytest
 import torch
 
-from d2lite import all_reduce, forward_backward, sgd_step, train_batch
+from d2lite import all_reduce, forward_backward, lenet_params, replicate, sgd_step, split_batch, train_batch, try_gpus
 from d2lite.labs.chapter_11 import find_divergence, record_steps, replica_drift
 from d2lite.labs.chapter_11.check_replicas import judge_replicas
-from d2lite.labs.d2l import lenet_params, replicate, split_batch, try_gpus
 from ddp_rehearsal.tolerances import reduction_order_rtol, replica_drift_rtol
 from tests.labs.chapter_11.test_write_recorder import batches
 

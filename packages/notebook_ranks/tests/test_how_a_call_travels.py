@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs/how-a-call-travels.md").read_text()
-ROOM = ROOT / "d2lite/workers"
+ROOM = ROOT / "packages/notebook_ranks/src/notebook_ranks"
 PICTURE = re.search(r"```mermaid\n(.*?)```", PAGE, flags=re.S)[1]
 PARTICIPANTS = dict(re.findall(r"participant (\w+) as (\w+\.py)", PICTURE))
 ARROWS = re.findall(r"^ *(\w+)(->>|-\))(\w+): (.+)$", PICTURE, flags=re.M)

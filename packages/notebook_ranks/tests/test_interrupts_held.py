@@ -16,7 +16,7 @@ from notebook_ranks.interrupts_held import interrupts_held
 from notebook_ranks.pool import Workers
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="Workers needs Linux or macOS")
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 KINDS = ("children", "sockets", "open files", "threads", "folders", "zombies")
 GONE_S = 5
 

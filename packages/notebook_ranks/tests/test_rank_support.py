@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from d2lite import Workers
+from d2lite.workers import Workers, warn_without_ranks
 from notebook_ranks import rank_support
-from notebook_ranks.rank_support import warn_without_ranks, why_no_ranks
+from notebook_ranks.rank_support import why_no_ranks
 
 # of these, Windows' Python has none
 WITHOUT = """
@@ -51,7 +51,7 @@ def test_on_windows_a_chapter_says_so_in_its_first_cell(windows):
 
 def test_on_windows_a_pool_says_what_to_do(windows):
     with pytest.raises(
-        OSError, match="Workers needs Linux or macOS: on Windows use WSL 2, or open the chapter on Colab"
+        OSError, match="Workers needs Linux or macOS: on Windows use WSL 2, or a notebook server elsewhere"
     ):
         Workers(2)
 
@@ -59,10 +59,12 @@ def test_on_windows_a_pool_says_what_to_do(windows):
 def test_the_package_imports_without_what_windows_lacks():
     """All its modules, except those that run in a rank; it was not run on Windows."""
     code = WITHOUT + (
-        "import importlib, pkgutil, d2lite\n"
-        "for module in pkgutil.walk_packages(d2lite.__path__, 'd2lite.'):\n"
-        f"    if module.name not in {IN_A_RANK | {'d2lite.__main__'}}:\n"
-        "        importlib.import_module(module.name)\n"
+        "import importlib, pkgutil, d2lite, d2lite.labs, ddp_rehearsal, d2lite_course, notebook_ranks\n"
+        "for package in (d2lite, d2lite.labs, ddp_rehearsal, d2lite_course, notebook_ranks):\n"
+        "    for module in pkgutil.walk_packages(package.__path__, package.__name__ + '.'):\n"
+        f"        if module.name not in {IN_A_RANK} and '.at_start' not in module.name:\n"
+        "            if not module.name.endswith('__main__'):\n"
+        "                importlib.import_module(module.name)\n"
         "import d2lite.__main__\n"
         "print(len(sys.modules), 'd2lite.widgets.panel' in sys.modules)\n"
     )

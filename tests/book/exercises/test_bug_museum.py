@@ -5,14 +5,13 @@ import functools
 import pytest
 import torch
 
-from d2lite import train_batch
+from d2lite import lenet_params, replicate, train_batch
 from d2lite.exercises import EXHIBITS, UNNAMED, show_changes
 from d2lite.exercises.specifications import find_exercise, load
 from d2lite.labs.chapter_11 import replica_drift
 from d2lite.labs.chapter_11.bug_exhibit import DRIFT, LATER, LONG, NOTHING, SHORT, SIGNS, SIZES
 from d2lite.labs.chapter_11.check_replicas import judge_replicas
 from d2lite.labs.chapter_11.check_step import judge_step
-from d2lite.labs.d2l import lenet_params, replicate
 
 noisy = load("bug_museum").noisy
 CPU = torch.device("cpu")

@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from d2lite import all_reduce, parallel_apply
+from d2lite import all_reduce, lenet, parallel_apply, split_batch
 from d2lite.collectives.on_devices import all_reduce_naive
 from d2lite.exercises.specifications import find_exercise
-from d2lite.labs.d2l import lenet, split_batch
 from tests.book.exercises.scoring import Answers, RightAnswers, WrongAnswers
 
 answers = Answers()

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from d2lite.costs.alpha_beta import COST_FORMULAS, Device, Link, all_reduce_seconds
 from d2lite.labs.chapter_04.fitting import fit_device, fit_link
 from d2lite.labs.chapter_04.timed_on_ranks import SIZES, time_all_reduces
-from notebook_ranks.pool import Workers
+from d2lite.workers import Workers
 
 
 def times(link, k, algorithm, sizes=SIZES):

@@ -8,7 +8,7 @@ from d2lite.costs.alpha_beta import Device, Link
 from d2lite.labs.chapter_04.timed_on_ranks import measured_seconds, time_steps
 from d2lite.labs.chapter_08.calibration import Calibration, calibrate, predicted_step
 from d2lite.labs.chapter_08.workloads import named_workload
-from notebook_ranks.pool import Workers
+from d2lite.workers import Workers
 
 LENET = named_workload("LeNet")
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
+from d2lite import lenet_params, resnet18
 from d2lite.labs.chapter_01.partitioning import layers_of
 from d2lite.labs.chapter_08.workloads import NETWORKS, named_workload, workload
-from d2lite.labs.d2l import lenet_params, resnet18
 from d2lite.models import lenet_layers
 
 IMAGENET = {"ResNet-50": "ResNet50", "ResNet-101": "ResNet101", "VGG-16": "VGG16", "Inception V3": "Inception_V3"}

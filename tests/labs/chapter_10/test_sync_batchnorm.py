@@ -21,7 +21,7 @@ from d2lite.labs.chapter_10.sync_batchnorm import (
 )
 from d2lite.models import resnet18
 from d2lite.training.data_parallel import DataParallel
-from notebook_ranks.pool import Workers
+from d2lite.workers import Workers
 from tests.book.test_book import BOOK, Untyped, code_cells, plain
 from tests.by_value import by_value
 

@@ -1,9 +1,9 @@
 import pytest
 import torch
 
+from d2lite import replicate, try_gpus
 from d2lite.labs.chapter_11 import check_replicas
 from d2lite.labs.chapter_11.check_replicas import judge_replicas
-from d2lite.labs.d2l import replicate, try_gpus
 
 
 def two(*values, dtype=torch.float32):

@@ -7,13 +7,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from d2lite import Workers, all_reduce, train_batch
+from d2lite import Workers, all_reduce, lenet, replicate, split_batch, train_batch
 from d2lite.exercises import EXHIBITS
 from d2lite.exercises.learner_pool import quiet_pool
+from d2lite.labs.chapter_03.d2l import sgd
 from d2lite.labs.chapter_11 import check_step
 from d2lite.labs.chapter_11.bug_formulas import KNOWN_BUGS
 from d2lite.labs.chapter_11.check_step import judge_step
-from d2lite.labs.d2l import lenet, replicate, sgd, split_batch
 from tests.by_value import by_value
 
 

@@ -5,9 +5,8 @@ import math
 import pytest
 import torch
 
-from d2lite import train_batch
+from d2lite import lenet_params, replicate, train_batch, try_gpus
 from d2lite.labs.chapter_11 import compare_replicas, find_divergence, record_steps
-from d2lite.labs.d2l import lenet_params, replicate, try_gpus
 from tests.labs.chapter_11.test_write_recorder import batches
 
 

@@ -8,9 +8,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from d2lite import all_reduce, forward_backward, parallel_apply, sgd_step, train_batch
+from d2lite import all_reduce, forward_backward, lenet, parallel_apply, sgd_step, split_batch, train_batch
 from d2lite.labs.chapter_11.check_step import judge_step
-from d2lite.labs.d2l import lenet, split_batch
 
 UNSURE = "different, cause unknown"
 

@@ -3,8 +3,8 @@ import math
 import pytest
 import torch
 
+from d2lite import replicate, try_gpus
 from d2lite.labs.chapter_11 import replica_drift
-from d2lite.labs.d2l import replicate, try_gpus
 
 
 def test_drift_is_the_largest_distance_over_the_norm_of_replica_0():

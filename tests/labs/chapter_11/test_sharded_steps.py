@@ -4,12 +4,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from d2lite import all_reduce, train_batch
+from d2lite import all_reduce, lenet, split_batch, train_batch
 from d2lite.labs.chapter_11 import check_step
 from d2lite.labs.chapter_11.bug_formulas import KNOWN_BUGS, MASKED_BUGS, OWNERS
 from d2lite.labs.chapter_11.check_step import judge_step
 from d2lite.labs.chapter_11.step_case import CASES, MASKED_CASES
-from d2lite.labs.d2l import lenet, split_batch
 
 UNSURE = "different, cause unknown"
 

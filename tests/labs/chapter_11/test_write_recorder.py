@@ -7,10 +7,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from d2lite import all_reduce, train_batch
+from d2lite import all_reduce, lenet, lenet_params, num_gpus, replicate, split_batch, train_batch, try_gpus
 from d2lite.labs.chapter_11 import record_steps
 from d2lite.labs.chapter_11.write_recorder import digest
-from d2lite.labs.d2l import lenet, lenet_params, num_gpus, replicate, split_batch, try_gpus
 
 
 def batches(steps=2, n=5, dtype=torch.float64):

@@ -282,7 +282,7 @@ def _join(exercise: dict[str, Any], rank: int, folder: Path) -> None:
 def _functions_of_others() -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
     """Return {module: (its names, the functions and classes that they stand for)} of what observes an answer uses."""
     names = ["builtins", "json", "math", "operator", "os", "numpy", "torch", "torch.distributed", "torch.nn.functional"]
-    names += [name for name in sys.modules if name.startswith(("d2lite.", "observe_"))]
+    names += [name for name in sys.modules if name.startswith(("d2lite.", "notebook_ranks.", "observe_"))]
     places = {name: vars(sys.modules[name]) for name in names if name in sys.modules}
     places["torch.Tensor"] = vars(torch.Tensor)  # type: ignore[assignment]
     return {name: (here, {k: v for k, v in here.items() if callable(v)}) for name, here in places.items()}

@@ -13,7 +13,7 @@ from d2lite.exercises.exercise import Exercise
 from d2lite.exercises.handed_out import HandedOut, Hint, Recorded
 from d2lite.exercises.learner_pool import quiet_pool
 from d2lite.exercises.observed import observed
-from notebook_ranks import Workers
+from d2lite.workers import Workers
 
 __all__ = ["handed_out_exercises"]
 

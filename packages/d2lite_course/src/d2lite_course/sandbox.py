@@ -1,4 +1,4 @@
-"""A sandbox for a submission: no network, no files but Python and this package, nothing to write but a small folder.
+"""A sandbox for a submission: no network, no files but Python and these packages, nothing to write but a small folder.
 
 It is made by bubblewrap (`bwrap`) if that is installed, else by `unshare` of util-linux; both use the namespaces of
 Linux. Whoever runs the grader as root has the submission run as nobody. `find_sandbox` tries them out.
@@ -14,13 +14,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from d2lite.book import find_in_book
 from d2lite_course.bounds import FOLDER_BYTES
 
 __all__ = ["Sandbox", "find_sandbox", "no_sandbox"]
 
 FOLDER = "/tmp"  # inside: the only folder that can be written
 NOBODY = 65534
-PACKAGE = Path(__file__).resolve().parents[1]
+PACKAGES = [
+    Path(str(importlib.util.find_spec(name).origin)).resolve().parent  # type: ignore[union-attr]
+    for name in ("d2lite", "notebook_ranks", "ddp_rehearsal", "d2lite_course")
+]
+PACKAGE = PACKAGES[0]
+LABS = "/book/labs"  # inside: d2lite.labs looks for this folder above the working directory
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc/ld.so.cache", "/etc/alternatives")
 DEVICES = ("null", "zero", "full", "random", "urandom")
 NEEDED = ("torch", "numpy", "cloudpickle")
@@ -95,9 +101,14 @@ def no_sandbox() -> Sandbox:
     return Sandbox("none", False)
 
 
+def import_path() -> list[str]:
+    """Return the folders in which Python finds the packages inside."""
+    return list(dict.fromkeys(str(package.parent) for package in PACKAGES))
+
+
 def module_runner(module: str) -> list[str]:
     """Return the arguments with which Python runs `main` of a module of this package."""
-    code = f"import sys; sys.path.insert(0, {str(PACKAGE.parent)!r}); from {module} import main; main()"
+    code = f"import sys; sys.path[:0] = {import_path()!r}; from {module} import main; main()"
     return ["-c", code]
 
 
@@ -152,7 +163,8 @@ def _visible() -> tuple[tuple[str, str], ...]:
         if spec is not None and spec.origin:
             folder = str(Path(spec.origin).parents[1])
             found[folder] = os.path.realpath(folder)
-    found[str(PACKAGE)] = str(PACKAGE)
+    found |= {str(package): str(package) for package in PACKAGES}
+    found[LABS] = str(find_in_book("book/labs"))
     paths = sorted(found)
     inside = {
         p

@@ -17,7 +17,7 @@ def run(*command, k=2, **env):
     """Run Python with `k` pretend GPUs, or none, and return what it printed."""
     env = {**os.environ, **(pretend_gpus_environment(k) if k else {}), "D2LITE_QUICK": "1", **env}
     command = [sys.executable, *command]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=240, cwd=HERE.parents[1])
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=240, cwd=HERE.parents[3])
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

@@ -12,7 +12,7 @@ import time
 import warnings
 import weakref
 from collections.abc import Callable, Generator, Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from notebook_ranks.events import Stopped, emit
 from notebook_ranks.failures import WorkersError, describe_failure
@@ -31,6 +31,7 @@ __all__ = ["Workers", "WorkersError"]
 START_S = 60  # bounds the start, in which the ranks import PyTorch
 JOIN_S = 20  # bounds the time in which they form their group: it takes milliseconds unless somebody disturbs it
 LEAVE_S = 1.0  # bounds an orderly end, in which the ranks leave their group
+_Pool = TypeVar("_Pool", bound="Workers")
 Message = tuple[str, int | None, Any]  # kind, rank, value
 
 
@@ -93,7 +94,7 @@ class Workers:
         self._pipes = threading.RLock()  # guards the ranks: nobody closes a pipe that another thread reads
         self._finalize = weakref.finalize(self, end_all, self._ranks)  # also when the interpreter ends
 
-    def __enter__(self) -> "Workers":
+    def __enter__(self: _Pool) -> _Pool:
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -13,7 +13,7 @@ from notebook_ranks.shared import malloc as _malloc
 STEPS = """
 import resource
 import torch
-from d2lite.labs.d2l import lenet_params, replicate, try_gpus
+from d2lite import lenet_params, replicate, try_gpus
 from d2lite import train_batch
 X, y = torch.rand(512, 1, 28, 28), torch.zeros(512, dtype=torch.long)
 devices = try_gpus(1)

@@ -1,5 +1,6 @@
 """What a learner types wrong is refused by the name of its argument."""
 
+import importlib
 import math
 import re
 
@@ -9,10 +10,10 @@ from torch import nn
 
 from d2lite import costs
 from d2lite.costs import Device, Link
-from d2lite.labs.chapter_01 import layers_of
-from d2lite.labs.chapter_08 import Setup, Workload
+from d2lite.labs.chapter_01 import all_ways, bytes_sent, layers_of
+from d2lite.labs.chapter_08 import Setup, Workload, crossover_batch_size, predict_step, workload
 from d2lite.labs.chapter_13 import MEMORY_MODELS
-from d2lite.labs.chapter_16 import Mesh
+from d2lite.labs.chapter_16 import Measured, Mesh, PredictionCard
 
 LINK, DEVICE = Link(1e-5, 1e9), Device(1e12)
 NET = Workload("two layers", (400, 40), (100, 10), 1000)
@@ -41,8 +42,8 @@ VALID = {
     "all_ways": {"layers": LAYERS, "k": 2},
     "bubble_formula": {"num_stages": 2, "num_microbatches": 4},
     "bytes_sent": SPLIT,
-    "card_of_step": {"what": "", "step": costs.predict_step(NET, 32, 2, DEVICE, LINK), "k": 2, "link": LINK},
-    "compare_with_measured": {"card": costs.PredictionCard(**CARD), "measured": costs.Measured(**MEASURED)},
+    "card_of_step": {"what": "", "step": predict_step(NET, 32, 2, DEVICE, LINK), "k": 2, "link": LINK},
+    "compare_with_measured": {"card": PredictionCard(**CARD), "measured": Measured(**MEASURED)},
     "crossover": {"setup": LENET},
     "crossover_batch_size": {"workload": NET, "device": DEVICE, "cluster": LINK, "k": 2, "most": 2**10},
     "fastest_mesh": MESHES | {"device": DEVICE, "cluster": LINK, "device_n_bytes": 80e9},
@@ -85,13 +86,15 @@ VALID = {
     "weak_scaling": SCALED | {"algorithm": "ring"},
     "workload": {"net": TRAINED, "X": torch.ones(1, 4), "num_examples": 10},
 }
+PLACES = [costs, *(importlib.import_module(f"d2lite.labs.chapter_{n:02d}") for n in (1, 8, 13, 15, 16))]
+CALLED = {name: next(getattr(place, name) for place in PLACES if name in place.__all__) for name in VALID}
 ARGUMENTS = [(name, argument) for name, arguments in VALID.items() for argument in arguments]
 
 
 @pytest.mark.parametrize(("name", "argument"), ARGUMENTS)
 def test_a_wrong_argument_is_refused_by_its_name(name, argument):
     right = VALID[name][argument]
-    getattr(costs, name)(**VALID[name])
+    CALLED[name](**VALID[name])
     wrong = [math.nan, -1, object()]
     if isinstance(right, bool):
         wrong += [0, "no", None]
@@ -101,30 +104,30 @@ def test_a_wrong_argument_is_refused_by_its_name(name, argument):
     said = name.removeprefix("find_") if name.startswith("find_") else argument
     for value in wrong:
         with pytest.raises((TypeError, ValueError)) as caught:
-            getattr(costs, name)(**VALID[name] | {argument: value})
+            CALLED[name](**VALID[name] | {argument: value})
         assert re.search(rf"\b{said}\b.*expected .*got ", str(caught.value)), (value, str(caught.value))
 
 
 def test_numbers_of_numpy_are_numbers():
     np = pytest.importorskip("numpy")
-    step = costs.predict_step(NET, np.float32(32), np.int64(2), Device(np.float64(1e12)), LINK)
-    assert step == costs.predict_step(NET, 32, 2, DEVICE, LINK)
+    step = predict_step(NET, np.float32(32), np.int64(2), Device(np.float64(1e12)), LINK)
+    assert step == predict_step(NET, 32, 2, DEVICE, LINK)
 
 
 @pytest.mark.parametrize(
     ("call", "text"),
     [
-        (lambda: costs.predict_step(NET, 32, 2, DEVICE, LINK, caps=()), "caps: expected 1 or more, got 0"),
-        (lambda: costs.predict_step(NET, 0, 2, DEVICE, LINK), "batch_size: expected a finite number above 0, got 0"),
-        (lambda: costs.predict_step(NET, 1e300, 2, Device(1e-9), LINK), "expected a step that ends, got inf"),
-        (lambda: costs.crossover_batch_size(NET, DEVICE, LINK, 4, most=3), "most: expected a whole number from 4 on"),
-        (lambda: costs.workload(TRAINED, torch.ones(0, 4)), "X: expected a minibatch of at least one example"),
-        (lambda: costs.layers_of(TRAINED, torch.ones(0, 4)), "X: expected a minibatch of at least one example"),
-        (lambda: costs.bytes_sent("tensor", LAYERS, 257), "k: expected a whole number from 1 to 256, got 257"),
+        (lambda: predict_step(NET, 32, 2, DEVICE, LINK, caps=()), "caps: expected 1 or more, got 0"),
+        (lambda: predict_step(NET, 0, 2, DEVICE, LINK), "batch_size: expected a finite number above 0, got 0"),
+        (lambda: predict_step(NET, 1e300, 2, Device(1e-9), LINK), "expected a step that ends, got inf"),
+        (lambda: crossover_batch_size(NET, DEVICE, LINK, 4, most=3), "most: expected a whole number from 4 on"),
+        (lambda: workload(TRAINED, torch.ones(0, 4)), "X: expected a minibatch of at least one example"),
+        (lambda: layers_of(TRAINED, torch.ones(0, 4)), "X: expected a minibatch of at least one example"),
+        (lambda: bytes_sent("tensor", LAYERS, 257), "k: expected a whole number from 1 to 256, got 257"),
         (lambda: LINK.seconds(-1), "n_bytes: expected a finite number from 0 on, got -1"),
     ],
 )
 def test_a_value_that_does_not_fit_is_explained(call, text):
     with pytest.raises(ValueError, match=text):
         call()
-    assert costs.all_ways(LAYERS, 300)["tensor"] is None
+    assert all_ways(LAYERS, 300)["tensor"] is None

@@ -16,8 +16,8 @@ settings.load_profile("d2lite")
 
 def pytest_collection_modifyitems(items):
     """Tests that wait longest begin first: browser, ranks, all others."""
-    first = {"browser": 0, "workers": 1}
-    items.sort(key=lambda item: first.get(item.path.parent.name, 2))
+    first = {"browser": 0, "notebook_ranks": 1}
+    items.sort(key=lambda item: min((first[part] for part in item.path.parts if part in first), default=2))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -218,7 +218,7 @@ def __getattr__(name: str) -> Any:
         return _pyplot()
     if name == "Animator":  # it shows things: plotly and ipywidgets are loaded with it
         return importlib.import_module("d2lite.widgets").Animator
-    raise AttributeError(f"module 'd2lite.labs.d2l' has no attribute {name!r}")
+    raise AttributeError(f"module 'd2lite.labs.chapter_03.d2l' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -1,5 +1,6 @@
 """The grammar of figures, docs/figures.md, held by every figure: made from small real objects, light and dark."""
 
+import importlib
 import json
 import math
 import re
@@ -16,15 +17,24 @@ from d2lite.figures import alternative_text, palette  # noqa: E402
 from d2lite.figures.figure_layout import MOST_LABELS  # noqa: E402
 from d2lite.labs.chapter_01 import (
     all_ways,
+    partition_figure,
     sizes_of,  # noqa: E402
+    traffic_bars,
 )
-from d2lite.labs.chapter_04 import trace_collective  # noqa: E402
+from d2lite.labs.chapter_04 import (
+    all_reduce_figure,
+    collective_figure,
+    trace_collective,  # noqa: E402
+)
 from d2lite.labs.chapter_07 import CAUSES, Job, simulated_records  # noqa: E402
-from d2lite.labs.chapter_08 import Setup, predict_scaling
-from d2lite.labs.chapter_09 import Arm, Trial  # noqa: E402
-from d2lite.labs.chapter_11 import History, find_divergence  # noqa: E402
-from d2lite.labs.chapter_13 import MEMORY_MODELS, predict_memory
-from d2lite.labs.chapter_16 import Mesh, predict_mesh_step
+from d2lite.labs.chapter_08 import Setup, efficiency_figure, predict_scaling, predicted_and_measured, step_figure
+from d2lite.labs.chapter_09 import Arm, Trial, bands_figure, heat_map_figure, intervals_figure  # noqa: E402
+from d2lite.labs.chapter_10 import shard_normalisation_figure
+from d2lite.labs.chapter_11 import History, divergence_figure, drift_figure, find_divergence  # noqa: E402
+from d2lite.labs.chapter_12 import sequence_figure
+from d2lite.labs.chapter_13 import MEMORY_MODELS, memory_bars, predict_memory
+from d2lite.labs.chapter_14 import rank_traffic_figure
+from d2lite.labs.chapter_16 import Mesh, mesh_step_figure, predict_mesh_step
 from d2lite.profiling import CollectiveCall  # noqa: E402
 from d2lite.trace import Event  # noqa: E402
 from d2lite.training import Run  # noqa: E402
@@ -73,51 +83,51 @@ def animator():
 
 
 FIGURES = {
-    "all_reduce_figure": lambda: figures.all_reduce_figure(
+    "all_reduce_figure": lambda: all_reduce_figure(
         {name: lambda n, name=name: all_reduce_seconds(name, 64, n, ETHERNET) for name in ("naive", "tree", "ring")},
         "64 devices, Ethernet 25 Gb/s",
     ),
-    "bands_figure": lambda: figures.bands_figure(TRIALS, 12_000, "examples seen", "mean and range of 2 seeds"),
-    "bands_figure, no trial": lambda: figures.bands_figure({"a": []}, 10, "seconds of training"),
-    "collective_figure": lambda: figures.collective_figure(trace_collective("all_reduce", "ring", 4), 3),
+    "bands_figure": lambda: bands_figure(TRIALS, 12_000, "examples seen", "mean and range of 2 seeds"),
+    "bands_figure, no trial": lambda: bands_figure({"a": []}, 10, "seconds of training"),
+    "collective_figure": lambda: collective_figure(trace_collective("all_reduce", "ring", 4), 3),
     "curves": lambda: figures.curves(RUNS[:3]),
     "curves, equal": lambda: figures.curves(RUNS),
-    "divergence_figure": lambda: figures.divergence_figure(find_divergence(divergence_run(), divergence_run())),
-    "drift_figure": lambda: figures.drift_figure({"a": History([1.0], [0.1], [0.2], [1.0])}, "2 replicas"),
-    "efficiency_figure": lambda: figures.efficiency_figure(SCALED, 8),
-    "heat_map_figure": lambda: figures.heat_map_figure([32, 128, 512], [0.1, 0.4, 1.6], GRID, "accuracy (%), toys"),
-    "intervals_figure": lambda: figures.intervals_figure(
+    "divergence_figure": lambda: divergence_figure(find_divergence(divergence_run(), divergence_run())),
+    "drift_figure": lambda: drift_figure({"a": History([1.0], [0.1], [0.2], [1.0])}, "2 replicas"),
+    "efficiency_figure": lambda: efficiency_figure(SCALED, 8),
+    "heat_map_figure": lambda: heat_map_figure([32, 128, 512], [0.1, 0.4, 1.6], GRID, "accuracy (%), toys"),
+    "intervals_figure": lambda: intervals_figure(
         {
             name: ([0.7, 0.71, 0.69], [0.7 + gain, 0.72 + gain, 0.69 + gain])
             for name, gain in zip(ARMS, (0, 0.01, 0.05, 0), strict=True)
         },
         "against 64, lr 0.1",
     ),
-    "rank_traffic_figure": lambda: figures.rank_traffic_figure(
+    "rank_traffic_figure": lambda: rank_traffic_figure(
         [[CollectiveCall("all_reduce", (0, 1), 4000.0)], [CollectiveCall("all_reduce", (0, 1), 4000.0)], []], "sent"
     ),
     "losses": lambda: figures.losses(RUNS[:2]),
-    "memory_bars": lambda: figures.memory_bars(
+    "memory_bars": lambda: memory_bars(
         {f"stage {stage}": predict_memory(7.5e9, stage=stage, k=64, activations_n_bytes=4e9) for stage in range(4)},
         24e9,
         "What a rank holds",
     ),
-    "mesh_step_figure": lambda: figures.mesh_step_figure({"2 x 2 x 4": MESH_STEP, "another": 12.5, "no mesh": None}),
-    "partition_figure": lambda: figures.partition_figure("pipeline", LAYERS, 2),
-    "predicted_and_measured": lambda: figures.predicted_and_measured(
+    "mesh_step_figure": lambda: mesh_step_figure({"2 x 2 x 4": MESH_STEP, "another": 12.5, "no mesh": None}),
+    "partition_figure": lambda: partition_figure("pipeline", LAYERS, 2),
+    "predicted_and_measured": lambda: predicted_and_measured(
         {(48, 1): 0.02, (96, 1): 0.04, (48, 2): 0.03}, {(48, 1): 0.021, (96, 1): 0.04, (48, 2): 0.03}, "LeNet: a step"
     ),
-    **{f"sequence_figure, {cause}": lambda cause=cause: figures.sequence_figure(records(cause)) for cause in CAUSES},
-    "sequence_figure, 4 ranks": lambda: figures.sequence_figure(records("size", 4)),
-    "shard_normalisation_figure": lambda: figures.shard_normalisation_figure(torch.arange(1.0, 17.0) ** 2, 4, "pixel"),
-    "step_figure": lambda: figures.step_figure(SCALED[1], SCALED[8]),
+    **{f"sequence_figure, {cause}": lambda cause=cause: sequence_figure(records(cause)) for cause in CAUSES},
+    "sequence_figure, 4 ranks": lambda: sequence_figure(records("size", 4)),
+    "shard_normalisation_figure": lambda: shard_normalisation_figure(torch.arange(1.0, 17.0) ** 2, 4, "pixel"),
+    "step_figure": lambda: step_figure(SCALED[1], SCALED[8]),
     "timeline_figure": lambda: figures.timeline_figure(STEP, "one step on 2 ranks, measured"),
     "timeline_figure, explained": lambda: figures.timeline_figure(
         {"1 rank": [e for e in STEP if e.rank == 0 and e.kind not in ("wait", "all_reduce")], "2 ranks": STEP},
         "LeNet, minibatch 192: step 5, measured",
         explain=True,
     ),
-    "traffic_bars": lambda: figures.traffic_bars(all_ways(LAYERS, 2), "all ways"),
+    "traffic_bars": lambda: traffic_bars(all_ways(LAYERS, 2), "all ways"),
     "Animator": animator,
     "bandwidth_figure": lambda: link_figures.bandwidth_figure(KEPT["links"]),
     "hosts_explorer": lambda: link_figures.hosts_explorer(speed.predicted_step_s).figure,
@@ -126,7 +136,9 @@ PAGES = {"light": ("#ffffff", "#212121"), "dark": ("#111111", "#e0e0e0")}  # Jup
 
 
 def test_every_figure_function_is_tested_here():
-    made = {name for name in figures.__all__ if name.endswith(("_figure", "_bars"))} | {"curves", "losses"}
+    labs = [importlib.import_module(f"d2lite.labs.{path.name}") for path in (ROOT / "book/labs").glob("chapter_*")]
+    names = {*figures.__all__, *(name for lab in labs for name in lab.__all__)}
+    made = {name for name in names if name.endswith(("_figure", "_bars"))} | {"curves", "losses"}
     assert made <= {name.partition(",")[0] for name in FIGURES}
 
 
