@@ -1,4 +1,4 @@
-# Thin: each line can be typed by hand. README gives the same steps for Windows, without make.
+# Thin: each line can be typed by hand. docs/where-it-runs.md has the same steps without make.
 PYTHON ?= python3
 BIN := .venv/bin
 ARGS ?=
@@ -21,7 +21,7 @@ PARALLEL := -n $(JOBS) --dist loadfile --no-loadscope-reorder
 # a test that hangs fails, and the stacks of its threads are printed
 BOUND := --timeout=600 --timeout-method=thread
 
-.PHONY: setup lab test test-slow pretend test-full bench horovod frameworks graders binder hub cluster rings slurm wheels badges navigation lint clean
+.PHONY: setup lab test test-slow pretend test-full bench horovod frameworks graders binder hub cluster rings slurm wheels badges navigation pages lint help clean
 
 setup: ## .venv, made or brought up to date; TORCH=cpu or TORCH=cuda decides by hand
 	@$(PYTHON) tools/setup_env.py
@@ -93,10 +93,17 @@ navigation: setup ## the links at both ends of each notebook, the goals of each 
 	$(BIN)/python tools/navigation.py
 	$(BIN)/python tools/chapter_goals.py
 
-lint: setup
+pages: setup ## docs/rooms.md and docs/exercises.md, from the code; they are not committed
+	$(BIN)/python -m tools.rooms
+	$(BIN)/python -m tools.wrong_answers
+
+lint: setup ## ruff (layout, mistakes) and mypy (types); they only report
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+help: ## this list; each line of a target can be typed by hand
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
 
 clean: ## removes .venv and the environments of the benchmarks as well
 	rm -rf .venv .bench .horovod build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis

@@ -106,10 +106,13 @@ def test_the_copy_of_this_book_is_complete(tmp_path):
     assert done.stdout.strip() == str(tmp_path / "mine")
 
 
+PACKAGED = [f"packages/{name}/src/{name}" for name in ("notebook_ranks", "ddp_rehearsal", "d2lite_course")]
+
+
 def test_the_wheel_carries_the_same_parts():
     text = (ROOT / "pyproject.toml").read_text()
     carried = re.search(r"only-include = \[(.*?)\]", text, re.S)[1]
-    assert set(re.findall(r'"(.*?)"', carried)) == {"d2lite", *book.PARTS}
+    assert set(re.findall(r'"(.*?)"', carried)) == {"d2lite", *book.PARTS, *PACKAGED}
     sources = dict(re.findall(r'(?m)^"(.*?)" = "(d2lite/_book/.*?)"$', text))
     assert sources and all(goal == f"d2lite/_book/{source}" for source, goal in sources.items())
     assert all(any(part.startswith(source) for source in sources) for part in book.PARTS)

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from d2lite import devices
-from d2lite.devices import describe, num_cores, synchronize, try_all_gpus, try_gpu, try_gpus
+from d2lite.devices import describe, synchronize, try_all_gpus, try_gpu, try_gpus
 
 CPU = torch.device("cpu")
 
@@ -84,26 +84,6 @@ def test_describe_gpus(gpus, used, expected):
 def test_describe_nothing():
     with pytest.raises(ValueError, match="devices: expected at least one device, got none"):
         describe([])
-
-
-@pytest.mark.parametrize(
-    ("files", "cores"),
-    [
-        ({"cpu.max": "max 100000"}, 8),
-        ({"cpu.max": "200000 100000"}, 2),
-        ({"cpu.max": "50000 100000"}, 1),
-        ({"cpu.max": "150000 100000"}, 2),
-        ({"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, 8),
-        ({"cpu/cpu.cfs_quota_us": "300000", "cpu/cpu.cfs_period_us": "100000"}, 3),
-        ({}, 8),
-    ],
-)
-def test_num_cores_honours_the_quota_of_a_container(tmp_path, monkeypatch, files, cores):
-    monkeypatch.setattr(devices.os, "sched_getaffinity", lambda pid: set(range(8)), raising=False)
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text)
-    assert num_cores(tmp_path) == cores
 
 
 def test_synchronize_waits_once_for_each_gpu(monkeypatch):

@@ -18,7 +18,7 @@ SET = re.compile(rf"(?m)^\s*(?:export )?{NAME}\s*:?=")
 
 def sources():
     """Yield (path, text) of all files that could read a variable; of notebooks the code."""
-    for folder in ("d2lite", "book", "benchmarks", "tools", "tests", "binder"):
+    for folder in ("d2lite", "packages", "book", "benchmarks", "tools", "tests", "binder"):
         for path in sorted((ROOT / folder).rglob("*")):
             if path.suffix == ".ipynb" and ".ipynb_checkpoints" not in path.parts:
                 cells = json.loads(path.read_text(encoding="utf-8"))["cells"]

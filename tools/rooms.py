@@ -59,7 +59,7 @@ def room_of(module: str) -> str:
 def imported(source: str, module: str = "") -> set[str]:
     """Return the modules of MODULES that some code imports, in whatever form, those inside functions as well.
 
-    `from d2lite import train` imports the front door, "d2lite". `module` is the name of the code, for `from .zero import`.
+    `from d2lite import train` imports the front door, "d2lite". `module` is the name of the code: for `from .zero`.
     """
     return {_module_of(name) for name in _names(ast.parse(source), module)} & MODULES.keys()
 

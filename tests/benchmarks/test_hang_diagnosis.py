@@ -21,13 +21,13 @@ def test_draws_are_repeatable_and_reach_each_fault_and_loop():
 @pytest.mark.parametrize(
     ("found", "column"),
     [
-        (Diagnosis("size", 1, ""), "right"),
-        (Diagnosis("dtype", 1, ""), "wrong cause"),
-        (Diagnosis("dtype", 1, "", is_sure=False), "right rank, cause open"),
-        (Diagnosis("size", 0, ""), "wrong rank"),
-        (Diagnosis("size", 0, "", is_sure=False), "wrong rank"),
-        (Diagnosis("size", 0, "", is_sure=False, rank_is_sure=False), "unsure"),
-        (Diagnosis("", None, ""), "wrong cause"),
+        (Diagnosis(cause="size", rank=1, words=""), "right"),
+        (Diagnosis(cause="dtype", rank=1, words=""), "wrong cause"),
+        (Diagnosis(cause="dtype", rank=1, words="", is_sure=False), "right rank, cause open"),
+        (Diagnosis(cause="size", rank=0, words=""), "wrong rank"),
+        (Diagnosis(cause="size", rank=0, words="", is_sure=False), "wrong rank"),
+        (Diagnosis(cause="size", rank=0, words="", is_sure=False, rank_is_sure=False), "unsure"),
+        (Diagnosis(cause="", rank=None, words=""), "wrong cause"),
     ],
 )
 def test_a_verdict_knows_the_fault(found, column):
@@ -36,14 +36,14 @@ def test_a_verdict_knows_the_fault(found, column):
 
 def test_of_different_numbers_of_minibatches_the_rank_that_differs_is_right():
     plan = Plan("one_all_reduce", 3, "different numbers of minibatches", counts=(4, 3, 3))
-    assert hang_diagnosis.verdict(plan, Diagnosis("uneven", 0, "")) == "right"
-    assert hang_diagnosis.verdict(plan, Diagnosis("uneven", 1, "")) == "wrong rank"
+    assert hang_diagnosis.verdict(plan, Diagnosis(cause="uneven", rank=0, words="")) == "right"
+    assert hang_diagnosis.verdict(plan, Diagnosis(cause="uneven", rank=1, words="")) == "wrong rank"
 
 
 def test_a_healthy_job_that_is_accused_is_a_false_accusation():
     plan = Plan("one_all_reduce", 3)
-    assert hang_diagnosis.verdict(plan, Diagnosis("slow", 1, "")) == "wrong rank"
-    assert hang_diagnosis.verdict(plan, Diagnosis("", None, "")) == "right"
+    assert hang_diagnosis.verdict(plan, Diagnosis(cause="slow", rank=1, words="")) == "wrong rank"
+    assert hang_diagnosis.verdict(plan, Diagnosis(cause="", rank=None, words="")) == "right"
 
 
 def test_the_kept_table_has_at_most_one_false_accusation_in_a_hundred():

@@ -44,7 +44,9 @@ def test_ranks_can_start_here(recwarn):
 
 
 def test_on_windows_a_chapter_says_so_in_its_first_cell(windows):
-    with pytest.warns(UserWarning, match="cells with `Workers`.* will fail here.*use WSL 2.*Colab or Binder") as caught:
+    with pytest.warns(
+        UserWarning, match="`Workers`.* will fail here.*use WSL 2.*Colab and Binder"
+    ) as caught:
         warn_without_ranks()
     assert caught[0].filename == __file__  # the cell's line, and not the package's
 

@@ -9,9 +9,9 @@ from notebook_ranks.shared.own_code import not_own
 if TYPE_CHECKING:
     from ddp_rehearsal import pretend_gpus
     from ddp_rehearsal.finding import Finding
+    from ddp_rehearsal.html_report import report_page
     from ddp_rehearsal.rehearsal import Rehearsal, rehearse
     from ddp_rehearsal.report import report_json, report_text
-    from ddp_rehearsal.report_page import report_page
 
 __version__ = "0.2.0"
 __all__, __getattr__, __dir__ = lazy_names(__name__)

@@ -1,8 +1,8 @@
 """One function for each cause of a hang: evidence -> a diagnosis, or None if it is not this cause. Pure functions.
 
-`CAUSES` has them in their order: the first one that finds something is right. A new cause is a function here, its entry
-there, and its sentences in `hang_words`. A false accusation is worse than none: where the evidence fits two stories,
-the diagnosis has a doubt, and is not sure.
+`CAUSES` has them in their order: the first one that finds something counts. A new cause is a function and its entry in
+`CAUSES`; its sentences are in `hang_words`. A false accusation is worse than none: where the evidence fits two stories,
+the diagnosis tells one and has the other as a doubt.
 """
 
 import linecache
@@ -68,7 +68,7 @@ class Diagnosis:
 
 
 def dead(e: Evidence) -> Diagnosis | None:
-    """Find a rank whose process has ended; one that was aborted may have got more than it expects from a wrong one."""
+    """Find a rank whose process has ended. If it was aborted, a different rank may have sent it the wrong thing."""
     ranks = sorted((r for r, state in e.missing.items() if state == "died"), key=lambda r: aborted(e.records[r]))
     if not ranks:
         return None
@@ -224,7 +224,7 @@ def order(e: Evidence) -> Diagnosis | None:
     if new is None or new.after is None or not new.own.agrees(new.after):
         return None
     if new.in_two_groups and new.own.place == new.theirs.place:
-        return None
+        return None  # `group` says so
     return _of_suspect(e, "order", Fact.ORDER, None if new.in_one_line else OtherCause.EXTRA)
 
 
@@ -312,8 +312,7 @@ def agree(e: Evidence) -> Diagnosis | None:
 
 def slow(e: Evidence) -> Diagnosis | None:
     """Find a rank that comes late again and again."""
-    found = latest(e.seen)
-    if found is None:
+    if (found := latest(e.seen)) is None:
         return None
     rank, times, of, most_s = found
     return _diagnosis(e, "slow", rank, Fact.SLOW, times=times, of=of, most_s=most_s)
@@ -327,11 +326,11 @@ def nothing(e: Evidence) -> Diagnosis | None:
 def _diagnosis(
     e: Evidence, cause: str, rank: int | None, *said: Sentence | None, at: Collective | None = None, **more: object
 ) -> Diagnosis:
-    """Return the diagnosis that consists of these sentences; whether it is sure follows from the doubts among them."""
+    """Return the diagnosis in these sentences. Whether it is sure follows from the doubts among them."""
     told = [sentence for sentence in said if sentence is not None]
     if at and rank is not None and e.mismatch:
         is_open = any(isinstance(sentence, OtherRank) for sentence in told)
-        if e.mismatch.in_some_group and not is_open and whereabouts(e.records[rank]) not in ("elsewhere", "raised"):
+        if e.mismatch.is_order_open and not is_open and whereabouts(e.records[rank]) not in ("elsewhere", "raised"):
             told.append(OtherRank.SEVERAL_GROUPS)  # the fault may be in a different group
         if e.missing:
             told.append(OtherRank.BUT_NO_RECORD)

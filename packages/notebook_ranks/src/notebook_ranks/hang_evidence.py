@@ -93,21 +93,22 @@ class Condition(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Mismatch:
-    """The first collective that the ranks did not call alike: `here` has the call of each rank, `called` is the first.
+    """The first collective that the ranks did not call alike.
 
-    `calls` are those of the whole group, or over all groups if the ranks' orders can be compared; `in_some_group` says
-    that they cannot. `number` counts in them, and `before` are the calls that came before. `absent` is {rank without a
-    call: its whereabouts}. `is_one_call` says that all calls that are there are alike.
+    `here` is the call of each rank, `called` the first of them, and `absent` is {rank without a call: its whereabouts}.
+    `is_one_call`: all calls that are there are alike. `calls` are those of all groups in their order, `number` is the
+    place among them, and `before` are the calls before. If the ranks' orders cannot be compared, the three are of one
+    group. `is_order_open`: the ranks use more than this one.
     """
 
-    calls: Calls
-    number: int
     here: Mapping[int, Call | None]
     called: Call
-    is_one_call: bool
     absent: Mapping[int, str]
+    is_one_call: bool
+    calls: Calls
+    number: int
     before: Sequence[Call]
-    in_some_group: bool
+    is_order_open: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,12 +127,13 @@ class Suspect:
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
-    """Two calls that do not match, the suspect's `own`, and `theirs`, that of the others.
+    """Two calls that do not match: the suspect's `own`, and `theirs`, that of the others.
 
-    `after` is what the others call next, or called next in a step before. A different rank also makes the suspect's
-    call somewhere (`is_known`), or a call in its place (`is_known_place`). Both are at one line or in two branches of
-    which one runs (`in_one_line`), or differ by their groups alone (`in_two_groups`). The suspect's call comes after a
-    loop in which the others still are (`is_behind_loop`), or is like the last one of all ranks (`repeats`).
+    `after` is what the others call next, or called next in a step before. `is_known`: a different rank makes the
+    suspect's call at some time. `is_known_place`: a different rank makes any call in its place. `in_one_line`: both are
+    in the same place, or in two branches of which only one runs. `in_two_groups`: only their groups are different.
+    `is_behind_loop`: the suspect's call is in a new place after a loop, and the others are still in the loop.
+    `repeats`: the suspect's call is like the last one of all ranks.
     """
 
     own: Call
@@ -147,7 +149,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What the records of all ranks show."""
+    """What the records of all ranks show. Each part is worked out when a cause asks for it."""
 
     records: Records
 
@@ -200,14 +202,14 @@ def _mismatch(records: Records) -> Mismatch | None:
     here = {rank: calls[rank].get(number) for rank in sorted(calls)}
     called = [call for call in here.values() if call is not None]
     return Mismatch(
-        calls=calls,
-        number=number,
         here=here,
         called=called[0],
-        is_one_call=_all_agree(called),
         absent={rank: whereabouts(records[rank]) for rank, call in here.items() if call is None},
+        is_one_call=_all_agree(called),
+        calls=calls,
+        number=number,
         before=max(([of[n] for n in sorted(of) if n < number] for of in calls.values()), key=len, default=[]),
-        in_some_group=not in_order and len({call.group for of in records.values() for call in of.collectives}) > 1,
+        is_order_open=not in_order and len({call.group for of in records.values() for call in of.collectives}) > 1,
     )
 
 
@@ -375,10 +377,9 @@ def _followed(call: Call, before: Sequence[Call]) -> Call | None:
 
 
 def steps_apart(m: Mismatch, suspect: Suspect) -> tuple[Call, Call | None, bool] | None:
-    """Return (a call in a loop, the call after it, whether the suspect has taken fewer steps of the loop, not more).
+    """Return (a call in a loop, the call after the loop, whether the suspect has taken fewer steps); None without one.
 
-    Some ranks make the first one once more while others make the second, None if they have returned. None without such
-    a loop.
+    Some ranks make the first call once more while others make the second; it is None if they have returned.
     """
     for inner, outer in ((suspect.theirs, suspect.own), (suspect.own, suspect.theirs)):
         if inner is not None and _once_more(inner, outer, m.before):
@@ -459,7 +460,7 @@ def _end_of_last(call: Call, before: Sequence[Call]) -> int:
 
 
 def latest(records: Records) -> tuple[int, int, int, float] | None:
-    """Return (the rank that comes late again and again, how often it was last, of how many, at most by how many s).
+    """Return (rank, calls to which it came late, calls, the most seconds) of a rank that is late again and again.
 
     Each rank is late now and then. One is slow if it is late to most calls of a line, and if chance would make one
     rank late so much more often than the others in one of 200 jobs.

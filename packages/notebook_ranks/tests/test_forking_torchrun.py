@@ -23,7 +23,7 @@ dist.barrier()
 
 @pytest.fixture
 def no_gpus(monkeypatch):
-    monkeypatch.setattr(importlib.import_module("notebook_ranks.torchrun_forks"), "num_gpus", lambda: 0)
+    monkeypatch.setattr(importlib.import_module("notebook_ranks.forking_torchrun"), "num_gpus", lambda: 0)
 
 
 @pytest.mark.slow
@@ -44,5 +44,5 @@ def test_ranks_are_programs_where_a_fork_is_not_safe(no_gpus, monkeypatch):
     monkeypatch.setattr(sys, "platform", "darwin")
     assert torchrun_forks() == {}
     monkeypatch.setattr(sys, "platform", "linux")
-    monkeypatch.setattr(importlib.import_module("notebook_ranks.torchrun_forks"), "num_gpus", lambda: 1)
+    monkeypatch.setattr(importlib.import_module("notebook_ranks.forking_torchrun"), "num_gpus", lambda: 1)
     assert torchrun_forks() == {}
