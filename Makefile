@@ -12,7 +12,8 @@ export MALLOC_ARENA_MAX ?= 1
 NBVAL := D2LITE_OFFLINE=1 D2LITE_DATA= $(BIN)/python -m pytest --nbval-lax -p tests.book.expected_output -p tests.book.kernel_start -W default
 CHAPTERS := $(shell ls -r book/*.ipynb) # the long ones are the last
 # GPUS GPUs for notebooks: real ones where there are some, else pretend ones
-ON_GPUS = D2LITE_PRETEND_GPUS=$(GPUS) PYTHONPATH=$(CURDIR)/packages/ddp_rehearsal/src/ddp_rehearsal/pretend_gpus/at_start
+AT_START := $(CURDIR)/packages/ddp_rehearsal/src/ddp_rehearsal/pretend_gpus/at_start
+ON_GPUS = $(if $(filter 0,$(GPUS)),,D2LITE_PRETEND_GPUS=$(GPUS) PYTHONPATH=$(AT_START))
 # so many files, or notebooks, at a time: they wait for processes half of their time
 JOBS ?= 3
 # a test of processes or of the browser that fails on a busy machine runs once more, and is listed as RERUN
@@ -21,7 +22,7 @@ PARALLEL := -n $(JOBS) --dist loadfile --no-loadscope-reorder
 # a test that hangs fails, and the stacks of its threads are printed
 BOUND := --timeout=600 --timeout-method=thread
 
-.PHONY: setup lab test test-slow pretend test-full bench horovod frameworks graders binder hub cluster rings slurm wheels badges navigation pages lint help clean
+.PHONY: setup lab test test-slow pretend test-full bench horovod frameworks graders binder hub cluster rings slurm wheels packages release badges navigation pages lint help clean
 
 setup: ## .venv, made or brought up to date; TORCH=cpu or TORCH=cuda decides by hand
 	@$(PYTHON) tools/setup_env.py
@@ -37,15 +38,14 @@ test: setup ## the quick tests; every chapter on two GPUs, with few examples and
 
 test-slow: export D2LITE_QUICK = 1
 test-slow: export D2LITE_LEDGER = off
-test-slow: setup ## tests of more than four seconds each; chapters and appendices on the CPU; solutions on two GPUs
+test-slow: setup ## tests of more than four seconds each; appendices and solutions on two GPUs
 	$(BIN)/python -m pytest tests packages -m slow $(PARALLEL) $(BOUND) $(RERUN) $(ARGS)
-	$(NBVAL) $(CHAPTERS) book/appendix $(PARALLEL) $(BOUND) --nbval-cell-timeout=120
-	$(ON_GPUS) $(NBVAL) book/solutions $(PARALLEL) $(BOUND) --nbval-cell-timeout=120
+	$(ON_GPUS) $(NBVAL) book/appendix book/solutions $(PARALLEL) $(BOUND) --nbval-cell-timeout=120
 
 pretend: export D2LITE_QUICK = 1
 pretend: export D2LITE_LEDGER = off
-pretend: NOTEBOOKS ?= $(CHAPTERS) book/appendix
-pretend: setup ## chapters and appendices on GPUS=2 GPUs, with few examples and epochs; NOTEBOOKS=... chooses others
+pretend: NOTEBOOKS ?= $(CHAPTERS) book/appendix book/solutions
+pretend: setup ## every notebook on GPUS=2 GPUs (0: on the CPU), with few examples and epochs; NOTEBOOKS=... chooses some
 	$(ON_GPUS) $(NBVAL) $(NOTEBOOKS) $(PARALLEL) $(BOUND) --nbval-cell-timeout=240
 
 test-full: export D2LITE_LEDGER = off
@@ -85,6 +85,12 @@ slurm: setup ## a real Slurm on two nodes inside this machine (root); make slurm
 
 wheels: setup ## sdist and wheel, installed into a fresh environment, with chapters run in a copy of the book
 	$(BIN)/python tools/check_install.py $(ARGS)
+
+packages: setup ## the three packages beside d2lite, each alone in a fresh environment
+	$(BIN)/python -m tools.check_packages $(ARGS)
+
+release: setup ## what guards a release, in one table: takes two hours
+	$(BIN)/python -m tools.release $(ARGS)
 
 badges: setup ## REPO=owner/name REF=v1: badges, and the line that installs from there, in the chapters
 	$(BIN)/python tools/badges.py --repo $(REPO) --ref $(REF)

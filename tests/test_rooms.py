@@ -122,7 +122,8 @@ USERS += [*sorted((ROOT / "book").rglob("[0-9]*.ipynb")), ROOT / "book/index.ipy
 def test_book_benchmarks_and_tools_import_from_packages_and_rooms_alone(path):
     """From d2lite, a room, a laboratory or a package, never from a file inside of it."""
     offered = {name for name in ("d2lite", *ROOMS) for name in (name, *(f"{name}.{n}" for n in public(name)))}
-    offered |= {name for name in MODULES if re.search(r"\.(shared|pretend_gpus|chapter_03)\.\w+$|^d2lite\.workers$", name)}
+    open_files = r"\.(shared|pretend_gpus|chapter_03)\.\w+$|^d2lite\.workers$"
+    offered |= {name for name in MODULES if re.search(open_files, name)}
     ours = [name for name in names_of(code(path)) if name.split(".")[0] in ("d2lite", *PACKAGES)]
     assert [name for name in ours if name not in offered and name.rpartition(".")[0] not in offered - {"d2lite"}] == []
 

@@ -50,9 +50,9 @@ def diagnose(output):
 
 
 def check_python(version):
-    if version[:2] < (3, 10):
+    if version[:2] < (3, 11):
         raise SetupError(
-            "Python {}.{} is too old, d2lite needs 3.10 or newer: install one (python.org or your system's packages) "
+            "Python {}.{} is too old, d2lite needs 3.11 or newer: install one (python.org or your system's packages) "
             "and run make lab PYTHON=python3.12, on Windows py -3.12 tools\\setup_env.py".format(*version[:2])
         )
 
