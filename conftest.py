@@ -8,6 +8,7 @@ import torch
 from hypothesis import settings
 
 from ddp_rehearsal.tolerances import full_float32
+from tests.ranks import close_pools
 
 # examples take milliseconds to a second here, depending on what else the machine does
 settings.register_profile("d2lite", deadline=None, derandomize=True, max_examples=25)
@@ -18,6 +19,11 @@ def pytest_collection_modifyitems(items):
     """Tests that wait longest begin first: browser, ranks, all others."""
     first = {"browser": 0, "notebook_ranks": 1}
     items.sort(key=lambda item: min((first[part] for part in item.path.parts if part in first), default=2))
+
+
+def pytest_sessionfinish():
+    """No rank outlives the run."""
+    close_pools()
 
 
 @pytest.fixture(scope="session", autouse=True)

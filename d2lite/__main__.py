@@ -1,12 +1,7 @@
-"""`python -m d2lite`: a report on one screen, to send along when asking for help.
+"""`python -m d2lite`: a report on one screen, to send along when asking for help; `--help` lists the other commands.
 
 It lists the devices, the versions, the place of the data, and which features of the chapters work here. It downloads
-nothing and imports no plotting or widget package: it reads the versions of what is installed. `python -m d2lite data`
-downloads all 60,000 training images; the chapters need only the 12,000 that come with d2lite. `python -m d2lite
-progress [FOLDER]` lists the exercises that were solved with the notebooks of a folder, by default the current one.
-`python -m d2lite book FOLDER` copies the chapters, with the scripts and results that they read, into a new folder.
-Three commands are those of the packages beside d2lite: `rehearse`
-is `ddp-rehearsal`, `course` is `d2lite-course hand-out`, `grade` is `d2lite-course grade`.
+nothing and imports no plotting or widget package: it reads the versions of what is installed.
 """
 
 import argparse
@@ -32,13 +27,20 @@ from d2lite.devices import MAX_REPLICAS, describe, num_cores, num_gpus, try_gpus
 __all__ = ["features", "main", "report"]
 
 PACKAGES = ("torch", "torchvision", "numpy", "jupyterlab", "ipykernel", "ipywidgets", "plotly", "anywidget", "pooch")
-# commands of the packages that come with d2lite: where each is
-_FORWARDS = {
-    "rehearse": ("ddp_rehearsal.__main__", "main"),
-    "course": ("d2lite_course.__main__", "hand_out_main"),
-    "grade": ("d2lite_course.__main__", "grade_main"),
-}
 SERVER = (str(urlsplit(URL).hostname), 80)  # where the complete Fashion-MNIST is downloaded from
+_COMMANDS = {
+    "data": "download all 60,000 training images (the chapters need only those that come with d2lite)",
+    "progress": "list the exercises that were solved with the notebooks of a folder",
+    "book": "copy the notebooks, with what they read, into a new folder",
+    "rehearse": "run a script as torchrun would, on pretend GPUs if need be, and say what is wrong",
+    "course": "write a students' book without answers, and the teacher's copy, into a folder",
+    "grade": "grade the submissions of a course: a folder with a notebook, .zip or folder for each learner",
+}
+_FORWARDS = {
+    "rehearse": "ddp_rehearsal:main",
+    "course": "d2lite_course:hand_out_main",
+    "grade": "d2lite_course:grade_main",
+}
 
 
 def version_of(package: str) -> str | None:
@@ -68,50 +70,41 @@ def reachable(address: tuple[str, int] = SERVER, timeout_s: float = 3.0) -> bool
         return False
 
 
-def _here() -> bool:
-    """Return whether the original files are on this machine."""
+def _all_images(is_reachable: Callable[[], bool]) -> bool:
+    """Return whether the original files are on this machine, or can be downloaded."""
     try:
-        return bool(find_files())
+        if find_files():
+            return True
     except OSError:
         return False
+    return not is_offline() and version_of("pooch") is not None and is_reachable()
 
 
 def features(is_reachable: Callable[[], bool] = reachable) -> list[tuple[str, bool, str]]:
     """Return a list of (feature, whether it works here, what to do if not), in the order of the chapters."""
-    installed = {package: version_of(package) is not None for package in PACKAGES}
-    shows = installed["plotly"] and installed["ipywidgets"] and installed["anywidget"]
+    missing = {package for package in PACKAGES if version_of(package) is None}
+    shows = not missing & {"plotly", "ipywidgets", "anywidget"}
     gpus, ranks, set_up = num_gpus(), dist.is_available(), how_to_install()
     cuda = "TORCH=cuda make lab" if in_checkout() else "see pytorch.org/get-started"
-    may_download = not (os.environ.get("D2LITE_DATA") or is_offline())
-    torch_hint = "this build of torch does not have it: install a build from pytorch.org"
+    no_images = (
+        "pooch is missing, the server cannot be reached, D2LITE_OFFLINE=1 forbids it, or D2LITE_DATA lacks a file. "
+        "No chapter needs them: 12,000 come with d2lite. For all, put the four .gz files into a folder fashion-mnist "
+        "and set D2LITE_DATA to its parent folder"
+    )
+    no_torchvision = f"chapter 3 reads a folder of images with it, chapter 8 counts ResNet-50 and VGG-16: {set_up}"
+    one_core = "one core and at most one GPU: all results are correct, but a second replica saves no time"
+    few_gpus = f"{gpus} here: replicas share a GPU or take a CPU core each; same notebooks"
+    no_gloo = "this build of torch does not have it: install a build from pytorch.org"
+    no_nccl = f"requires NVIDIA GPUs and a CUDA build of torch ({cuda}); gloo does the same on CPUs"
     return [
-        ("JupyterLab", installed["jupyterlab"] and installed["ipykernel"], set_up),
-        ("live figures", shows, f"plotly, ipywidgets and anywidget are missing: {set_up}"),
-        ("panel", shows, f"plotly, ipywidgets and anywidget are missing: {set_up}"),
-        (
-            "torchvision, for ImageNet networks and image folders",
-            installed["torchvision"],
-            f"chapter 3 reads a folder of images with it, chapter 8 counts ResNet-50 and VGG-16: {set_up}",
-        ),
-        (
-            "all 60,000 images of Fashion-MNIST, here or by download",
-            _here() or (may_download and installed["pooch"] and is_reachable()),
-            "pooch is missing, the server cannot be reached, D2LITE_OFFLINE=1 forbids it, or D2LITE_DATA lacks a file. "
-            "No chapter needs them: 12,000 come with d2lite. For all, put the four .gz files into a folder "
-            "fashion-mnist and set D2LITE_DATA to its parent folder",
-        ),
-        (
-            "two replicas at the same time",
-            gpus >= 2 or num_cores() >= 2,
-            "one core and at most one GPU: all results are correct, but a second replica saves no time",
-        ),
-        ("several GPUs", gpus >= 2, f"{gpus} here: replicas share a GPU or take a CPU core each; same notebooks"),
-        ("DDP ranks, backend gloo", ranks and dist.is_gloo_available(), torch_hint),
-        (
-            "DDP ranks, backend nccl",
-            ranks and dist.is_nccl_available() and gpus >= 1,
-            f"requires NVIDIA GPUs and a CUDA build of torch ({cuda}); gloo does the same on CPUs",
-        ),
+        ("JupyterLab", not missing & {"jupyterlab", "ipykernel"}, set_up),
+        ("live figures and the panel", shows, f"plotly, ipywidgets and anywidget are missing: {set_up}"),
+        ("torchvision, for ImageNet networks and image folders", "torchvision" not in missing, no_torchvision),
+        ("all 60,000 images of Fashion-MNIST, here or by download", _all_images(is_reachable), no_images),
+        ("two replicas at the same time", gpus >= 2 or num_cores() >= 2, one_core),
+        ("several GPUs", gpus >= 2, few_gpus),
+        ("DDP ranks, backend gloo", ranks and dist.is_gloo_available(), no_gloo),
+        ("DDP ranks, backend nccl", ranks and dist.is_nccl_available() and gpus >= 1, no_nccl),
     ]
 
 
@@ -153,33 +146,21 @@ def copy_out(folder: str) -> None:
     print(f"The notebooks are in {place}. Open them: {shlex.join(['jupyter', 'lab', str(place), *options])}")
 
 
-def print_progress(folder: str) -> None:
-    """Print which exercises were solved with the notebooks of a folder."""
-    from d2lite.exercises.progress_report import progress_report  # all chapters: only when they are needed
-
-    print(progress_report(folder))
-
-
 def main(arguments: Sequence[str] = ()) -> None:
-    """Print the report; with an argument do what it names (see the module)."""
-    command, rest = (arguments[0], arguments[1:]) if arguments else ("", ())
-    if command in _FORWARDS:
-        module, function = _FORWARDS[command]
-        getattr(importlib.import_module(module), function)(rest, program=f"python -m d2lite {command}")
+    """Print the report; with an argument do what it names (see `_COMMANDS`)."""
+    if arguments and arguments[0] in _FORWARDS:  # a command of a package that comes with d2lite
+        package, function = _FORWARDS[arguments[0]].split(":")
+        run = getattr(importlib.import_module(f"{package}.__main__"), function)
+        run(arguments[1:], program=f"python -m d2lite {arguments[0]}")
         return
     parser = argparse.ArgumentParser("python -m d2lite", description="Without a command: what works on this machine.")
     commands = parser.add_subparsers(dest="command", title="commands", metavar="COMMAND")
-
-    def add(name: str, words: str) -> argparse.ArgumentParser:
-        return commands.add_parser(name, help=words, description=words.capitalize() + ".")
-
-    add("data", "download all 60,000 training images (the chapters need only those that come with d2lite)")
-    of = add("progress", "list the exercises that were solved with the notebooks of a folder")
-    of.add_argument("folder", nargs="?", default="", help="default: the current one")
-    add("book", "copy the notebooks, with what they read, into a new folder").add_argument("folder")
-    add("rehearse", "run a script as torchrun would, on pretend GPUs if need be, and say what is wrong")
-    add("course", "write a students' book without answers, and the teacher's copy, into a folder")
-    add("grade", "grade the submissions of a course: a folder with a notebook, .zip or folder for each learner")
+    for name, words in _COMMANDS.items():
+        own = commands.add_parser(name, help=words, description=words.capitalize() + ".")
+        if name == "progress":
+            own.add_argument("folder", nargs="?", default="", help="default: the current one")
+        elif name == "book":
+            own.add_argument("folder")
     given = parser.parse_args(arguments)
     if given.command is None:
         print(report())
@@ -187,8 +168,12 @@ def main(arguments: Sequence[str] = ()) -> None:
     try:
         if given.command == "data":
             fetch()
+        elif given.command == "book":
+            copy_out(given.folder)
         else:
-            {"progress": print_progress, "book": copy_out}[given.command](given.folder)
+            from d2lite.exercises.progress_report import progress_report  # all chapters: only when they are needed
+
+            print(progress_report(given.folder))
     except (ImportError, OSError, ValueError) as error:
         sys.exit(f"python -m d2lite {given.command}: {error}")
     except KeyboardInterrupt:

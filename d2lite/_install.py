@@ -26,8 +26,7 @@ def book_packages() -> list[str]:
 def how_to_install() -> str:
     """Return the sentence that says how what the chapters need is installed here.
 
-    No package is named that a public index could hold under this kit's name: for a wheel the requirements themselves
-    are listed.
+    For a wheel it lists the requirements: a public index could hold another package under this kit's name.
     """
     if in_checkout():
         return "run make lab, or pip install -r requirements.txt"

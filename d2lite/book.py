@@ -1,8 +1,4 @@
-"""The book's own files: where they are, and a copy of them to work in.
-
-A checkout has them next to the package. A wheel carries them inside it: the notebooks, the exercises, the scripts that
-torchrun starts, the helpers of chapter 7, settings of JupyterLab and the kept results.
-"""
+"""The book's own files, beside the package in a checkout, inside it in a wheel: where they are, and a copy of them."""
 
 import ast
 import importlib
@@ -32,34 +28,25 @@ _NOT_COPIED = shutil.ignore_patterns("__pycache__", ".*", "d2lite-ledger.json*",
 
 
 def book_root() -> Path:
-    """Return the folder that holds the parts of the book: `book`, `tools` and `benchmarks`.
+    """Return the absolute path of the folder that holds the parts of the book: `book`, `tools` and `benchmarks`.
 
     The working directory and its parents are searched first, so that a copy made by `python -m d2lite book FOLDER` uses
-    its own scripts. Then come the checkout of an editable installation and the files inside an installed wheel.
-
-    Returns:
-        An absolute path.
-
-    Raises:
-        FileNotFoundError: if there is none of them.
+    its own scripts. Then come the checkout of an editable installation and the files inside an installed wheel. Raises
+    FileNotFoundError if there is none of them.
 
     Example:
         >>> sorted(path.name for path in (book_root() / "book" / "scripts").glob("train*"))
         ['train.sbatch', 'train_ddp.py']
     """
-    return _root(PARTS)
+    return _folder_with(PARTS)
 
 
 def find_in_book(part: str) -> Path:
-    """Return the path of a part such as "book/labs", in the folder that `book_root` finds or in a smaller one.
-
-    Raises:
-        FileNotFoundError: if there is none.
-    """
-    return _root([part]) / part
+    """Return the path of a part such as "book/labs", in the folder that `book_root` finds or in a smaller one."""
+    return _folder_with([part]) / part
 
 
-def _root(parts: Sequence[str]) -> Path:
+def _folder_with(parts: Sequence[str]) -> Path:
     here = Path.cwd().resolve()
     for folder in (here, *here.parents, _PACKAGE.parent, _PACKAGE / "_book"):
         if all((folder / part).exists() for part in parts):
@@ -71,16 +58,9 @@ def _root(parts: Sequence[str]) -> Path:
 
 
 def book_module(name: str) -> ModuleType:
-    """Import a Python module of the book's own files, which no package installs, and return it.
+    """Import the module `name` of the book's own files, such as "tools.cluster.rings", and return it.
 
     The folder of `book_root` is put in front of `sys.path`, and stays there.
-
-    Args:
-        name: its name from that folder on, such as "tools.cluster.rings".
-
-    Raises:
-        FileNotFoundError: if the book is not found.
-        ModuleNotFoundError: if it has no such module.
 
     Example:
         >>> book_module("tools.cluster.rings").LAYOUTS
@@ -93,16 +73,10 @@ def book_module(name: str) -> ModuleType:
 
 
 def copy_book(folder: str | Path) -> Path:
-    """Copy the book into a new or empty folder, and return the path of its notebooks.
+    """Copy the book into `folder`, which must be new or empty, and return the path of the notebooks in it.
 
-    Ledgers, saved runs and hidden files are not copied.
-
-    Args:
-        folder: where the copy goes; parents are made. The notebooks come into its folder `book`.
-
-    Raises:
-        ValueError: if `folder` has files in it, or lies inside the book.
-        OSError: if `folder` is a file, or cannot be written.
+    Ledgers, saved runs and hidden files are not copied. Raises ValueError if `folder` has files in it or lies inside
+    the book, OSError if it cannot be written.
     """
     goal, root = Path(folder).expanduser().resolve(), book_root()
     if goal.is_dir() and any(goal.iterdir()):
@@ -121,17 +95,10 @@ def copy_book(folder: str | Path) -> Path:
 
 
 def show_script(name: str, *functions: str) -> Path:
-    """Show functions of a script of the book, in the order given, and return the script's path.
+    """Show `functions` of the script `name` of the book, in this order, and return the path of the script.
 
-    In a notebook the code is coloured; elsewhere it is printed.
-
-    Args:
-        name: a file in the folder `scripts` of the book.
-        functions: the names of functions at the top level of the script; without them all of it is shown.
-
-    Raises:
-        FileNotFoundError: if there is no such script.
-        ValueError: if the script has no function of a name.
+    Without `functions` all of it is shown. In a notebook the code is coloured; elsewhere it is printed. Raises
+    FileNotFoundError if there is no such script, ValueError if it has no such function at its top level.
     """
     path = book_root() / "book" / "scripts" / name
     text = path.read_text(encoding="utf-8")

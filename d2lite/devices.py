@@ -10,16 +10,9 @@ from notebook_ranks.machine import MAX_RANKS, num_cores, num_gpus
 from notebook_ranks.shared.checks import positive_int, whole_number
 
 __all__ = [
-    "MAX_REPLICAS",
-    "check_devices",
-    "describe",
-    "num_cores",
-    "num_gpus",
-    "synchronize",
-    "try_all_gpus",
-    "try_gpu",
+    "MAX_REPLICAS", "check_devices", "describe", "num_cores", "num_gpus", "synchronize", "try_all_gpus", "try_gpu",
     "try_gpus",
-]
+]  # fmt: skip
 
 MAX_REPLICAS = MAX_RANKS  # replicas on one machine
 
@@ -36,20 +29,10 @@ def try_all_gpus() -> list[torch.device]:
 
 
 def try_gpus(num_gpus: int) -> list[torch.device]:
-    """Return exactly `num_gpus` devices, one per replica.
+    """Return exactly `num_gpus` devices, one per replica: 1 to MAX_REPLICAS (64).
 
     These are distinct GPUs if the machine has enough. With fewer GPUs the list begins again at the first, so that
     several replicas share a GPU. Without a GPU it holds the CPU `num_gpus` times.
-
-    Args:
-        num_gpus: the number of replicas, 1 to MAX_REPLICAS (64).
-
-    Returns:
-        A list of `num_gpus` devices.
-
-    Raises:
-        TypeError: if `num_gpus` is not a whole number.
-        ValueError: if `num_gpus` is less than 1 or more than MAX_REPLICAS.
 
     Example:
         >>> len(try_gpus(3))
@@ -61,16 +44,9 @@ def try_gpus(num_gpus: int) -> list[torch.device]:
 
 
 def describe(devices: Iterable[torch.device | str]) -> str:
-    """Return the label of every curve and time: "2 replicas on 2 CPU cores".
+    """Return the label of every curve and time, from one device per replica: "2 replicas on 2 CPU cores".
 
-    Args:
-        devices: one device per replica, as from `try_gpus`.
-
-    Returns:
-        How many replicas there are and what they run on; "share" where replicas outnumber GPUs or CPU cores.
-
-    Raises:
-        ValueError: if there are no devices.
+    It says "share" in place of "on" where replicas outnumber GPUs or CPU cores. `devices` must not be empty.
 
     Example:
         >>> describe(["cpu"])
@@ -80,16 +56,16 @@ def describe(devices: Iterable[torch.device | str]) -> str:
     if not used:
         raise ValueError("devices: expected at least one device, got none. Try try_gpus(1).")
     k = len(used)
-    replicas = _count(k, "replica")
+    replicas = _counted(k, "replica")
     if all(device.type == "cpu" for device in used):
         cores = num_cores()
-        return f"{replicas} {'on' if k <= cores else 'share'} {_count(min(k, cores), 'CPU core')}"
+        return f"{replicas} {'on' if k <= cores else 'share'} {_counted(min(k, cores), 'CPU core')}"
     names = Counter(_name(device) for device in dict.fromkeys(used))
     hardware = " + ".join(f"{n} {name}" for name, n in names.items())
     return f"{replicas} {'on' if k == len(set(used)) else 'share'} {hardware}"
 
 
-def _count(n: int, noun: str) -> str:
+def _counted(n: int, noun: str) -> str:
     return f"{n} {noun}" + ("s" if n > 1 else "")
 
 

@@ -27,11 +27,7 @@ LOCK_S = 5.0  # bounds the wait for another notebook that writes; it takes milli
 
 
 def ledger_file() -> Path | None:
-    """Return the path of the ledger, which need not exist yet, or None if nothing is to be kept.
-
-    Raises:
-        OSError: if the working directory does not exist any more.
-    """
+    """Return the path of the ledger, which need not exist yet, or None if nothing is to be kept."""
     named = os.environ.get("D2LITE_LEDGER", "")
     if named.lower() == "off":
         return None
@@ -39,11 +35,9 @@ def ledger_file() -> Path | None:
 
 
 def read_ledger(path: Path | None = None) -> dict[str, dict[str, Any]]:
-    """Return {"predictions": {key: entry}, "exercises": {name: entry}}; empty where there is no ledger.
+    """Return {"predictions": {key: entry}, "exercises": {name: entry}}, empty without a ledger.
 
-    Raises:
-        ValueError: if the file is no ledger.
-        OSError: if it cannot be read.
+    Raises ValueError if the file is no ledger.
     """
     path = path or ledger_file()
     kept = _loaded(path) if path is not None else {}
@@ -54,20 +48,12 @@ def read_ledger(path: Path | None = None) -> dict[str, dict[str, Any]]:
 
 
 def change(section: str, key: str, changed: Callable[[dict[str, Any]], Mapping[str, Any]]) -> dict[str, Any] | None:
-    """Set changed(entry), with the time, in the entry `key` of a section, and return the whole entry that was written.
+    """Set changed(entry), and the time, in the entry `key` of a `section`; return the entry that was written, or None.
 
-    `changed` gets the entry as it is in the file, {} if there is none, while no other notebook writes. So it can add to
-    what a different notebook has written a moment ago. What else the entry has stays. The result is None if nothing was
-    written. A lesson never stops because of its ledger: a file that cannot be written is a warning, and a damaged one
-    is set aside under another name, with a warning.
-
-    Args:
-        section: "predictions" or "exercises".
-        key: The name of the prediction or of the exercise.
-        changed: Returns texts, numbers, lists or None by name; anything else is kept as its text.
-
-    Raises:
-        ValueError: if there is no such section.
+    `section` is "predictions" or "exercises". `changed` gets the entry as it is in the file, {} without one, while no
+    other notebook writes: so it can add to what another notebook has just written. It returns texts, numbers, lists or
+    None by name; what else the entry has stays. A lesson never stops because of its ledger: a file that cannot be
+    written is a warning, and a damaged one is set aside under another name, with a warning.
     """
     if section not in SECTIONS:
         raise ValueError(f"section: expected one of {', '.join(SECTIONS)}, got {section!r}.")
@@ -121,11 +107,7 @@ def _loaded_or_set_aside(path: Path) -> dict[str, Any]:
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Keep other notebooks from writing a ledger of `folder` inside the block, where the system has such locks.
-
-    Raises:
-        TimeoutError: if a different process keeps the lock for 5 s; since a write takes milliseconds, it is stopped.
-    """
+    """Keep other notebooks from writing a ledger of `folder` inside the block, where the system has such locks."""
     try:
         import fcntl
     except ImportError:  # Windows

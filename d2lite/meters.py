@@ -15,14 +15,6 @@ __all__ = ["Accumulator", "Timer"]
 class Accumulator:
     """Keep `n` running sums: `add(a, b, ...)` adds to each, `[i]` reads one, `reset()` sets all to zero.
 
-    Args:
-        n: the number of sums.
-
-    Raises:
-        ValueError: if `n` is less than 1, or `add` gets more or fewer than `n` numbers.
-        TypeError: if `n` is not a whole number.
-        IndexError: if `[i]` is not one of the sums.
-
     Example:
         >>> total = Accumulator(2)  # correct answers, examples
         >>> total.add(200, 256)
@@ -53,12 +45,6 @@ class Timer:
 
     A call that starts work on a GPU returns before the GPU has computed. A clock that is read without waiting measures
     only the call. The stopwatch starts when it is made.
-
-    Args:
-        devices: the devices to wait for, GPUs or CPUs; None for no waiting.
-
-    Raises:
-        ValueError: in `avg` only, before the first `stop`.
 
     Example:
         >>> from d2lite import try_gpus

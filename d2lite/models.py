@@ -11,17 +11,9 @@ from torch import nn
 from notebook_ranks.shared.checks import positive_int, positive_number
 
 __all__ = [
-    "LeNet",
-    "SimpleCNN",
-    "init_all",
-    "lenet",
-    "lenet_layers",
-    "lenet_params",
-    "mlp_layers",
-    "resnet18",
-    "simple_cnn_layers",
-    "small_net",
-]
+    "LeNet", "SimpleCNN", "init_all", "lenet", "lenet_layers", "lenet_params", "mlp_layers", "resnet18",
+    "simple_cnn_layers", "small_net",
+]  # fmt: skip
 
 # weight shapes of LeNet and the number of inputs that each output of a layer sums over
 _LENET = [((20, 1, 3, 3), 9), ((50, 20, 5, 5), 500), ((800, 128), 800), ((128, 10), 128)]
@@ -30,20 +22,10 @@ _LENET = [((20, 1, 3, 3), 9), ((50, 20, 5, 5), 500), ((800, 128), 800), ((128, 1
 def lenet_params(seed: int = 0, scale: float | None = None) -> list[torch.Tensor]:
     """Return LeNet's 8 parameters as float32 tensors on the CPU.
 
-    Weights are normal with standard deviation sqrt(2 / fan_in) (He et al. 2015, arXiv:1502.01852, eq. 10); biases are
-    zero.
-
-    Args:
-        seed: The same seed gives the same values. PyTorch's global generator is neither used nor changed.
-        scale: The standard deviation of all weights, instead of He's.
-
-    Returns:
-        The weight and the bias of four layers, in this order: two convolutions, [20, 1, 3, 3], [20] and
-        [50, 20, 5, 5], [50]; two linear layers, [800, 128], [128] and [128, 10], [10].
-
-    Raises:
-        TypeError: `scale` is not a number.
-        ValueError: `scale` is not finite, or not above 0.
+    They are the weight and the bias of two convolutions, [20, 1, 3, 3], [20] and [50, 20, 5, 5], [50], then of two
+    linear layers, [800, 128], [128] and [128, 10], [10]. Weights are normal, with standard deviation `scale`, by
+    default sqrt(2 / fan_in) (He et al. 2015, arXiv:1502.01852, eq. 10); biases are zero. The same `seed` gives the same
+    values; PyTorch's global generator is left alone.
 
     Example:
         >>> [tuple(p.shape) for p in lenet_params(seed=0)][:4]
@@ -64,18 +46,7 @@ def lenet_params(seed: int = 0, scale: float | None = None) -> list[torch.Tensor
 
 
 def lenet(X: torch.Tensor, params: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Return the logits of LeNet for a minibatch of images.
-
-    Args:
-        X: Images, [b, 1, 28, 28], on the device of the parameters.
-        params: The 8 tensors that `lenet_params` returns.
-
-    Returns:
-        Logits, [b, 10]: one number per class, before the softmax.
-
-    Raises:
-        ValueError: `params` are not 8 tensors.
-        RuntimeError: PyTorch's own, if shapes, types or devices do not fit.
+    """Return LeNet's logits [b, 10], one per class, for images `X` [b, 1, 28, 28] and the `params` of `lenet_params`.
 
     Example:
         >>> lenet(torch.zeros(2, 1, 28, 28), lenet_params()).shape
@@ -91,10 +62,7 @@ def lenet(X: torch.Tensor, params: Sequence[torch.Tensor]) -> torch.Tensor:
 
 
 def lenet_layers() -> nn.Sequential:
-    """Return LeNet as a list of layers with names, which can be measured and split. PyTorch initialises it.
-
-    The function is that of `lenet`, whose linear weights are [inputs, outputs] where nn.Linear has [outputs, inputs].
-    """
+    """Return the layers of `lenet` with names, initialised by PyTorch, whose weights are [outputs, inputs]."""
     layers: dict[str, nn.Module] = dict(conv1=nn.Conv2d(1, 20, 3), relu1=nn.ReLU(), pool1=nn.AvgPool2d(2))
     layers |= dict(conv2=nn.Conv2d(20, 50, 5), relu2=nn.ReLU(), pool2=nn.AvgPool2d(2), flatten=nn.Flatten())
     layers |= dict(linear1=nn.Linear(800, 128), relu3=nn.ReLU(), linear2=nn.Linear(128, 10))
@@ -132,9 +100,8 @@ class _Residual(nn.Module):
 def resnet18(num_classes: int, in_channels: int = 1, width: int = 64) -> nn.Sequential:
     """Return a ResNet-18 for small images: its first convolution is 3x3 with stride 1, and there is no max-pooling.
 
-    `width` is the number of channels of the first stage (64 in the paper); the others have 2, 4 and 8 times as many.
-    The network maps [b, in_channels, h, w] to logits [b, num_classes]. Raises ValueError or TypeError for anything but
-    positive whole numbers.
+    It maps [b, in_channels, h, w] to logits [b, num_classes]. The four stages have `width` (64 in the paper), 2, 4 and
+    8 times as many channels.
     """
     positive_int("num_classes", num_classes)
     positive_int("in_channels", in_channels)
@@ -151,10 +118,7 @@ def resnet18(num_classes: int, in_channels: int = 1, width: int = 64) -> nn.Sequ
 
 
 def simple_cnn_layers() -> nn.Sequential:
-    """Return one convolution of 32 channels, max-pooling and one linear layer as a list of layers with names.
-
-    It maps [b, 1, 28, 28] to logits [b, 10].
-    """
+    """Return a convolution of 32 channels, max-pooling and a linear layer: [b, 1, 28, 28] -> logits [b, 10]."""
     layers = dict(conv=nn.Conv2d(1, 32, 3, padding=1), relu=nn.ReLU(), pool=nn.MaxPool2d(2), flatten=nn.Flatten())
     return nn.Sequential(OrderedDict(layers, linear=nn.Linear(32 * 14 * 14, 10)))
 
@@ -179,10 +143,7 @@ def mlp_layers(widths: Sequence[int] = (784, 4096, 4096, 4096, 10)) -> nn.Sequen
 
 
 def small_net(width: int = 16) -> nn.Sequential:
-    """Return a network for images [b, 1, 28, 28] with logits [b, 10]: 4x4 patches, two linear layers, two BatchNorms.
-
-    With 16 channels it has 25,770 parameters.
-    """
+    """Return 4x4 patches, two linear layers, two BatchNorms: [b, 1, 28, 28] -> logits [b, 10], 25,770 parameters."""
     layers: list[nn.Module] = [nn.Conv2d(1, width, 4, stride=4, bias=False), nn.BatchNorm2d(width), nn.ReLU()]
     layers += [nn.Flatten(), nn.Linear(49 * width, 32, bias=False), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 10)]
     return nn.Sequential(*layers)
@@ -191,12 +152,8 @@ def small_net(width: int = 16) -> nn.Sequential:
 def init_all(net: nn.Module, seed: int = 0) -> nn.Module:
     """Give every layer of `net` fresh values, including the running statistics of batch normalisation; return `net`.
 
-    Args:
-        net: a module, each of whose layers with state has `reset_parameters`.
-        seed: the same seed gives the same values; the global generator is left alone.
-
-    Raises:
-        TypeError: if a layer holds parameters or buffers and has no `reset_parameters`. Nothing has been changed then.
+    The same `seed` gives the same values; the global generator is left alone. Raises TypeError, before anything is
+    changed, if a layer holds parameters or buffers and has no `reset_parameters`.
 
     Example:
         >>> first = init_all(nn.Linear(2, 1), seed=7).weight.tolist()

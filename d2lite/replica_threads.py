@@ -27,29 +27,20 @@ def in_replica() -> bool:
 
 
 def parallel_apply(fn: Callable[..., Any], devices: Sequence[torch.device | str], *columns: Iterable[Any]) -> list[Any]:
-    """Return [fn(a[i], b[i], ...) for each replica i] for the columns a, b, ..., computed side by side.
+    """Return [fn(a[i], b[i], ...) for each replica i] for the `columns` a, b, ..., computed side by side.
 
     On the CPU each core has a thread with one intra-op thread, so that one core stands for one GPU. With more replicas
-    than cores, some replicas start when others have ended: a replica must not wait for a different one. The threads
-    stay for the next call. Grad mode, autocast and context variables are the caller's, and the caller's number of
-    intra-op threads is the same afterwards. On GPUs the calls are made one after the other in the caller's thread, and
-    return before the GPU has computed.
+    than cores, some start when others have ended: a replica must not wait for another. Grad mode, autocast and context
+    variables are the caller's, and the caller's number of intra-op threads is the same afterwards. On GPUs the calls
+    are made one after the other in the caller's thread, and return before the GPU has computed.
 
     Args:
         fn: the function of one replica.
         devices: one device per replica.
         columns: for each argument of `fn` a list with one entry per replica.
 
-    Returns:
-        The results, in the order of the replicas.
-
-    Raises:
-        RuntimeError: if a replica fails, after all replicas have ended. The message names the first replica that
-            failed and its device; the original error is its cause.
-        BaseException: KeyboardInterrupt, GeneratorExit, Stopped and others that are not an Exception, as they were
-            raised in a replica, after the replicas that run have ended.
-        ValueError: if there are no devices, or a column does not have one entry per device.
-        TypeError: if `devices` is not a list of devices, or a column cannot be read entry by entry.
+    If replicas fail, a RuntimeError names the first one and its device, after all have ended; the original error is its
+    cause. A KeyboardInterrupt, Stopped or other BaseException is raised as it was.
 
     Example:
         >>> from d2lite import try_gpus

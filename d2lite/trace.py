@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 __all__ = ["Event", "Send", "Trace"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Event:
     """One span on the lane of `rank`: `kind` is what was done ("forward", "all_reduce", ...), `name` is which one.
 
-    Times are in seconds. Time 0 is the start of the step in the events of predict_step and merged_step, and the zero of
-    the clock in those of a Recorder. `n_bytes` is what was sent, 0 for computing.
+    Times are in seconds: since the start of the step if they are predicted or merged, on the clock of a Recorder if
+    they are its own. `n_bytes` is what was sent, 0 for computing.
     """
 
     rank: int
@@ -21,12 +21,12 @@ class Event:
     n_bytes: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Send:
     """A chunk that device `src` sent to device `dst` in a step; step, devices and chunks count from 0.
 
-    `dst` added it to its own chunk if `adds` is True; otherwise it replaced its own chunk. All that one device sends to
-    another in one step is one message, of one chunk or of several.
+    `dst` added it to its own chunk if `adds` is True; otherwise it replaced its own chunk. All chunks that one device
+    sends to another in one step are one message.
     """
 
     step: int
@@ -44,16 +44,9 @@ Contributions = list[list[frozenset[int]]]  # [device][chunk] -> the devices who
 class Trace:
     """What a collective sent, in the order of its steps; pass a Trace() to a collective, which empties and fills it.
 
-    Args:
-        collective: the name of the collective, "all_reduce" for example.
-        algorithm: the name of the algorithm, "ring" for example.
-        start: start[i][c] is the set of devices whose contributions chunk c on device i holds before the first step;
-            it is empty if the algorithm does not read that chunk.
-        chunk_n_bytes: the size of each chunk in bytes.
-        steps: steps[s] is the list of Sends of step s.
-
-    Raises:
-        ValueError: in `replay` only, if a device sends a chunk of which it holds nothing, or adds a contribution twice.
+    `steps[s]` is the list of Sends of step s, `chunk_n_bytes[c]` the size of chunk c. `start[i][c]` is the set of
+    devices whose contributions chunk c on device i holds before the first step; it is empty if the algorithm does not
+    read it.
 
     Example:
         >>> import torch

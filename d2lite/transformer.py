@@ -84,16 +84,11 @@ class Transformer(nn.Module):
     same minibatch gives the same gradient on any number of devices.
 
     Args:
-        width: numbers per place; a multiple of `num_heads`.
+        width: numbers per place; a multiple of `num_heads`, the weighted means per attention.
         num_blocks: how many blocks follow each other.
-        num_heads: weighted means per attention.
         context: the largest number of places, t.
         num_characters: how many different tokens there are.
-        seed: the same seed gives the same values. PyTorch's global generator is neither used nor changed.
-
-    Raises:
-        TypeError: if a size is no whole number.
-        ValueError: if a size is not above 0, or `num_heads` does not divide `width`.
+        seed: the same seed gives the same values. PyTorch's global generator is left alone.
 
     Example:
         >>> net = Transformer(width=32, num_blocks=1)

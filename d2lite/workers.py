@@ -18,6 +18,11 @@ class Workers(_Workers):
     """A pool of `world_size` ranks, as `notebook_ranks.Workers`; forks share the memory of the book's modules.
 
     A collective fails after `timeout_s` seconds, and a rank that does not answer for so long is given up.
+
+    Example:
+        >>> with Workers(2) as workers:
+        ...     workers.run(pow, 2, 3)
+        [8, 8]
     """
 
     def __init__(self, world_size: int, timeout_s: float = 60) -> None:

@@ -28,7 +28,7 @@ def test_the_report_names_devices_versions_data_and_every_feature():
 
 def test_a_missing_package_is_a_no_with_what_to_do(monkeypatch):
     monkeypatch.setattr(page, "version_of", lambda package: None if package == "anywidget" else "1.0")
-    works, hint = verdicts(is_reachable=lambda: True)["live figures"]
+    works, hint = verdicts(is_reachable=lambda: True)["live figures and the panel"]
     assert not works
     assert "make lab" in hint
     assert "anywidget is missing" in page.report(is_reachable=lambda: True)

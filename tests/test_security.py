@@ -117,7 +117,16 @@ def test_a_saved_run_has_what_the_page_says_and_no_more(tmp_path, monkeypatch):
         monkeypatch.setenv(name, "/unlikely")
     monkeypatch.setattr(platform, "node", lambda: "unlikely")
     devices = d2lite.describe(d2lite.try_gpus(2))
-    run = Run({"num_gpus": 2, "lr": 0.1}, devices, "Fashion-MNIST", 100, [1.0], [0.5], [2.0], status="finished")
+    run = Run(
+        settings={"num_gpus": 2, "lr": 0.1},
+        devices=devices,
+        dataset="Fashion-MNIST",
+        num_examples=100,
+        losses=[1.0],
+        accuracies=[0.5],
+        seconds=[2.0],
+        status="finished",
+    )
     text = save([run], tmp_path / "run.json", "train").read_text()
     saved = json.loads(text)
     assert saved.keys() == {"schema", "saved", "function", "versions", "runs"}

@@ -15,8 +15,8 @@ __all__ = ["exchange", "execute", "rows", "write_chunk"]
 def write_chunk(own: torch.Tensor, received: torch.Tensor, op: str | None = None) -> None:
     """Write a received chunk into a device's own, in place.
 
-    With op="sum" or "mean" it is added: for the mean, the complete sum is divided once, on its owner. With op="max" the
-    larger number of the two stays in each place. With op=None the received chunk replaces the device's own.
+    With op="sum" or "mean" it is added; the mean's complete sum is divided once, on its owner. With op="max" the larger
+    number stays in each place. With op=None the received chunk replaces the device's own.
     """
     if op is None:
         own.copy_(received)
@@ -40,10 +40,7 @@ def exchange(moves: Sequence[Move], chunks: Sequence[Sequence[torch.Tensor]], op
 def execute(
     plan: Plan, chunks: Sequence[Sequence[torch.Tensor]], op: str | None = "sum", trace: Trace | None = None
 ) -> None:
-    """Execute a plan in place on `chunks`, where chunks[i][c] is chunk c on device i; log to `trace` what is sent.
-
-    `op` is "sum", "mean", "max", or None for a plan that only copies. Raises ValueError or TypeError for any other.
-    """
+    """Execute a plan in place on `chunks` (chunks[i][c] is chunk c on device i), and log it; op=None only copies."""
     if op is not None:
         one_of("op", op, ("sum", "mean", "max"))
     if trace is not None:
@@ -73,16 +70,17 @@ def _log(trace: Trace | None, moves: Sequence[Move], adds: bool) -> None:
     """Append the moves of one step to a Trace, if there is one."""
     if trace is not None:
         step, sizes = len(trace.steps), trace.chunk_n_bytes
-        trace.steps.append([Send(step, m.src, m.dst, m.chunk, sizes[m.chunk], adds) for m in moves])
+        trace.steps.append(
+            [Send(step=step, src=m.src, dst=m.dst, chunk=m.chunk, n_bytes=sizes[m.chunk], adds=adds) for m in moves]
+        )
 
 
 @contextmanager
 def rows(tensors: Sequence[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
     """Give each tensor as a row, a tensor with one dimension; what the block writes to it is in the tensor afterwards.
 
-    The row of a contiguous tensor is a view of its memory. The row of any other tensor is a copy, which is written back
-    after the block, and so is that of a conjugate or negative view (x.conj(), x.conj().imag): its memory holds other
-    numbers than the tensor.
+    The row of a contiguous tensor is a view of its memory. Any other row is a copy, which is written back after the
+    block. Conjugate and negative views (x.conj(), x.conj().imag) are copied, too: their memory holds other numbers.
     """
     flat = [tensor.detach().resolve_conj().resolve_neg().reshape(-1) for tensor in tensors]
     yield flat

@@ -1,8 +1,8 @@
 """Two levels: a ring inside each host, and rings across the hosts, where links are slower.
 
 The first `per_host` devices are on host 0, the next ones on host 1, and so on. A ring inside each host reduces the
-chunks, so that each device of the host holds one part of the sum. Then the devices that hold the same part, one on
-each host, form a ring across the hosts.
+chunks: each device then holds one part of the host's sum. The devices that hold the same part, one on each host, form a
+ring across the hosts.
 """
 
 from collections.abc import Callable
@@ -15,11 +15,7 @@ __all__ = ["hierarchical_all_gather", "hierarchical_reduce_scatter"]
 
 
 def hosts_of(k: int, per_host: int | None = None) -> list[list[int]]:
-    """Return the list of devices of each host, `per_host` on each.
-
-    By default there are as few hosts as possible, but more than one: 2 for an even k, k for a prime k. Raises
-    ValueError or TypeError if `per_host` does not divide k.
-    """
+    """Return the devices of each host, `per_host` on each; by default as few hosts as possible, but more than one."""
     if per_host is None:
         per_host = k // next((hosts for hosts in range(2, k) if k % hosts == 0), k)
     positive_int("per_host", per_host, k, "The devices of a host are some of all.")

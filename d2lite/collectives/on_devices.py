@@ -1,7 +1,7 @@
 """Collectives over a list of tensors, one per device: what GPUs do over their links, as plain copies.
 
-`all_reduce` runs the naive algorithm unless a different one is named: add everything on the first device, then copy the
-sum to the others. All of these functions take an `algorithm`, and can write what was sent to a Trace.
+`all_reduce` is naive unless another algorithm is named: the first device adds everything, then the others copy the sum.
+The others take `op`, `algorithm`, `trace` and `per_host` as `all_reduce` does, and refuse the same.
 """
 
 from collections.abc import Sequence
@@ -12,20 +12,12 @@ import torch
 from d2lite.collectives.execute import execute, rows
 from d2lite.collectives.plans import check_device, cut_into_chunks, make_plan
 from d2lite.collectives.schedule import Plan
-from d2lite.collectives.tensor_checks import check_each, check_memory, check_op, check_tensors, check_trace
+from d2lite.collectives.tensor_checks import OPS, check_each, check_memory
 from d2lite.replica_threads import one_intra_op_thread, parallel_apply
 from d2lite.trace import Trace
-from notebook_ranks.shared.checks import all_of, positive_int, whole_number
+from notebook_ranks.shared.checks import all_of, instance_of, one_of, positive_int, whole_number
 
-__all__ = [
-    "all_gather",
-    "all_reduce",
-    "all_reduce_many",
-    "assign_owners",
-    "broadcast",
-    "reduce",
-    "reduce_scatter",
-]
+__all__ = ["all_gather", "all_reduce", "all_reduce_many", "assign_owners", "broadcast", "reduce", "reduce_scatter"]
 
 
 def all_reduce(
@@ -47,13 +39,7 @@ def all_reduce(
         trace: a Trace, which is emptied and filled with what was sent.
         per_host: the number of devices on each host, for the algorithm "two-level" only.
 
-    Raises:
-        ValueError: if shapes or dtypes differ, two tensors share memory, a tensor is sparse, overlaps itself (expanded
-            or unfolded) or was made in inference mode (outside of which it cannot be written to), the dtype does not
-            fit `op`, `op` or `algorithm` is unknown, or `per_host` does not divide the number of devices. Nothing has
-            been written then. Views that take turns in memory, such as x[::2] and x[1::2], share none.
-        TypeError: if an entry is not a tensor (a gradient is None before `backward()`), or an argument has
-            the wrong type. Nothing has been written then.
+    A wrong argument is a ValueError or TypeError before anything is written: see `check_each` and `check_memory`.
 
     Example:
         >>> import torch
@@ -62,7 +48,7 @@ def all_reduce(
         >>> grads
         [tensor([11., 22.]), tensor([11., 22.])]
     """
-    check_op(op)
+    one_of("op", op, OPS)
     plan = _planned("all_reduce", tensors, algorithm, trace, op=op, per_host=per_host)
     with one_intra_op_thread([tensor.device for tensor in tensors]):
         if algorithm == "naive" and op in ("sum", "mean") and trace is None:
@@ -73,10 +59,7 @@ def all_reduce(
 
 
 def all_reduce_naive(tensors: Sequence[torch.Tensor], op: str = "sum") -> None:
-    """Replace each tensor, in place, by the sum (op="sum") or the mean (op="mean") of all; nothing is checked.
-
-    The first device adds all tensors in the order of the list, and the others copy its result.
-    """
+    """Replace each tensor by the sum or the mean of all: the first device adds in order, the others copy. No checks."""
     with torch.no_grad():
         total = tensors[0]
         for tensor in tensors[1:]:
@@ -90,17 +73,10 @@ def all_reduce_naive(tensors: Sequence[torch.Tensor], op: str = "sum") -> None:
 def all_reduce_many(device_tensors: Sequence[Sequence[torch.Tensor]], op: str = "sum") -> None:
     """All-reduce several tensors per device, in place; each is added on the device that `assign_owners` gives it.
 
-    All devices add at the same time.
-
-    Args:
-        device_tensors: device_tensors[i] is the list of tensors on device i, its gradients for example.
-        op: "sum" or "mean".
-
-    Raises:
-        ValueError: if the lists differ in length, or as in `all_reduce`: no two tensors of all may share memory.
-        TypeError: if an entry is not a tensor, or not in lists.
+    All devices add at the same time. device_tensors[i] is the list of tensors on device i, its gradients for example;
+    `op` is "sum" or "mean". Errors are as in `all_reduce`: no two tensors of all may share memory.
     """
-    check_op(op, ("sum", "mean"))
+    one_of("op", op, ("sum", "mean"))
     if not isinstance(device_tensors, (list, tuple)) or not all(isinstance(t, (list, tuple)) for t in device_tensors):
         raise TypeError(
             f"device_tensors: expected a list of lists of tensors, one list per device, got {device_tensors!r:.80}."
@@ -128,8 +104,7 @@ def all_reduce_many(device_tensors: Sequence[Sequence[torch.Tensor]], op: str = 
 def assign_owners(sizes: Sequence[int], k: int) -> list[int]:
     """Return for each of `sizes` one of k owners: the largest first, always to the owner with the least so far.
 
-    Source: Graham 1969, Bounds on multiprocessing timing anomalies, SIAM J. Appl. Math. 17(2). Raises ValueError or
-    TypeError for sizes that are not whole numbers from 0 on, or less than one owner.
+    Source: Graham 1969, Bounds on multiprocessing timing anomalies, SIAM J. Appl. Math. 17(2).
     """
     sizes, k = all_of("sizes", sizes, whole_number), positive_int("k", k)
     owners, loads = [0] * len(sizes), [0] * k
@@ -146,10 +121,7 @@ def broadcast(
     trace: Trace | None = None,
     per_host: int | None = None,
 ) -> None:
-    """Replace each tensor, in place, by tensors[src].
-
-    The other arguments and the errors are those of `all_reduce`.
-    """
+    """Replace each tensor, in place, by tensors[src]."""
     plan = _planned("broadcast", tensors, algorithm, trace, root=("src", src), per_host=per_host)
     with rows(tensors) as flat:
         plan.run(flat)
@@ -163,11 +135,8 @@ def reduce(
     trace: Trace | None = None,
     per_host: int | None = None,
 ) -> None:
-    """Replace tensors[dst], in place, by the sum, the mean or the maximum of all; the others stay as they are.
-
-    The other arguments and the errors are those of `all_reduce`.
-    """
-    check_op(op)
+    """Replace tensors[dst], in place, by the sum, the mean or the maximum of all; the others stay as they are."""
+    one_of("op", op, OPS)
     plan = _planned("reduce", tensors, algorithm, trace, op=op, root=("dst", dst), per_host=per_host)
     with rows(tensors) as flat:
         work = [row.clone() for row in flat]  # the sums on the way are in copies: only tensors[dst] may change
@@ -184,10 +153,9 @@ def reduce_scatter(
 ) -> None:
     """Replace chunk i of tensors[i], in place, by the sum, the mean or the maximum of chunk i of all tensors.
 
-    Chunk i of k is `tensor.view(-1).tensor_split(k)[i]`. The other chunks stay as they are; `all_gather` would fetch
-    them. The other arguments and the errors are those of `all_reduce`.
+    Chunk i of k is `tensor.view(-1).tensor_split(k)[i]`. The other chunks stay as they are; `all_gather` fetches them.
     """
-    check_op(op)
+    one_of("op", op, OPS)
     plan = _planned("reduce_scatter", tensors, algorithm, trace, op=op, per_host=per_host)
     with rows(tensors) as flat:
         work = [row.clone() for row in flat]  # the sums on the way are in copies: only chunk i of tensors[i] may change
@@ -197,15 +165,9 @@ def reduce_scatter(
 
 
 def all_gather(
-    tensors: Sequence[torch.Tensor],
-    algorithm: str = "ring",
-    trace: Trace | None = None,
-    per_host: int | None = None,
+    tensors: Sequence[torch.Tensor], algorithm: str = "ring", trace: Trace | None = None, per_host: int | None = None
 ) -> None:
-    """Replace chunk i of every tensor, in place, by chunk i of tensors[i]; the chunks are those of `reduce_scatter`.
-
-    The other arguments and the errors are those of `all_reduce`.
-    """
+    """Replace chunk i of every tensor, in place, by chunk i of tensors[i], with the chunks of `reduce_scatter`."""
     plan = _planned("all_gather", tensors, algorithm, trace, per_host=per_host)
     with rows(tensors) as flat:
         plan.run(flat)
@@ -239,12 +201,10 @@ def _planned(
     root: tuple[str, int] = ("root", 0),
     per_host: int | None = None,
 ) -> _Planned:
-    """Return a collective that can be run, or raise ValueError or TypeError, before anything is written.
-
-    `op` is None for a collective that only copies. `root` is the name of an argument and the device that it names.
-    """
-    check_trace(trace)
-    check_tensors(tensors, op)
+    """Check all arguments and return a collective that can be run; `root` is the name and the value of an argument."""
+    instance_of("trace", trace, Trace, type(None), hint="Pass Trace().")
+    check_each(tensors, op)
+    check_memory(tensors, [f"tensors[{i}]" for i in range(len(tensors))])
     check_device(*root, len(tensors))
     plan = make_plan(collective, algorithm, len(tensors), root[1], per_host)
     return _Planned(collective, algorithm, plan, op, trace)

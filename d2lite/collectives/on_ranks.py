@@ -8,7 +8,8 @@ import torch.distributed as dist
 from d2lite.collectives.execute import rows, write_chunk
 from d2lite.collectives.plans import cut_into_chunks, make_plan
 from d2lite.collectives.schedule import Move
-from d2lite.collectives.tensor_checks import check_each, check_memory, check_op
+from d2lite.collectives.tensor_checks import OPS, check_each, check_memory
+from notebook_ranks.shared.checks import one_of
 
 __all__ = ["all_reduce_on_ranks"]
 
@@ -16,28 +17,16 @@ __all__ = ["all_reduce_on_ranks"]
 def all_reduce_on_ranks(
     tensor: torch.Tensor, op: str = "sum", algorithm: str = "ring", per_host: int | None = None
 ) -> None:
-    """Replace this rank's `tensor`, in place, by the sum, the mean or the maximum of the tensors of all ranks.
+    """Replace this rank's `tensor`, in place, by the sum, the mean or the maximum (`op`) of the tensors of all ranks.
 
-    Like torch.distributed.all_reduce it must be called on every rank of the process group. The result is that of
-    `all_reduce` with the same algorithm, bit for bit: both execute the same plan. With NCCL, a different collective
-    must come first in the process group, for example dist.barrier(): the first batch of sends and receives must
-    include all ranks (PyTorch's documentation of batch_isend_irecv), and not every algorithm begins with all of them.
+    Every rank must call it. It executes the plan of `all_reduce`, with the same result bit for bit, and refuses the
+    same. What the ranks pass is not compared: if they differ, they fail in torch.distributed or wait for each other.
 
-    Args:
-        tensor: this rank's tensor, with the same shape and dtype on all ranks.
-        op: "sum", "mean" or "max".
-        algorithm: one of ALGORITHMS: "naive", "tree", "ring", "ring both ways", "two-level", "parameter server" or
-            "all pairs".
-        per_host: the number of ranks on each host, for the algorithm "two-level" only.
-
-    Raises:
-        ValueError: if the tensor is sparse, overlaps itself or was made in inference mode (outside of which it cannot
-            be written to), its dtype does not fit `op`, `op` or `algorithm` is unknown, or `per_host` does not
-            divide the number of ranks. Nothing has been sent then. What the ranks pass is not compared: if they differ
-            in shape, algorithm or number of calls, they fail in torch.distributed or wait for each other.
-        TypeError: if an argument has the wrong type.
+    With NCCL, another collective must come first in the process group, dist.barrier() for example: the first batch of
+    sends and receives must include all ranks (PyTorch's documentation of batch_isend_irecv), and not every algorithm
+    begins so.
     """
-    check_op(op)
+    one_of("op", op, OPS)
     check_each([tensor], op, "tensor")
     check_memory([tensor], ["tensor"])
     rank, k = dist.get_rank(), dist.get_world_size()

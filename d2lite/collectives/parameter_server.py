@@ -4,11 +4,8 @@ from d2lite.collectives.naive import naive_broadcast, naive_gather, naive_reduce
 from d2lite.collectives.schedule import Schedule, in_one_step
 
 __all__ = [
-    "parameter_server_broadcast",
-    "parameter_server_gather",
-    "parameter_server_reduce",
-    "parameter_server_scatter",
-]
+    "parameter_server_broadcast", "parameter_server_gather", "parameter_server_reduce", "parameter_server_scatter",
+]  # fmt: skip
 
 
 def parameter_server_broadcast(k: int, root: int = 0) -> Schedule:

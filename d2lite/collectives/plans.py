@@ -42,19 +42,13 @@ def make_plan(collective: str, algorithm: str, k: int, root: int = 0, per_host: 
 
     Args:
         collective: one of COLLECTIVES: "all_reduce", "broadcast", "reduce", "reduce_scatter" or "all_gather".
-        algorithm: one of ALGORITHMS: "naive", "tree", "ring", "ring both ways", "two-level", "parameter server" or
-            "all pairs".
+        algorithm: one of ALGORITHMS: "naive", "tree", "ring", "ring both ways", "two-level", "parameter server" or "all
+            pairs".
         k: the number of devices.
         root: the device that a broadcast starts from and a reduce ends on, 0 to k - 1; the others ignore it.
-        per_host: the number of devices on each host, for the algorithm "two-level" only.
+        per_host: the number of devices on each host, for the algorithm "two-level" only; a divisor of k.
 
-    Returns:
-        A Plan for the chunks of `cut_into_chunks(row, k, len(plan.owners))`: 1, k or 2k of them.
-
-    Raises:
-        ValueError: if `collective` or `algorithm` is unknown, `k` is less than 1, `root` is not one of the
-            devices, or `per_host` does not divide k or is given for a different algorithm.
-        TypeError: if `k`, `root` or `per_host` is not a whole number, or `collective` or `algorithm` not a text.
+    The plan is for the chunks of `cut_into_chunks(row, k, len(plan.owners))`: 1, k or 2k of them.
 
     Example:
         >>> plan = make_plan("all_reduce", "naive", 3)

@@ -1,8 +1,7 @@
 """Schedules: which device sends which chunk to which device, step by step; plain lists, no tensors.
 
 A schedule is a list of steps. A step is a list of moves that are made at the same time. Schedules are combined from
-smaller ones: one after the other with `+`, or with the functions of this file. The bytes that each device sends are
-counted where a schedule is carried out: `d2lite.trace.Trace.sent_n_bytes`.
+smaller ones: one after the other with `+`, or with the functions of this file.
 """
 
 from collections.abc import Sequence

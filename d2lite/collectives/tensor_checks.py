@@ -1,81 +1,68 @@
-"""What the collectives check before anything is written or sent: their tensors, their `op`, and shared memory."""
+"""What the collectives check before anything is written or sent: their tensors, and memory that they share."""
 
 import math
 from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import pairwise
-from typing import Any
 
 import torch
 
 from d2lite.collectives.execute import write_chunk
-from d2lite.trace import Trace
 
-__all__ = ["check_each", "check_memory", "check_op", "check_tensors", "check_trace"]
+__all__ = ["OPS", "check_each", "check_memory"]
 
-
-def check_op(op: Any, ops: Sequence[str] = ("sum", "mean", "max")) -> None:
-    """Raise ValueError unless `op` is one of `ops`, TypeError if it is not a text."""
-    if not isinstance(op, str) or op not in ops:
-        quoted = [f'"{name}"' for name in ops]
-        error = ValueError if isinstance(op, str) else TypeError
-        raise error(f"op: expected {', '.join(quoted[:-1])} or {quoted[-1]}, got {op!r}.")
-
-
-def check_trace(trace: Any) -> None:
-    """Raise TypeError unless `trace` is a Trace or None."""
-    if trace is not None and not isinstance(trace, Trace):
-        raise TypeError(f"trace: expected a Trace or None, got {trace!r:.80}. Pass Trace().")
-
-
-def check_tensors(tensors: Sequence[torch.Tensor], op: str | None = None) -> None:
-    """Raise TypeError or ValueError unless collectives can send `tensors`, and reduce them with `op` if it is given."""
-    check_each(tensors, op)
-    check_memory(tensors, [f"tensors[{i}]" for i in range(len(tensors))])
+OPS = ("sum", "mean", "max")
 
 
 def check_each(tensors: Sequence[torch.Tensor], op: str | None = None, name: str = "tensors[{}]") -> None:
-    """Raise TypeError or ValueError as `check_tensors` does, except for shared memory.
+    """Raise TypeError or ValueError unless tensors, one per device, are alike, can be written to, and reduced by `op`.
 
-    Messages call tensor i `name.format(i)`.
+    Messages call tensor i `name.format(i)`. `check_memory` is for memory that they share.
     """
-    if op is not None:
-        check_op(op)
-    whole = name.partition("[")[0]
+    expected = f"{name.partition('[')[0]}: expected a list of tensors, one per device, got "
     if isinstance(tensors, torch.Tensor):
-        raise ValueError(f"{whole}: expected a list of tensors, one per device, got a single one.")
+        raise ValueError(expected + "a single one.")
     if isinstance(tensors, (str, Mapping)) or not (hasattr(tensors, "__len__") and hasattr(tensors, "__getitem__")):
-        raise TypeError(f"{whole}: expected a list of tensors, one per device, got {type(tensors).__name__}.")
+        raise TypeError(f"{expected}{type(tensors).__name__}.")
     if len(tensors) == 0:
-        raise ValueError(f"{whole}: expected a list of tensors, one per device, got none.")
-    first, may_write = tensors[0], torch.is_inference_mode_enabled()
+        raise ValueError(expected + "none.")
     for i, tensor in enumerate(tensors):
         if not isinstance(tensor, torch.Tensor):
             kind = type(tensor).__name__
             raise TypeError(f"{name.format(i)}: expected a tensor, got {kind}. A gradient is None before backward().")
-        if tensor.layout != torch.strided or tensor.is_nested:
-            layout = "a nested one" if tensor.is_nested else tensor.layout
-            raise ValueError(f"{name.format(i)}: expected a dense tensor, got {layout}. Use .to_dense().")
-        if tensor.shape != first.shape or tensor.dtype != first.dtype:
-            raise ValueError(
-                f"{name.format(i)}: expected {tuple(first.shape)} {first.dtype} as on the first device, "
-                f"got {tuple(tensor.shape)} {tensor.dtype}."
-            )
-        if tensor.is_meta:
-            raise ValueError(f'{name.format(i)}: expected a tensor with numbers, got one on the device "meta".')
-        if not may_write and tensor.is_inference():
-            raise ValueError(
-                f"{name.format(i)}: expected a tensor that may be written to, got one made in inference_mode(). "
-                "Use .clone() outside of it, or call this inside."
-            )
-    if op == "mean" and not (first.is_floating_point() or first.is_complex()):
-        raise ValueError(f'op="mean": expected floating point tensors, got {first.dtype}.')
-    if op == "max" and first.is_complex():
-        raise ValueError(f'op="max": expected numbers that have an order, got {first.dtype}.')
-    if op == "sum" and first.dtype == torch.bool:
-        raise ValueError(f'op="sum": expected numbers, got {first.dtype}. Use .int(), or op="max" for "is any True?".')
-    if op is not None and not _can_reduce(op, first.dtype, first.device.type):
-        raise ValueError(f'op="{op}": expected numbers that PyTorch can reduce, got {first.dtype}. Use .to(dtype).')
+        if wrong := _difference(tensor, tensors[0]):
+            raise ValueError(f"{name.format(i)}: expected {wrong}")
+    if op is not None:
+        _check_dtype(op, tensors[0].dtype, tensors[0].device.type)
+
+
+def _difference(tensor: torch.Tensor, first: torch.Tensor) -> str:
+    """Return what is expected in place of a tensor that cannot be sent, or not added to the first one; else ""."""
+    if tensor.layout != torch.strided or tensor.is_nested:
+        return f"a dense tensor, got {'a nested one' if tensor.is_nested else tensor.layout}. Use .to_dense()."
+    if tensor.shape != first.shape or tensor.dtype != first.dtype:
+        wanted, got = (f"{tuple(t.shape)} {t.dtype}" for t in (first, tensor))
+        return f"{wanted} as on the first device, got {got}."
+    if tensor.is_meta:
+        return 'a tensor with numbers, got one on the device "meta".'
+    if tensor.is_inference() and not torch.is_inference_mode_enabled():
+        return (
+            "a tensor that may be written to, got one made in inference_mode(). Use .clone() outside of it, or call "
+            "this inside."
+        )
+    return ""
+
+
+def _check_dtype(op: str, dtype: torch.dtype, device: str) -> None:
+    """Raise ValueError unless tensors of this dtype can be reduced by `op`."""
+    if op == "mean" and not (dtype.is_floating_point or dtype.is_complex):
+        raise ValueError(f'op="mean": expected floating point tensors, got {dtype}.')
+    if op == "max" and dtype.is_complex:
+        raise ValueError(f'op="max": expected numbers that have an order, got {dtype}.')
+    if op == "sum" and dtype == torch.bool:
+        raise ValueError(f'op="sum": expected numbers, got {dtype}. Use .int(), or op="max" for "is any True?".')
+    if not _can_reduce(op, dtype, device):
+        raise ValueError(f'op="{op}": expected numbers that PyTorch can reduce, got {dtype}. Use .to(dtype).')
 
 
 @cache
@@ -92,24 +79,15 @@ def _can_reduce(op: str, dtype: torch.dtype, device: str) -> bool:
 
 
 def check_memory(tensors: Sequence[torch.Tensor], names: Sequence[str]) -> None:
-    """Raise ValueError if two numbers, of one tensor or of two, are in one place in memory.
+    """Raise ValueError if two numbers are in one place in memory.
 
-    Views that take turns in memory, such as x[::2] and x[1::2], share none.
+    Views that take turns, such as x[::2] and x[1::2], share none.
     """
     spans = []  # device, addresses of the first byte and behind the last, tensor
     for i, tensor in enumerate(tensors):
-        if not tensor.numel():
-            continue
-        last = tensor.numel() - 1
-        if not tensor.is_contiguous():
-            last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-            if _overlaps_itself(tensor, last + 1):
-                raise ValueError(
-                    f"{names[i]}: expected memory of its own for each number, got a tensor that overlaps itself: "
-                    "an expanded or unfolded one. Use .clone()."
-                )
-        begin = tensor.data_ptr()
-        spans.append((str(tensor.device), begin, begin + (last + 1) * tensor.element_size(), i))
+        if tensor.numel():
+            begin, size = tensor.data_ptr(), tensor.element_size()
+            spans.append((str(tensor.device), begin, begin + size * (1 + _last_place(tensor)), i))
     spans.sort()
     group: list[int] = []  # tensors whose spans overlap
     group_device, end = "", 0
@@ -122,45 +100,47 @@ def check_memory(tensors: Sequence[torch.Tensor], names: Sequence[str]) -> None:
     _check_group(tensors, names, group)
 
 
-def _overlaps_itself(tensor: torch.Tensor, n: int) -> bool:
-    """Return whether two numbers of a tensor, which spans `n` places in memory, are in one place."""
-    reach = 0  # how far the dimensions with smaller strides go
-    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
-        if size > 1 and stride <= reach:  # rare: slices, transposed and channels-last tensors never come here
-            if stride == 0:
-                return True
-            places = torch.zeros(n, dtype=torch.bool, device="cpu")
-            places.as_strided(tensor.shape, tensor.stride()).fill_(True)
-            return int(places.sum()) < tensor.numel()
-        reach += (size - 1) * stride
-    return False
+def _last_place(tensor: torch.Tensor) -> int:
+    """Return where the last number of a tensor is in memory, in numbers after its first."""
+    return sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
 
 
 def _check_group(tensors: Sequence[torch.Tensor], names: Sequence[str], group: Sequence[int]) -> None:
-    """Raise ValueError if two tensors of a group share memory: mark the places that each of them uses.
-
-    `group` has the indices of tensors whose spans overlap, sorted by address.
-    """
-    if len(group) < 2:
-        return
-    begin = tensors[group[0]].data_ptr()
+    """Raise ValueError if two numbers of a group, indices in the order of addresses, share a place: mark all places."""
     for i, j in pairwise(group):
         if tensors[i].data_ptr() == tensors[j].data_ptr():
             raise ValueError(
                 f"{names[j]} shares its memory with {names[i]}: two replicas are one tensor. Copy with "
                 ".to(device, copy=True) or replicate(params, devices)."
             )
-    sizes = [tensors[i].element_size() for i in group]
+    if not group or (len(group) == 1 and not _could_overlap_itself(tensors[group[0]])):
+        return
+    begin, sizes = tensors[group[0]].data_ptr(), [tensors[i].element_size() for i in group]
     unit = math.gcd(*sizes, *(tensors[i].data_ptr() - begin for i in group))  # bytes per mark
-    views = []
-    for i, size in zip(group, sizes, strict=True):
-        shape = (*tensors[i].shape, size // unit)
-        strides = (*(stride * size // unit for stride in tensors[i].stride()), 1)
-        views.append((shape, strides, (tensors[i].data_ptr() - begin) // unit))
-    n = max(first + sum((m - 1) * stride for m, stride in zip(*view, strict=True)) for *view, first in views) + 1
+    views, n = [], 0  # of each tensor (shape, strides, first place), in marks; how many marks there are
+    for tensor, size in zip((tensors[i] for i in group), sizes, strict=True):
+        per_number, first = size // unit, (tensor.data_ptr() - begin) // unit
+        strides = (*(stride * per_number for stride in tensor.stride()), 1)
+        views.append(((*tensor.shape, per_number), strides, first))
+        n = max(n, first + per_number * (1 + _last_place(tensor)))
     marks = torch.zeros(n, dtype=torch.int32, device="cpu")
     for j, view in zip(group, views, strict=True):
         mine = marks.as_strided(*view)
         if twin := int(mine.max()):
             raise ValueError(f"{names[j]} shares a part of its memory with {names[twin - 1]}. Use .clone().")
         mine.fill_(j + 1)
+        if int((marks == j + 1).sum()) < mine.numel():
+            raise ValueError(
+                f"{names[j]}: expected memory of its own for each number, got a tensor that overlaps itself: an "
+                "expanded or unfolded one. Use .clone()."
+            )
+
+
+def _could_overlap_itself(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor has a stride within the reach of smaller ones; slices and transposed tensors do not."""
+    reach = 0
+    for stride, size in () if tensor.is_contiguous() else sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size > 1 and stride <= reach:
+            return True
+        reach += (size - 1) * stride
+    return False

@@ -1,10 +1,9 @@
-"""The alpha-beta model: links, devices, and the time of every all-reduce algorithm in closed form.
+"""The alpha-beta model: links, devices, and the time of every all-reduce algorithm in closed form; all is predicted.
 
-The model: a message of n bytes takes latency + n / bandwidth (Hockney 1994; Thakur, Rabenseifner and Gropp,
-"Optimization of collective communication operations in MPICH", IJHPCA 19, 2005, section 3). A device sends one message
-and receives one at a time; messages of one step are sent at the same time. Additions are assumed to cost nothing. The
-ring is that of Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", JPDC 69,
-2009. Every time that these functions return is predicted; nothing is measured.
+A message of n bytes takes latency + n / bandwidth (Hockney 1994; Thakur, Rabenseifner and Gropp, "Optimization of
+collective communication operations in MPICH", IJHPCA 19, 2005, section 3). A device sends one message and receives one
+at a time; messages of one step are sent at the same time. Additions are assumed to cost nothing. The ring is from
+Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", JPDC 69, 2009.
 """
 
 import math
@@ -15,15 +14,9 @@ from d2lite.trace import Send
 from notebook_ranks.shared.checks import all_of, instance_of, non_negative_number, one_of, positive_int, positive_number
 
 __all__ = [
-    "COST_FORMULAS",
-    "Cluster",
-    "Device",
-    "Link",
-    "all_reduce_seconds",
-    "as_cluster",
-    "lower_bound_n_bytes",
+    "COST_FORMULAS", "Cluster", "Device", "Link", "all_reduce_seconds", "as_cluster", "lower_bound_n_bytes",
     "messages_seconds",
-]
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -31,8 +24,7 @@ class Link:
     """A link between two devices: the seconds before the first byte arrives, and bytes per second in one direction.
 
     `ports` is how many messages a device can send at the same time, each at full speed: 1 for a network card, 2 for a
-    separate link to each of two neighbours. `source` names the origin of the figures. Raises ValueError for a number
-    that is out of its range, and TypeError for a value of another type.
+    separate link to each of two neighbours. `source` names the origin of the figures.
     """
 
     latency_s: float
@@ -49,10 +41,7 @@ class Link:
             instance_of(name, getattr(self, name), str)
 
     def seconds(self, n_bytes: float, receivers: int = 1) -> float:
-        """Return the time of sending `n_bytes` to each of some receivers at the same time.
-
-        Raises ValueError or TypeError for bytes that are not a finite number from 0 on.
-        """
+        """Return the time of sending `n_bytes` to each of some receivers at the same time."""
         n_bytes = non_negative_number("n_bytes", n_bytes)
         return self.latency_s + n_bytes * max(1.0, receivers / self.ports) / self.bandwidth_bytes_per_s
 
@@ -61,8 +50,7 @@ class Link:
 class Device:
     """A GPU or a CPU core: the floating point operations per second that training achieves, not a data sheet's peak.
 
-    `overhead_s` is the time that every step takes however small the minibatch is: kernel launches, Python, the
-    optimizer. Raises ValueError for a number that is out of its range, and TypeError for a value of another type.
+    Every step takes `overhead_s`, however small the minibatch is: kernel launches, Python, the optimizer.
     """
 
     flops_per_s: float
@@ -81,8 +69,7 @@ class Device:
 class Cluster:
     """Hosts of `per_host` devices: a link from device to device inside a host, and one from host to host.
 
-    The devices of a host share the link across hosts. Without `across`, all devices are in one host. Raises ValueError
-    if only one of `across` and `per_host` is given or `per_host` is below 1, and TypeError for a value of another type.
+    The devices of a host share the link across hosts. Without `across` and `per_host`, all devices are in one host.
     """
 
     inside: Link
@@ -200,22 +187,13 @@ COST_FORMULAS: dict[str, Callable[[int, float, Cluster], float]] = {
 
 
 def all_reduce_seconds(algorithm: str, k: int, n_bytes: float, cluster: Cluster | Link) -> float:
-    """Return the predicted time of an all-reduce: until each of k devices has the sum of all k tensors.
-
-    The formulas and their sources stand at the top of this module and with each algorithm. Nothing is measured.
+    """Return the predicted time of an all-reduce, in seconds: until each of k devices has the sum of all k tensors.
 
     Args:
-        algorithm: One of `COST_FORMULAS`, for example "ring".
-        k: The number of devices.
+        algorithm: One of `COST_FORMULAS`, for example "ring"; sources are at the top of the file and with each formula.
+        k: The number of devices; one sends nothing, and takes 0 seconds.
         n_bytes: The size of one device's tensor, in bytes.
         cluster: The links between the devices: a Cluster of hosts, or a Link if all devices are in one host.
-
-    Returns:
-        Seconds; 0 for one device, which sends nothing.
-
-    Raises:
-        ValueError: `algorithm` is not one of `COST_FORMULAS`, `k` is below 1, or `n_bytes` is negative or not finite.
-        TypeError: `k` is not an integer, `n_bytes` not a number, or another argument of another type.
 
     Example:
         >>> link = Link(latency_s=1e-5, bandwidth_bytes_per_s=1e9)
@@ -230,7 +208,7 @@ def all_reduce_seconds(algorithm: str, k: int, n_bytes: float, cluster: Cluster 
 
 
 def as_cluster(cluster: Cluster | Link) -> Cluster:
-    """Return a Cluster as it is, and for a Link a Cluster of one host with this link. Raises TypeError otherwise."""
+    """Return a Cluster as it is, and for a Link a Cluster of one host with this link."""
     instance_of("cluster", cluster, Cluster, Link)
     return Cluster(cluster) if isinstance(cluster, Link) else cluster
 
@@ -238,10 +216,8 @@ def as_cluster(cluster: Cluster | Link) -> Cluster:
 def lower_bound_n_bytes(k: int, n_bytes: float) -> float:
     """Return 2 (k - 1) / k * n_bytes: the busiest of k devices must send at least so many bytes to sum tensors.
 
-    Source: Patarasuk and Yuan 2009, Bandwidth optimal all-reduce algorithms for clusters of workstations, J. Parallel
-    Distrib. Comput. 69(2). A ring sends no more than that. A plan that gathers on the first device sends more for
-    k > 2: its first device sends (k - 1) * n_bytes. Raises ValueError or TypeError for less than one device, and for
-    bytes that are not a finite number from 0 on.
+    Source: Patarasuk and Yuan 2009, as above. A ring sends no more than that. A plan that gathers on the first device
+    sends more for k > 2: its first device sends (k - 1) * n_bytes.
     """
     k, n_bytes = positive_int("k", k), non_negative_number("n_bytes", n_bytes)
     return 2 * (k - 1) / k * n_bytes
@@ -251,8 +227,7 @@ def messages_seconds(messages: Iterable[Send], cluster: Cluster | Link) -> float
     """Return the predicted time of a log of messages, for example of `Trace.sends`.
 
     A step takes the latency and the time of its busiest port. The bytes that a device sends in a step are divided among
-    its ports, but all bytes for one receiver use one port. Across hosts, the devices of a host share its ports. Raises
-    TypeError for anything but Sends and links.
+    its ports, but all bytes for one receiver use one port. Across hosts, the devices of a host share its ports.
     """
     cluster = as_cluster(cluster)
     # step -> ("inside" or "across", "sends" or "receives", one end) -> the other end -> bytes

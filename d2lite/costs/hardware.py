@@ -87,12 +87,12 @@ DEVICES = (
 
 
 def find_link(name: str) -> Link:
-    """Return the Link of LINKS with that name. Raises ValueError, with all names in its message, otherwise."""
+    """Return the Link of LINKS with that name; the ValueError of an unknown one lists all names."""
     return _find("link", LINKS, name)
 
 
 def find_device(name: str) -> Device:
-    """Return the Device of DEVICES with that name. Raises ValueError, with all names in its message, otherwise."""
+    """Return the Device of DEVICES with that name; the ValueError of an unknown one lists all names."""
     return _find("device", DEVICES, name)
 
 

@@ -18,9 +18,8 @@ _CPU = [torch.device("cpu")]
 class BatchIterator:
     """Minibatches from uint8 images [n, 1, h, w] and labels [n], shuffled if `seed` is given.
 
-    Epoch e is shuffled by its own generator, seeded with (seed, e), so that neither the number of devices nor other
-    random numbers change the order. `dataset` is the name of the data set for curves, and `len()` is the number of
-    minibatches per epoch.
+    Epoch e has a generator of its own, seeded with (seed, e): neither the number of devices nor other random numbers
+    change the order. `dataset` is the name of the data set for curves, `len()` the number of minibatches per epoch.
     """
 
     def __init__(

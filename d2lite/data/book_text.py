@@ -23,10 +23,7 @@ class _TextIterator(BatchIterator):
 
 
 def encode(text: str) -> torch.Tensor:
-    """Return the numbers of the characters of a text, an int64 tensor [len(text)]; each is from 0 to 95.
-
-    Raises ValueError for a character that is not in CHARACTERS.
-    """
+    """Return the numbers, 0 to 95, of the characters of a text, int64 [len(text)]; all must be in CHARACTERS."""
     for character in set(text):
         if character not in CHARACTERS:
             raise ValueError(f"text: expected the {len(CHARACTERS)} characters of ASCII, got {character!r}. Remove it.")
@@ -46,21 +43,14 @@ def _tokens() -> torch.Tensor:
 def load_data_book_text(
     batch_size: int, context: int = 64, num_examples: int | None = None, seed: int = 0
 ) -> tuple[BatchIterator, BatchIterator]:
-    """Return minibatches of pieces of the text, for training (shuffled in every epoch by `seed`) and for tests.
+    """Return train_iter, test_iter over minibatches of pieces of the text; `seed` decides the order of each epoch.
+
+    X and y are int64 [b, context]; y[i, t] is the character that follows X[i, t] in the text.
 
     Args:
         batch_size: pieces per minibatch, of all devices together; the last minibatch of an epoch may be smaller.
         context: the characters of a piece. The pieces do not overlap.
         num_examples: how many pieces to train on; by default all, about 2,600 of 64 characters.
-        seed: decides the order of the pieces in each epoch.
-
-    Returns:
-        train_iter, test_iter: iterables of X and y, both int64 [b, context]. y[i, t] is the character that follows
-        X[i, t] in the text.
-
-    Raises:
-        ValueError: if a number is out of range.
-        TypeError: if it is no whole number.
 
     Example:
         >>> train_iter, test_iter = load_data_book_text(batch_size=2, context=16)

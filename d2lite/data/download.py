@@ -7,7 +7,7 @@ import importlib.util
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from d2lite.data.idx import read_idx
@@ -29,10 +29,7 @@ STALE_S = 3600  # a part that nobody has written to for so long belongs to a pro
 
 
 def cache_folder() -> Path:
-    """Return the folder for downloaded data: $XDG_CACHE_HOME/d2lite or ~/.cache/d2lite.
-
-    Raises OSError if neither XDG_CACHE_HOME nor a home folder is known.
-    """
+    """Return the folder for downloaded data: $XDG_CACHE_HOME/d2lite or ~/.cache/d2lite."""
     try:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "d2lite"
     except RuntimeError as error:
@@ -48,23 +45,20 @@ def find_files() -> list[Path]:
     """Return the paths of the four files, in the order of FILES, or [] if they are not here; downloads nothing.
 
     If D2LITE_DATA is set, they are in `fashion-mnist/` of that folder, in torchvision's `FashionMNIST/raw/`, or in the
-    folder itself, compressed (.gz) or not. Else they are in `fashion-mnist/` of the cache. The files are not opened.
-
-    Raises:
-        FileNotFoundError: if $D2LITE_DATA lacks a file.
-        OSError: if no home folder is known.
+    folder itself, packed (.gz) or not; a FileNotFoundError says what it lacks. Else they are in the cache.
     """
     given = os.environ.get("D2LITE_DATA")
     if not given:
-        kept = _found(cache_folder() / "fashion-mnist")
-        return list(kept.values()) if len(kept) == len(FILES) else []
+        found = _found(cache_folder() / "fashion-mnist")
+        return list(found.values()) if len(found) == len(FILES) else []
     root = Path(os.path.expanduser(given))
-    places = {folder: _found(folder) for folder in (root / "fashion-mnist", root / "FashionMNIST" / "raw", root)}
-    nearest, found = max(places.items(), key=lambda place: (len(place[1]), os.path.isdir(place[0])))
-    missing = [name for name in FILES if name not in found]
-    if not missing:
+    places = (root / "fashion-mnist", root / "FashionMNIST" / "raw", root)
+    nearest = max(places, key=lambda place: (len(_found(place)), os.path.isdir(place)))
+    found = _found(nearest)
+    if len(found) == len(FILES):
         return list(found.values())
-    got = f"{nearest} without {', '.join(missing)}" if os.path.isdir(nearest) else f"{root}, which is no folder"
+    missing = ", ".join(name for name in FILES if name not in found)
+    got = f"{nearest} without {missing}" if os.path.isdir(nearest) else f"{root}, which is no folder"
     raise FileNotFoundError(
         "D2LITE_DATA: expected the path of a folder with the four files of Fashion-MNIST (in it, in its fashion-mnist/ "
         f"or in its FashionMNIST/raw/; .gz or unpacked), got {got}. Correct the path, add the files, or unset "
@@ -75,67 +69,26 @@ def find_files() -> list[Path]:
 def get_files() -> list[Path]:
     """Return the paths of the four files; those in the cache are downloaded if they are missing or damaged.
 
-    pooch downloads each file under a temporary name and compares its MD5 sum; a bar shows the progress if tqdm is
-    installed. The cache keeps it unpacked, so that processes share its memory. An interrupt, a lost connection or a
-    full disk leaves no incomplete file. Of several processes one downloads, and the others wait for it.
-
-    Raises:
-        FileNotFoundError: if $D2LITE_DATA lacks a file.
-        OSError: with the reason and what to do, if the files cannot be downloaded.
-        ImportError: if pooch, which downloads them, is not installed.
+    The cache keeps them unpacked, so that processes share their memory. An interrupt, a lost connection or a full disk
+    leaves no incomplete file. Of several processes one downloads, and the others wait for it.
     """
     if os.environ.get("D2LITE_DATA"):
         return find_files()
     folder = cache_folder() / "fashion-mnist"
     paths = [folder / name.removesuffix(".gz") for name in FILES]
-    if not all(map(_is_whole, paths)):
-        if is_offline():
-            raise OSError(_failed(f"they are not all in {folder}, and D2LITE_OFFLINE=1 forbids a download"))
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            with _one_process_at_a_time(folder):
-                _remove_stale_parts(folder)
-                _download(folder)
-        except (OSError, ValueError) as error:  # ValueError: another MD5 sum; requests' errors are OSErrors
-            reason = " ".join(text_of(error).split())[:300] or type(error).__name__  # one line, whatever was sent
-            space = f" Free 100 MB in {folder}." if getattr(error, "errno", None) == errno.ENOSPC else ""
-            raise OSError(_failed(f"no download from {URL}: {reason}") + space) from error
+    if all(map(_is_whole, paths)):
+        return paths
+    if is_offline():
+        raise OSError(_failed(f"they are not all in {folder}, and D2LITE_OFFLINE=1 forbids a download"))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with _one_process_at_a_time(folder):
+            _download(folder, paths)
+    except (OSError, ValueError) as error:  # ValueError: another MD5 sum; requests' errors are OSErrors
+        reason = " ".join(text_of(error).split())[:300] or type(error).__name__  # one line, whatever was sent
+        space = f" Free 100 MB in {folder}." if getattr(error, "errno", None) == errno.ENOSPC else ""
+        raise OSError(_failed(f"no download from {URL}: {reason}") + space) from error
     return paths
-
-
-def _download(folder: Path) -> None:
-    try:
-        import pooch  # its import takes longer than loading the images that come with d2lite
-    except ImportError as error:
-        raise ImportError(_failed("pooch, which downloads them, is not installed: pip install pooch")) from error
-    hashes = {name: f"md5:{md5}" for name, md5 in FILES.items()}
-    files = pooch.create(folder, URL, registry=hashes, retry_if_failed=RETRIES)
-    bar = importlib.util.find_spec("tqdm") is not None
-    for name in FILES:
-        path = folder / name.removesuffix(".gz")
-        if not _is_whole(path):  # else it is here, or another process was faster
-            files.fetch(name, downloader=pooch.HTTPDownloader(progressbar=bar, timeout=TIMEOUT_S))
-            _unpack(folder / name, path)
-
-
-def _remove_stale_parts(folder: Path) -> None:
-    """Remove the incomplete files of processes that were killed: pooch's temporary files, and ours."""
-    for path in [*folder.glob("tmp*"), *folder.glob("*.part")]:
-        with contextlib.suppress(OSError):
-            if time.time() - path.stat().st_mtime > STALE_S:
-                path.unlink()
-
-
-def _unpack(packed: Path, path: Path) -> None:
-    """Write the unpacked file, which gets its name when it is complete, and remove the packed one."""
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        with gzip.open(packed) as source, open(part, "wb") as file:
-            shutil.copyfileobj(source, file)
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
-    packed.unlink(missing_ok=True)
 
 
 def _failed(why: str) -> str:
@@ -147,9 +100,8 @@ def _failed(why: str) -> str:
 
 def _found(folder: Path) -> dict[str, Path]:
     """Return the paths of the files in `folder`, with or without .gz, by their names in FILES."""
-    both = {name: [folder / name, folder / name.removesuffix(".gz")] for name in FILES}
-    found = {name: [path for path in paths if os.path.isfile(path)] for name, paths in both.items()}
-    return {name: paths[0] for name, paths in found.items() if paths}
+    both = [(name, folder / kept) for name in FILES for kept in (name.removesuffix(".gz"), name)]
+    return {name: path for name, path in both if os.path.isfile(path)}
 
 
 def _is_whole(path: Path) -> bool:
@@ -159,12 +111,43 @@ def _is_whole(path: Path) -> bool:
         return False
 
 
+def _download(folder: Path, paths: Sequence[Path]) -> None:
+    try:
+        import pooch  # its import takes longer than loading the images that come with d2lite
+    except ImportError as error:
+        raise ImportError(_failed("pooch, which downloads them, is not installed: pip install pooch")) from error
+    hashes = {name: f"md5:{md5}" for name, md5 in FILES.items()}
+    files = pooch.create(folder, URL, registry=hashes, retry_if_failed=RETRIES)
+    bar = importlib.util.find_spec("tqdm") is not None
+    for name, path in zip(FILES, paths, strict=True):
+        if not _is_whole(path):  # else it is here, or another process was faster
+            downloader = pooch.HTTPDownloader(progressbar=bar, timeout=TIMEOUT_S)
+            files.fetch(name, processor=_unpack, downloader=downloader)
+
+
+def _unpack(packed: str, *_: object) -> None:
+    """Write the unpacked file, which gets its name when it is complete, and remove the packed one."""
+    path = Path(packed.removesuffix(".gz"))
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        with gzip.open(packed) as source, open(part, "wb") as file:
+            shutil.copyfileobj(source, file)
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+    os.remove(packed)
+
+
 @contextlib.contextmanager
 def _one_process_at_a_time(folder: Path) -> Iterator[None]:
-    """Wait until no other process is in this block with the same folder; where files cannot be locked, go on."""
+    """Wait until no other process is in this block with the same folder; then remove what killed ones have left."""
     with open(folder / ".lock", "wb") as file:
-        with contextlib.suppress(ImportError, OSError):  # Windows, some network file systems
+        with contextlib.suppress(ImportError, OSError):  # Windows, some network file systems: go on
             import fcntl
 
             fcntl.flock(file, fcntl.LOCK_EX)  # closing the file, or the end of the process, unlocks it
+        for path in [*folder.glob("tmp*"), *folder.glob("*.part")]:  # pooch's temporary files, and ours
+            with contextlib.suppress(OSError):
+                if time.time() - path.stat().st_mtime > STALE_S:
+                    path.unlink()
         yield

@@ -26,29 +26,22 @@ Split = tuple[torch.Tensor, torch.Tensor]  # images, uint8 [n, 1, 28, 28], and l
 def load_data_fashion_mnist(
     batch_size: int, num_examples: int | None = None, resize: int | None = None, seed: int = 0
 ) -> tuple["BatchIterator", "BatchIterator"]:
-    """Return train_iter and test_iter over minibatches of Fashion-MNIST.
+    """Return train_iter (shuffled) and test_iter (in order) over minibatches of Fashion-MNIST.
 
-    The first 12,000 training images and all 10,000 test images come with d2lite. For more training images the original
-    files are read: those in $D2LITE_DATA, if it is set, else those in the cache, into which they are downloaded.
-    `train_iter.dataset` says which data set it is, and how many images it has to train and to test.
+    X is float32 [b, 1, resize, resize] with values from 0 to 1, y int64 [b] with labels from 0 to 9. The first 12,000
+    training images and all 10,000 test images come with d2lite. For more training images the original files are read
+    from $D2LITE_DATA, if it is set, else from the cache, into which they are downloaded. `train_iter.dataset` says
+    which data set it is, and how many images it has to train and to test.
 
     Args:
         batch_size: Examples per minibatch; the last minibatch of an epoch may be smaller.
-        num_examples: How many of the 60,000 training examples to keep, the first ones. A sixth as many of the 10,000
-            test examples are kept. By default all that come with d2lite: 12,000 to train and 10,000 to test.
+        num_examples: How many of the 60,000 training examples to keep, the first ones, with a sixth as many of the
+            10,000 test examples. By default all that come with d2lite.
         resize: Height and width of the images in pixels (default: 28, as stored).
         seed: Seed of the training order, which depends on the seed and the epoch only.
 
-    Returns:
-        Two `BatchIterator`s, train_iter (shuffled) and test_iter (in order). Each yields X, float32 of shape
-        [b, 1, resize, resize] with values from 0 to 1, and y, int64 of shape [b] with labels from 0 to 9.
-
-    Raises:
-        TypeError: If batch_size, num_examples, resize or seed is not a whole number ("256" is none).
-        ValueError: If batch_size is below 1, num_examples is outside 1..60000, resize is outside 1..1024, seed is
-            below 0 or above 2**43 - 1, or a data file is damaged (a downloaded one is downloaded again instead).
-        OSError: If num_examples is above 12,000 and $D2LITE_DATA lacks a file, or the download fails.
-        ImportError: If num_examples is above 12,000 and pooch, which downloads the files, is not installed.
+    Raises ValueError or TypeError for a wrong argument or a damaged file, OSError if a download fails, ImportError if
+    it needs pooch.
 
     Example:
         >>> train_iter, test_iter = load_data_fashion_mnist(batch_size=256, num_examples=600)

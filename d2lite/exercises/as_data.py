@@ -54,10 +54,7 @@ class Sealed:
 
 
 def as_data(value: Any) -> Any:
-    """Return a result, or what stands for one, as data that `from_data` reads; objects are sealed.
-
-    A value that is too large or too deep becomes an `Other`.
-    """
+    """Return a result as data that `from_data` reads: objects are sealed, what is too large or deep is an `Other`."""
     try:
         return _data(value, _Room(MOST_ITEMS), opens=False)
     except Exception:  # anything may go wrong in a learner's object
@@ -65,11 +62,7 @@ def as_data(value: Any) -> Any:
 
 
 def arguments_as_data(args: Sequence[Any]) -> list[Any]:
-    """Return the arguments of a case as data, objects of data classes with their fields.
-
-    Raises:
-        TypeError: If an argument has no form as data.
-    """
+    """Return the arguments of a case as data, objects with their fields; a TypeError says that one has no such form."""
     found = [_data(arg, _Room(MOST_ITEMS), opens=True) for arg in args]
     if '"other"' in json.dumps(found):
         raise TypeError(f"the arguments of a case: expected numbers, texts, tensors, lists and the like, got {args!r}")
@@ -77,11 +70,7 @@ def arguments_as_data(args: Sequence[Any]) -> list[Any]:
 
 
 def from_data(data: Any, classes: Mapping[str, type] | None = None) -> Any:
-    """Return the value of some data; objects are made of `classes` alone.
-
-    Raises:
-        ValueError: If it is not data that `as_data` or `arguments_as_data` makes.
-    """
+    """Return the value of some data, or raise ValueError; objects are made of `classes` alone."""
     try:
         return _value(data, classes or {}, MOST_DEPTH + 5)
     except (KeyError, TypeError, AttributeError, RuntimeError, OverflowError, RecursionError) as error:

@@ -27,12 +27,7 @@ OUTPUT_LINES, OUTPUT_CHARS = 20, 4_000  # of what it prints
 
 
 def run_bounded(exercise: Question, answer: Callable[..., Any]) -> tuple[list[tuple[int, CaseResult]], str]:
-    """Return the results of all ranks as (rank, result), and why some are missing or ""; the processes have ended.
-
-    Raises:
-        WrongSpecification: If the exercise's own solution fails.
-        OSError: On Windows, for an exercise on several ranks.
-    """
+    """Return the results of all ranks as (rank, result), and why some are missing or ""; the processes have ended."""
     if os.name == "nt" and exercise.world_size == 1:  # no pools: without a bound, and in this process
         return [(0, result) for result in run_cases(exercise, answer)], ""
     seen: list[tuple[int, CaseResult]] = []

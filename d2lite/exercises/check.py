@@ -5,6 +5,7 @@ import inspect
 import secrets
 from collections import Counter
 from collections.abc import Callable, Sequence
+from types import CodeType
 from typing import Any
 
 from d2lite.exercises.bounded import run_bounded
@@ -24,20 +25,15 @@ def check(exercise: str | Question, answer: Callable[..., Any]) -> Score:
 
     The answer runs in a process of its own (in several, for an exercise on ranks), which has ended when this returns:
     it gets 5 seconds, in a few exercises more, and 2 GiB of memory. The first 20 lines that it prints are shown. The
-    first wrong try shows what is wrong, the next ones also how to think. A function that only returns None, or that
-    only raises NotImplementedError, is "not attempted". The result goes into the ledger, where what was solved once
-    stays solved.
+    first wrong try shows what is wrong, the next ones also how to think. A function that only returns None, or only
+    raises NotImplementedError, is "not attempted". The result goes into the ledger; what was solved once stays solved.
 
     Args:
         exercise: Its name, for example "4.2", or an `Exercise` of your own.
         answer: The learner's function, uncalled; a method, a partial or another object that can be called is as good.
 
-    Raises:
-        ValueError: If there is no exercise of this name, or if its specification or the file of its chapter has an
-            error.
-        FileNotFoundError: If the files of the exercises are not found.
-        TypeError: If the answer is no function.
-        OSError: On Windows, for an exercise on several ranks.
+    Raises TypeError if the answer is no function, ValueError for an unknown exercise and for one whose specification is
+    wrong.
 
     Example:
         >>> def divide_by(num_replicas, batch_size):
@@ -104,47 +100,20 @@ def is_stub(answer: Callable[..., Any]) -> bool:
     if code is None:
         return False
     if code.co_names == ("NotImplementedError",):
-        return code.co_code in [stub.__code__.co_code for stub in _RAISES]
+        return code.co_code in _RAISES
     constants = [value for value in code.co_consts if value != function.__doc__ or value is None]
-    return constants == [None] and code.co_code in [stub.__code__.co_code for stub in _RETURNS]
+    return constants == [None] and code.co_code in _RETURNS
 
 
-def _empty(): ...  # type: ignore[no-untyped-def]
+def _bytecode(*lines: str) -> bytes:
+    """Return the bytecode of a function with these lines, as this Python compiles it."""
+    module = compile("\n    ".join(["def stub():", *lines]), "stub", "exec")
+    return next(code.co_code for code in module.co_consts if isinstance(code, CodeType))
 
 
-def _documented():  # type: ignore[no-untyped-def]
-    """Do nothing."""
-
-
-def _raises_class():  # type: ignore[no-untyped-def]
-    raise NotImplementedError
-
-
-def _raises_text():  # type: ignore[no-untyped-def]
-    raise NotImplementedError("text")
-
-
-def _documented_text():  # type: ignore[no-untyped-def]
-    """Raise an error with a text."""
-    raise NotImplementedError("text")
-
-
-def _raises_instance():  # type: ignore[no-untyped-def]
-    raise NotImplementedError()
-
-
-def _documented_instance():  # type: ignore[no-untyped-def]
-    """Raise an error."""
-    raise NotImplementedError()
-
-
-def _raises_from_none():  # type: ignore[no-untyped-def]
-    raise NotImplementedError from None
-
-
-# compiled by the Python that runs, their bytecode is that of a learner's stub
-_RETURNS = (_empty, _documented)
-_RAISES = (_raises_class, _raises_instance, _documented_instance, _raises_from_none, _raises_text, _documented_text)
+_ENDINGS = ("", "()", '("text")', " from None")  # what may follow the name of the error
+_RETURNS = [_bytecode("..."), _bytecode('"""Text."""')]
+_RAISES = [_bytecode(*text, "raise NotImplementedError" + end) for text in ([], ['"""Text."""']) for end in _ENDINGS]
 
 
 def _function(answer: Any) -> Any:
@@ -165,13 +134,13 @@ def wrong_parameters(names: Sequence[str], answer: Callable[..., Any], num_args:
         given.bind(*range(num_args))
         return ""
     except TypeError:
-        called = f"it is called with {_count(names[:num_args])}"
+        called = f"it is called with {_arguments(names[:num_args])}"
         by_name = [p.name for p in given.parameters.values() if p.kind is p.KEYWORD_ONLY and p.default is p.empty]
         if by_name:
-            star = f"{_count(by_name)} after a *, which can be given by name only"
+            star = f"{_arguments(by_name)} after a *, which can be given by name only"
             return f"it takes {star}, and {called} by position. Remove the *."
-        return f"it takes {_count(list(given.parameters))}, and {called}."
+        return f"it takes {_arguments(list(given.parameters))}, and {called}."
 
 
-def _count(names: Sequence[str]) -> str:
+def _arguments(names: Sequence[str]) -> str:
     return f"{len(names)} argument{'' if len(names) == 1 else 's'}" + (f" ({', '.join(names[:10])})" if names else "")

@@ -19,16 +19,16 @@ RELATIVE, ABSOLUTE = 1e-5, 1e-7  # 32-bit numbers that were added in another ord
 def same(expected: Any, got: Any) -> bool:
     """Return whether two results are equal: numbers up to rounding, tuples as lists, tensors element by element.
 
-    Whole numbers are equal only if they are the same. An array of NumPy counts as the list of its values, so it is no
-    tensor. Two results whose comparison raises an error are not equal.
+    Whole numbers must be the same. An array of NumPy counts as the list of its values, not as a tensor. Two results
+    whose comparison raises an error are not equal.
     """
     try:
-        return _same(_plain(expected), _plain(got))
+        return _same(_as_numbers(expected), _as_numbers(got))
     except Exception:
         return False
 
 
-def _plain(value: Any) -> Any:
+def _as_numbers(value: Any) -> Any:
     """Return a number in place of a tensor that holds one, and numbers and lists in place of what NumPy makes."""
     if isinstance(value, torch.Tensor):
         return value.item() if not value.dim() else value
@@ -69,7 +69,7 @@ def _same_number(expected: Any, got: Any) -> bool:
 def is_near(expected: Any, got: Any, near: Callable[[Any, Any], bool]) -> bool:
     """Return whether both are numbers, and near(expected, got) holds."""
     try:
-        a, b = _plain(expected), _plain(got)
+        a, b = _as_numbers(expected), _as_numbers(got)
         if any(isinstance(x, bool) or not isinstance(x, Real) for x in (a, b)):
             return False
         return bool(near(a, b))
@@ -80,7 +80,7 @@ def is_near(expected: Any, got: Any, near: Callable[[Any, Any], bool]) -> bool:
 def ratio_of(expected: Any, got: Any) -> float | None:
     """Return got / expected if both are finite numbers and neither is 0, else None."""
     try:
-        a, b = _plain(expected), _plain(got)
+        a, b = _as_numbers(expected), _as_numbers(got)
         if any(isinstance(x, bool) or not isinstance(x, Real) or not math.isfinite(x) or x == 0 for x in (a, b)):
             return None
         return float(b) / float(a)
@@ -116,25 +116,25 @@ def shown_apart(expected: Any, got: Any) -> tuple[str, str]:
     texts = shown(expected), shown(got)
     if texts[0] == texts[1]:
         texts = _line(expected, 17), _line(got, 17)
-    if describe_value(_plain(expected)) != describe_value(_plain(got)):  # [1.0] may be a list or a tensor
+    if describe_value(_as_numbers(expected)) != describe_value(_as_numbers(got)):  # [1.0] may be a list or a tensor
         texts = f"{texts[0]} ({describe_value(expected)})", f"{texts[1]} ({describe_value(got)})"
     return texts
 
 
 def _line(value: Any, digits: int) -> str:
     try:
-        line = " ".join(_text(value, digits, depth=4).split())
+        line = " ".join(_written(value, digits, depth=4).split())
     except Exception:
         line = "something that cannot be shown"
     return line if len(line) <= SHOWN_CHARS else line[: SHOWN_CHARS - 4] + " ..."
 
 
-def _text(value: Any, digits: int, depth: int) -> str:
+def _written(value: Any, digits: int, depth: int) -> str:
     if isinstance(value, torch.Tensor):
         if value.numel() > SHOWN_ITEMS:
             return f"a tensor {list(value.shape)}"
         value = value.tolist()
-    value = _plain(value)
+    value = _as_numbers(value)
     kind = type(value)
     if kind is float:
         return f"{value:.{digits}g}"
@@ -142,9 +142,9 @@ def _text(value: Any, digits: int, depth: int) -> str:
         return repr(value[: 2 * SHOWN_CHARS])
     if kind is dict and depth:
         items = list(value.items())[: SHOWN_ITEMS + 1]
-        return "{" + _listed([f"{_text(k, digits, 0)}: {_text(v, digits, depth - 1)}" for k, v in items]) + "}"
+        return "{" + _listed([f"{_written(k, digits, 0)}: {_written(v, digits, depth - 1)}" for k, v in items]) + "}"
     if kind in (list, tuple) and depth:
-        inside = _listed([_text(item, digits, depth - 1) for item in value[: SHOWN_ITEMS + 1]])
+        inside = _listed([_written(item, digits, depth - 1) for item in value[: SHOWN_ITEMS + 1]])
         return f"[{inside}]" if kind is list else f"({inside}{',' if len(value) == 1 else ''})"
     return str(value)
 

@@ -36,10 +36,7 @@ class Mistake:
 
 
 class Question:
-    """What `check` needs of an exercise: an `Exercise` computes the expected results, a `HandedOut` one has them.
-
-    `near(expected, got)` is whether a number that is not the expected one is as good.
-    """
+    """What `check` needs of an exercise: an `Exercise` computes the expected results, a `HandedOut` one has them."""
 
     name: str
     title: str
@@ -72,7 +69,7 @@ class Question:
         return got
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Exercise(Question):
     """A question with everything that is needed to judge an answer.
 
@@ -82,17 +79,15 @@ class Exercise(Question):
         solution: A right answer; on each case it gives what is expected.
         cases: Returns {label: arguments} afresh, because an answer may change its arguments; odd cases included. The
             label is shown: it says what the case is.
-        draw: Returns more cases in the same form, from the `random.Random` that it gets. `check` draws them anew each
+        draw: Returns more cases in the same form, from the `random.Random` that it gets. `check` draws new ones each
             time, so that a table of the results that it has shown is no answer.
         mistakes: The typical ones; the first that fits is shown.
         think: How to think, for a wrong answer that none of the mistakes fits.
         observe: Calls an answer with the arguments of a case, and returns what counts: by default what the answer
             returns; where an answer works in place, its arguments afterwards. It may raise `Unfit`.
         world_size: Number of ranks on which cases run; each rank then has to give what the solution gives there.
-        limit_s: Seconds that all cases may take together. The default is 5 seconds, or 20 for an exercise on several
-            ranks.
-        near: near(expected, got) is whether a number that is not the expected one counts as right all the same, such as
-            a rounded one.
+        limit_s: Seconds for all cases together; by default 5, or 20 for an exercise on several ranks.
+        near: near(expected, got) returns True for a number that counts as right, too, such as a rounded one.
     """
 
     name: str
@@ -129,11 +124,7 @@ class Exercise(Question):
         return [p.name for p in wanted], sum(p.default is p.empty for p in wanted)
 
     def expected(self, label: str, rank: int = 0) -> Any:
-        """Return what `observe` returns for the solution, on the rank that calls this.
-
-        Raises:
-            WrongSpecification: If it is an error.
-        """
+        """Return what `observe` returns for the solution on this rank; an error is a WrongSpecification."""
         found = observed(self.observe, self.solution, self.cases()[label])
         if isinstance(found, Raised) and not found.in_observe:
             raise WrongSpecification.of(self, label, "a solution that returns", f"{found}")

@@ -1,9 +1,8 @@
 """An exercise without the code of its answers: its cases, what is expected in them, and hints, all of it as data.
 
-`recording.handed_out_exercises` makes it from an `Exercise`, by running the solution and the mistakes once. What a
-mistake gave in each case is kept, so that an answer with the same results draws the same hint. The file
-`chapter_5.json` holds it; the functions that call an answer and read its results (`observe`) are ordinary code, in
-`observe_5.py` beside it.
+`d2lite_course` makes it from an `Exercise`, by running the solution and the mistakes once. It keeps what a mistake gave
+in each case: an answer with the same results gets the same hint. The file `chapter_5.json` holds it; the functions that
+call an answer and read its results (`observe`) are ordinary code, in `observe_5.py` beside it.
 """
 
 import json
@@ -21,6 +20,7 @@ from d2lite.exercises.observed import alike
 __all__ = ["HandedOut", "Hint", "as_json", "from_json"]
 
 FORMAT = "d2lite exercises 1"
+_SAME = ("name", "title", "think", "required", "world_size", "limit_s")  # fields with one name here and in the file
 OPENED: dict[str, type] = {"Link": Link}  # classes of arguments
 Recorded = dict[str, Any]  # of a case: "label", "args", and for each rank "expected" and "mistakes"
 
@@ -34,15 +34,13 @@ class Hint:
     never_ends: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class HandedOut(Question):
     """An exercise whose expected results are data; it has no solution.
 
-    Args:
-        recorded: The cases with their results.
-        draws: More cases, of which `with_drawn_cases` takes one list.
-        names: The parameters of an answer, of which `required` must be given.
-        parts: For some mistakes the part of a result that is compared.
+    `recorded` are the cases with their results, `draws` lists of more cases, of which `with_drawn_cases` takes one.
+    `names` are the parameters of an answer, of which `required` must be given; `parts` has for some mistakes the
+    compared part of a result.
     """
 
     name: str
@@ -98,13 +96,8 @@ def as_json(chapter: int, exercises: Sequence[HandedOut]) -> str:
     """Return the text of a `chapter_N.json`."""
     entries = [
         {
-            "name": e.name,
-            "title": e.title,
-            "think": e.think,
+            **{name: getattr(e, name) for name in _SAME},
             "parameters": list(e.names),
-            "required": e.required,
-            "world_size": e.world_size,
-            "limit_s": e.limit_s,
             "mistakes": [vars(hint) for hint in e.mistakes],
             "cases": list(e.recorded),
             "draws": [list(draw) for draw in e.draws],
@@ -115,11 +108,7 @@ def as_json(chapter: int, exercises: Sequence[HandedOut]) -> str:
 
 
 def from_json(text: str, observers: ModuleType) -> list[HandedOut]:
-    """Return the exercises of a `chapter_N.json`; `observers` is the module `observe_N.py`.
-
-    Raises:
-        ValueError: If the text is no such file.
-    """
+    """Return the exercises of a `chapter_N.json`, or raise ValueError; `observers` is the module `observe_N.py`."""
     try:
         read = json.loads(text)
         if read["format"] != FORMAT:
@@ -132,16 +121,11 @@ def from_json(text: str, observers: ModuleType) -> list[HandedOut]:
 def _exercise(entry: dict[str, Any], observers: ModuleType) -> HandedOut:
     name = entry["name"]
     return HandedOut(
-        name=name,
-        title=entry["title"],
-        think=entry["think"],
+        **{same: entry[same] for same in _SAME},
+        names=entry["parameters"],
         mistakes=tuple(Hint(**hint) for hint in entry["mistakes"]),
         recorded=entry["cases"],
         draws=entry["draws"],
-        names=entry["parameters"],
-        required=entry["required"],
-        world_size=entry["world_size"],
-        limit_s=entry["limit_s"],
         observe=observers.OBSERVE_OF.get(name),
         near=observers.NEAR_OF.get(name),
         parts=observers.PART_OF.get(name),

@@ -67,13 +67,10 @@ class Score:
 
 
 def judge(exercise: Question, seen: Iterable[tuple[int, CaseResult]], hung: str = "", thinks: bool = True) -> Score:
-    """Return the score of the results of all cases on all ranks, as (rank, result).
+    """Return the score of the results that came from all ranks, `seen` as (rank, result).
 
-    Args:
-        exercise: The exercise.
-        seen: All results that came.
-        hung: Why the others did not come, or "" if they all did; the case in which it happened is added.
-        thinks: Whether the score says how to think.
+    `hung` says why others did not come, "" if they all did; the case in which it happened is added. `thinks` decides
+    whether the score says how to think.
     """
     latest = {(rank, result.case): result for rank, result in seen}  # a result may come again, with its mistakes
     labels = list(exercise.cases())
@@ -104,7 +101,7 @@ def _explain(exercise: Question, seen: list[tuple[int, CaseResult]], hung: str) 
         mistake = exercise.mistakes[min(fits)]
         return mistake.wrong, mistake.think
     for rank, o in seen:
-        place = _place(exercise, rank, o)
+        place = _case_and_rank(exercise, rank, o)
         if o.unfit:
             return f"{o.unfit} ({place})", o.think or exercise.think
         if o.raised:
@@ -119,7 +116,7 @@ def _explain(exercise: Question, seen: list[tuple[int, CaseResult]], hung: str) 
     if alike := _in_all_cases([o for _, o in seen]):
         return alike, exercise.think
     rank, first = next((rank, o) for rank, o in seen if not o.right)
-    return f"expected {first.expected}, got {first.got} ({_place(exercise, rank, first)}).", exercise.think
+    return f"expected {first.expected}, got {first.got} ({_case_and_rank(exercise, rank, first)}).", exercise.think
 
 
 def _in_all_cases(seen: list[CaseResult]) -> str:
@@ -135,5 +132,5 @@ def _in_all_cases(seen: list[CaseResult]) -> str:
     return ""
 
 
-def _place(exercise: Question, rank: int, result: CaseResult) -> str:
+def _case_and_rank(exercise: Question, rank: int, result: CaseResult) -> str:
     return f"case: {result.case}" + (f", rank {rank}" if exercise.world_size > 1 else "")

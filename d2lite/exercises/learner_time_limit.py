@@ -19,11 +19,7 @@ class TookTooLong(Exception):
 
 @contextlib.contextmanager
 def at_most(limit_s: float, workers: Workers) -> Generator[None, None, None]:
-    """Stop the ranks if the block takes longer.
-
-    Raises:
-        TookTooLong: if it did. If the ranks are stopped for a different reason, `Stopped` is raised as usual.
-    """
+    """Stop the ranks and raise TookTooLong if the block takes longer; a Stopped for another reason stays one."""
     late = threading.Event()
 
     def end() -> None:

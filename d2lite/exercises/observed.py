@@ -52,7 +52,7 @@ def errors_named(place: str) -> Generator[None, None, None]:
         raise Unfit(f"{place} raised {type(error).__name__}: {text}.") from error
 
 
-def _call(answer: Callable[..., Any], *args: Any) -> Any:
+def _result_of(answer: Callable[..., Any], *args: Any) -> Any:
     return answer(*args)
 
 
@@ -71,7 +71,7 @@ def observed(observe: Callable[..., Any] | None, answer: Callable[..., Any], arg
         return results[-1]
 
     try:
-        return (observe or _call)(watched, *args)
+        return (observe or _result_of)(watched, *args)
     except (KeyboardInterrupt, Stopped):
         raise
     except BaseException as error:  # sys.exit() included

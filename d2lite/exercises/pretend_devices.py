@@ -1,10 +1,7 @@
 """Tensors that name their device, although one CPU holds them all; it is logged which device computes what.
 
-A `PretendTensor` names its device: "cpu:2" is device 2. It moves with `.to(device)` and `copy_`, and an operation on
-tensors of two devices is refused, as GPUs refuse it. So an exercise can see on which device something was computed.
-
-`ddp_rehearsal.pretend_gpus` changes a complete process, to its end, and not where there are real GPUs. Here are a few
-tensors of one answer, in the process of a notebook, and each operation is logged.
+"cpu:2" is device 2. A tensor moves with `.to(device)` and `copy_`; an operation on tensors of two devices is refused,
+as GPUs refuse it. `ddp_rehearsal.pretend_gpus` changes a complete process; here are a few tensors of one answer.
 """
 
 from collections.abc import Callable, Iterator
@@ -42,32 +39,32 @@ class PretendTensor(torch.Tensor):
 
     devices: PretendDevices
     home: int
+    devices_of_its_own = True  # the pretend GPUs of ddp_rehearsal leave such a tensor alone
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Do what `func` does, on the device of its arguments."""
         kwargs, name = kwargs or {}, getattr(func, "__name__", "")
         inputs = list(_pretend_tensors_in((args, kwargs)))
-        own = inputs[0]
+        own, homes = inputs[0], sorted({tensor.home for tensor in inputs})
         if func == torch.Tensor.device.__get__:
             return torch.device("cpu", own.home)
-        if name in MOVES:
-            own = args[0] if isinstance(args[0], PretendTensor) else own
-            return _moved(func, name, own, args, kwargs)
-        if name in COPIES and isinstance(args[0], PretendTensor):
-            own = args[0]
-        elif own.devices.strict and len({tensor.home for tensor in inputs}) > 1:
-            homes = " and ".join(f"device {i}" for i in sorted({tensor.home for tensor in inputs}))
-            raise Unfit(
-                f"an operation ({name.strip('_')}) has tensors of {homes}, which GPUs refuse.",
-                "A device computes with what is in its own memory. What must be done to a tensor before that?",
-            )
         with torch._C.DisableTorchFunctionSubclass():
+            if name in MOVES:
+                return _moved(name, own, args, kwargs)
+            if name in COPIES and isinstance(args[0], PretendTensor):
+                own = args[0]
+            elif own.devices.strict and len(homes) > 1:
+                raise Unfit(
+                    f"an operation ({name.strip('_')}) has tensors of {' and '.join(f'device {i}' for i in homes)}, "
+                    "which GPUs refuse.",
+                    "A device computes with what is in its own memory. What must be done to a tensor before that?",
+                )
             result = func(*args, **kwargs)
-        if name == "__setitem__":  # it returns None
-            _tagged(args[0], name, own.devices, own.home, inputs)
-            return None
-        return _tagged(result, name, own.devices, own.home, inputs)
+            if name == "__setitem__":  # it returns None
+                _placed(args[0], name, own.devices, own.home, inputs)
+                return None
+            return _placed(result, name, own.devices, own.home, inputs)
 
 
 def without_device(value: Any) -> Any:
@@ -86,47 +83,37 @@ def _pretend_tensors_in(value: Any, depth: int = 0) -> Iterator[PretendTensor]:
             yield from _pretend_tensors_in(item, depth + 1)
 
 
-def _tagged(result: Any, name: str, devices: PretendDevices, home: int, inputs: list[PretendTensor]) -> Any:
+def _placed(result: Any, name: str, devices: PretendDevices, home: int, inputs: list[PretendTensor]) -> Any:
+    """Return the tensors of a result on device `home`, and tell the watch of them."""
     if isinstance(result, (list, tuple)) and any(isinstance(item, torch.Tensor) for item in result):
-        return type(result)([_tagged(item, name, devices, home, inputs) for item in result])
+        return type(result)([_placed(item, name, devices, home, inputs) for item in result])
     if not isinstance(result, torch.Tensor):
         return result
     if not isinstance(result, PretendTensor):
-        with torch._C.DisableTorchFunctionSubclass():
-            result = result.as_subclass(PretendTensor)
+        result = result.as_subclass(PretendTensor)
         result.devices, result.home = devices, home
-    with torch._C.DisableTorchFunctionSubclass():
-        devices.watch(name, home, result, inputs)
+    devices.watch(name, home, result, inputs)
     return result
 
 
-def _moved(func: Any, name: str, own: PretendTensor, args: Any, kwargs: Any) -> Any:
+def _moved(name: str, own: PretendTensor, args: Any, kwargs: Any) -> Any:
     """Do what `.to(...)` does: a copy on another device, or the same tensor if nothing changes."""
-    target = kwargs.get("device", args[1] if len(args) > 1 else kwargs.get("other"))
-    dtype = next((x for x in (*args[1:], *kwargs.values()) if isinstance(x, torch.dtype)), None)
-    if name in ("cpu", "cuda"):
-        raise _unknown(f"{name}()")
-    home = own.home
     if not isinstance(args[0], PretendTensor):  # plain.to(other), plain.type_as(other): a copy where `other` is
-        with torch._C.DisableTorchFunctionSubclass():
-            return _tagged(args[0].to(own.dtype, copy=True), name, own.devices, own.home, [])
-    if isinstance(target, torch.Tensor):
-        home, dtype = getattr(target, "home", own.home), target.dtype
-    elif isinstance(target, (str, torch.device, int)):
-        device = torch.device(target)
-        if device.type != "cpu" or device.index is None:
-            raise _unknown(f'"{device}"')
-        home = device.index
-    copies = home != own.home or bool(kwargs.get("copy"))
-    with torch._C.DisableTorchFunctionSubclass():
-        result = own.to(dtype or own.dtype, copy=copies)
-    if result is own:
-        return own
-    return _tagged(result, name, own.devices, home, [own])
-
-
-def _unknown(target: str) -> Unfit:
-    return Unfit(
-        f"a tensor is sent to {target}, which names none of the devices of the tensors.",
-        "Each tensor has a .device: take the target from there.",
-    )
+        return _placed(args[0].to(own.dtype, copy=True), name, own.devices, own.home, [])
+    given, home = (*args[1:], *kwargs.values()), own.home
+    dtype = next((x for x in given if isinstance(x, torch.dtype)), own.dtype)
+    other = next((x for x in given if isinstance(x, torch.Tensor)), None)
+    device = next((x for x in given if isinstance(x, (str, torch.device)) or type(x) is int), None)
+    if other is not None:
+        home, dtype = getattr(other, "home", home), other.dtype
+    elif device is not None or name in ("cpu", "cuda"):
+        target = f"{name}()" if device is None else f'"{device}"'
+        place = torch.device("cpu") if device is None else torch.device(device)
+        if place.type != "cpu" or place.index is None:
+            raise Unfit(
+                f"a tensor is sent to {target}, which names none of the devices of the tensors.",
+                "Each tensor has a .device: take the target from there.",
+            )
+        home = place.index
+    result = own.to(dtype, copy=home != own.home or bool(kwargs.get("copy")))
+    return own if result is own else _placed(result, name, own.devices, home, [own])

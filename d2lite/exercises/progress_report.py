@@ -19,15 +19,8 @@ MOST_CHARS = 100
 def progress_report(folder: str = "") -> str:
     """Return what was solved with the notebooks of a folder, by default the current one, as lines of text.
 
-    A ledger is a file that anyone may have edited: what is not as expected counts as not solved.
-
-    Args:
-        folder: The folder of the ledger, or the path of the ledger itself.
-
-    Raises:
-        FileNotFoundError: If there is no such folder.
-        ValueError: If the file is no ledger.
-        OSError: If it cannot be read.
+    `folder` may be the path of the ledger itself. Anyone may have edited a ledger: what is not as expected is not
+    solved.
     """
     path = _path(folder)
     if path is None:
@@ -40,17 +33,17 @@ def progress_report(folder: str = "") -> str:
     titles |= {text_of(name)[:MOST_CHARS]: "" for name in exercises if name not in titles}
     solved = [name for name in titles if _is_solved(exercises.get(name))]
     num_made = sum(predictions.values())
-    lines = [f"{len(solved)} of {len(titles)} exercises solved, {_count(num_made)} made ({path})"]
-    for chapter in sorted({_chapter(name) for name in titles} | {*predictions}, key=_place):
+    lines = [f"{len(solved)} of {len(titles)} exercises solved, {_predictions(num_made)} made ({path})"]
+    for chapter in sorted({_chapter(name) for name in titles} | {*predictions}, key=_sort_key):
         names = [name for name in titles if _chapter(name) == chapter]
         num_solved, num_made = sum(name in solved for name in names), predictions.get(chapter, 0)
         head = chapter if chapter == OTHERS else f"chapter {chapter}"
-        lines += ["", f"{head}: {num_solved} of {len(names)} solved, {_count(num_made)} made"]
-        lines += [f"  {name:4}  {_state(exercises.get(name)):22}  {titles[name]}".rstrip() for name in names]
+        lines += ["", f"{head}: {num_solved} of {len(names)} solved, {_predictions(num_made)} made"]
+        lines += [f"  {name:4}  {_state_in_words(exercises.get(name)):22}  {titles[name]}".rstrip() for name in names]
     return "\n".join(lines)
 
 
-def _place(chapter: str) -> tuple[bool, int, str]:
+def _sort_key(chapter: str) -> tuple[bool, int, str]:
     """Sort chapters by their number, and what is no chapter last."""
     return chapter == OTHERS, int(chapter) if chapter.isdecimal() and len(chapter) < 10 else 0, chapter
 
@@ -90,7 +83,7 @@ def _is_solved(entry: Any) -> bool:
     return entry is not None and entry.get("solved") is True
 
 
-def _state(entry: Any) -> str:
+def _state_in_words(entry: Any) -> str:
     if entry is None:
         return "not tried"
     right, total = entry.get("right"), entry.get("total")
@@ -100,5 +93,5 @@ def _state(entry: Any) -> str:
     return cases if cases and len(cases) < MOST_CHARS else "tried"
 
 
-def _count(num_predictions: int) -> str:
+def _predictions(num_predictions: int) -> str:
     return f"{num_predictions} prediction{'' if num_predictions == 1 else 's'}"

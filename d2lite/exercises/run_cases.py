@@ -1,5 +1,6 @@
 """Run an answer on the cases of an exercise, one after the other."""
 
+import functools
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,7 +12,7 @@ from d2lite.exercises.observed import Raised, Unfit, Unusable, equal, observed
 __all__ = ["CaseResult", "case_result", "run_cases"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CaseResult:
     """The result of one case: whether it was right, what was expected and given, and which mistakes give the same.
 
@@ -22,9 +23,9 @@ class CaseResult:
     case: str
     right: bool
     expected: str
-    got: str
-    raised: bool
     alike: tuple[int, ...]
+    got: str = ""
+    raised: bool = False
     unfit: str = ""
     think: str = ""
     nothing: bool = False
@@ -56,13 +57,14 @@ def run_cases(exercise: Question, answer: Callable[..., Any], rank: int = 0) -> 
 
 def case_result(label: str, expected: Any, got: Any, alike: tuple[int, ...], near: Near | None = None) -> CaseResult:
     """Return the result of a case from what was expected and given."""
+    result = functools.partial(CaseResult, case=label, alike=alike)
     if isinstance(got, Unfit):
-        return CaseResult(label, False, shown(expected), "", False, alike, got.wrong, got.think)
+        return result(right=False, expected=shown(expected), unfit=got.wrong, think=got.think)
     if isinstance(got, Raised):
-        return CaseResult(label, False, shown(expected), shown(got), True, alike)
+        return result(right=False, expected=shown(expected), got=shown(got), raised=True)
     right, given = equal(expected, got), got.value if isinstance(got, Unusable) else got
     if right or (near is not None and given is got and is_near(expected, got, near)):
-        return CaseResult(label, True, shown(expected), shown(given), False, alike)
+        return result(right=True, expected=shown(expected), got=shown(given))
+    wanted, found = shown_apart(expected, given)
     nothing = given is None and expected is not None
-    texts = shown_apart(expected, given)
-    return CaseResult(label, False, *texts, False, alike, nothing=nothing, ratio=ratio_of(expected, given))
+    return result(right=False, expected=wanted, got=found, nothing=nothing, ratio=ratio_of(expected, given))

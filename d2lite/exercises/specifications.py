@@ -52,12 +52,7 @@ def search(found: list[str]) -> None:
 
 
 def load(name: str) -> ModuleType:
-    """Return the module of the file `name`.py, which is run once.
-
-    Raises:
-        FileNotFoundError: If there is no such file.
-        ValueError: If the file raises an error.
-    """
+    """Return the module of the file `name`.py, which is run once; a ValueError says which error it raised."""
     module = f"{__name__}.{name}"
     spec = importlib.util.find_spec(module)
     if spec is None:
@@ -85,12 +80,7 @@ def chapters() -> list[int]:
 
 
 def exercises_of(chapter: int) -> dict[str, Question]:
-    """Return {name: exercise} of a chapter, by number: every Exercise that its file defines at the top level.
-
-    Raises:
-        FileNotFoundError: If the chapter has no file.
-        ValueError: If the file raises an error, has no exercise, or has two of one name or one of a different chapter.
-    """
+    """Return {name: exercise} of a chapter, by number: every Exercise at the top level of its file; names must fit."""
     path, found = _found_in_file(chapter)
     names = [exercise.name for exercise in found]
     of_chapter = all(name.startswith(f"{chapter}.") and name.partition(".")[2].isdecimal() for name in names)

@@ -17,21 +17,20 @@ _TAGS = re.compile(r"<[^<>]*>")
 def alternative_text(figure: BaseFigure) -> str:
     """Return what a figure shows, in words: its titles, and of each curve, bar and cell the numbers.
 
-    A curve is described by its first and its last point and its extremes, a bar by its label and its length. The code
-    that draws a figure can choose better words: a trace with `meta={"words": [...]}` is described by these words, and a
-    note (annotation) with a `name` is described by that name; "" leaves it out.
+    A curve has its first and last point and its extremes, a bar its label and length. The code that draws a figure can
+    choose better words: `meta={"words": [...]}` of a trace, and the `name` of a note (annotation); "" leaves it out.
     """
     title = _words(figure.layout.title.text) or "Figure"
     axes = [_words(axis.title.text) for axis in (figure.layout.xaxis, figure.layout.yaxis)]
     named = [f"{letter} axis: {text}" for letter, text in zip("xy", axes, strict=True) if text]
-    parts = [part for trace in figure.data for part in _trace(trace, figure.layout)]
+    parts = [part for trace in figure.data for part in _trace_in_words(trace, figure.layout)]
     said = [note.text if note.name is None else note.name for note in figure.layout.annotations or ()]
     notes = [_words(text) for text in said if text]
     text = ". ".join([title, *named, *_few(parts or ([] if notes else ["No data yet"])), *_few(notes)])
     return text + ("" if text.endswith(".") else ".")
 
 
-def _trace(trace: Any, layout: Any) -> Iterator[str]:
+def _trace_in_words(trace: Any, layout: Any) -> Iterator[str]:
     """Yield the descriptions of one trace; an empty trace has none."""
     # a page gives a trace without a name one of its own, "trace 0", and sends it back
     name = "" if re.fullmatch(r"trace \d+", trace.name or "") else _words(trace.name)
@@ -40,7 +39,7 @@ def _trace(trace: Any, layout: Any) -> Iterator[str]:
         if words:
             yield ": ".join(filter(None, [name, words]))
     elif trace.type == "bar":
-        yield from _bars(trace, name, _ticks(layout, trace, "y" if trace.orientation == "h" else "x"))
+        yield from _bars_in_words(trace, name, _ticks(layout, trace, "y" if trace.orientation == "h" else "x"))
     elif trace.type == "heatmap":
         ticks = _ticks(layout, trace, "y")
         labels = [ticks.get(y, "") for y in (trace.y if trace.y is not None else range(len(trace.z)))]
@@ -50,7 +49,7 @@ def _trace(trace: Any, layout: Any) -> Iterator[str]:
     elif trace.x is not None and trace.y is not None and getattr(trace, "opacity", None) != 0:
         points = _points(trace.x, trace.y)
         if points:
-            yield f"{name or 'curve'}: {_curve(points)}"
+            yield f"{name or 'curve'}: {_curve_in_words(points)}"
 
 
 def _points(xs: Any, ys: Any) -> list[tuple[Any, Any]]:
@@ -63,14 +62,14 @@ def _points(xs: Any, ys: Any) -> list[tuple[Any, Any]]:
     return [(x, y) for x, y in zip(xs, ys, strict=False) if _is_number(x) and _is_number(y)]
 
 
-def _curve(points: list[tuple[Any, Any]]) -> str:
+def _curve_in_words(points: list[tuple[Any, Any]]) -> str:
     (x0, y0), (x1, y1) = points[0], points[-1]
     if len(points) == 1:
-        return f"{_number(y0)} at {_number(x0)}"
-    words = f"{len(points)} points, from {_number(y0)} at {_number(x0)} to {_number(y1)} at {_number(x1)}"
+        return f"{_digits(y0)} at {_digits(x0)}"
+    words = f"{len(points)} points, from {_digits(y0)} at {_digits(x0)} to {_digits(y1)} at {_digits(x1)}"
     low, high = min(y for _, y in points), max(y for _, y in points)
     if low < min(y0, y1) or high > max(y0, y1):
-        words += f", lowest {_number(low)}, highest {_number(high)}"
+        words += f", lowest {_digits(low)}, highest {_digits(high)}"
     return words
 
 
@@ -80,7 +79,7 @@ def _ticks(layout: Any, trace: Any, letter: str) -> dict[Any, str]:
     return {} if axis.ticktext is None else dict(zip(axis.tickvals, map(_words, axis.ticktext), strict=False))
 
 
-def _bars(trace: Any, name: str, ticks: dict[Any, str]) -> Iterator[str]:
+def _bars_in_words(trace: Any, name: str, ticks: dict[Any, str]) -> Iterator[str]:
     across = trace.orientation == "h"
     lengths, places = (trace.x, trace.y) if across else (trace.y, trace.x)
     texts = trace.text if isinstance(trace.text, (list, tuple, np.ndarray)) else [""] * len(lengths or ())
@@ -88,10 +87,10 @@ def _bars(trace: Any, name: str, ticks: dict[Any, str]) -> Iterator[str]:
         return
     for place, length, text in zip(places, lengths, [*texts, *[""] * len(lengths)], strict=False):
         if _is_number(length):
-            label = ticks.get(place) or _words(place if isinstance(place, str) else _number(place))
+            label = ticks.get(place) or _words(place if isinstance(place, str) else _digits(place))
             what = " ".join(filter(None, [name, label]))
             own = _words(text)
-            yield f"{what}: {own if any(c.isdigit() for c in own) else ' '.join(filter(None, [own, _number(length)]))}"
+            yield f"{what}: {own if any(c.isdigit() for c in own) else ' '.join(filter(None, [own, _digits(length)]))}"
 
 
 def _few(parts: Iterable[str]) -> list[str]:
@@ -103,7 +102,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float, np.number)) and bool(np.isfinite(value))
 
 
-def _number(value: Any) -> str:
+def _digits(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, (float, np.floating)) else str(value)
 
 

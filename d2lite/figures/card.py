@@ -21,13 +21,7 @@ STATES = {
 def card(state: str, html: str) -> str:
     """Return a card as HTML: the state as a word with a mark on its colour, and next to it what there is to say.
 
-    Args:
-        state: "right", "nearly", "wrong", "not attempted", "locked", "running", "finished", "stopped", "diverged" or
-            "failed".
-        html: What the card says, as HTML; its writer has escaped it. "" for the state alone.
-
-    Raises:
-        ValueError: If there is no such state.
+    `state` is one of STATES. `html` is already escaped; "" is for the state alone.
 
     Example:
         >>> "✓</span> right" in card("right", "2.5×")

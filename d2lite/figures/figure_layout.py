@@ -19,19 +19,9 @@ from d2lite.figures.labels import escape_label
 from d2lite.figures.palette import GREY, PALE_GREY, TRANSPARENT
 
 __all__ = [
-    "MOST_LABELS",
-    "accuracy_axis",
-    "add_key",
-    "add_lanes",
-    "end_labels",
-    "label_ends",
-    "layout",
-    "line",
-    "range_around",
-    "thin",
-    "ticks_at",
-    "title_pad",
-]
+    "MOST_LABELS", "accuracy_axis", "add_key", "add_lanes", "end_labels", "label_ends", "layout", "line",
+    "range_around", "thin", "ticks_at", "title_pad",
+]  # fmt: skip
 
 MOST_LABELS = 6  # curves with their names at their ends; more have a legend
 _MAX_POINTS = 2000  # points of one trace; more cannot be seen, and each point must be sent to the page
@@ -78,18 +68,12 @@ def title_pad(num_lines: int) -> int:
 
 
 def _below(height: int, bottom: int) -> dict[str, Any]:
-    """Return the place of a legend: right beneath the title of the x axis, in a bottom margin of `bottom` pixels.
-
-    A legend that is higher than the margin scrolls, so that it never covers the curves.
-    """
+    """Return the place of a legend beneath the x axis, in a margin of `bottom` pixels; a higher one scrolls."""
     return {"y": (bottom - 42) / height, "yanchor": "top", "maxheight": bottom - 44}
 
 
 def line(name: str, x: np.ndarray, y: np.ndarray, style: tuple[str, str, str], width: float = 2.5) -> dict[str, Any]:
-    """Return one plotly trace; its points are marked while they can be told apart.
-
-    `style` is (colour, dash, marker), as `palette.style` returns it; `width` is that of the line in pixels.
-    """
+    """Return a plotly trace in a `style` (colour, dash, marker) and `width` (pixels), with marks on points if few."""
     colour, dash, marker = style
     return {
         "type": "scatter",
@@ -119,10 +103,7 @@ def _wrapped(text: str, width: int) -> list[str]:
 
 
 def accuracy_axis(values: Iterable[float]) -> dict[str, Any]:
-    """Return plotly's settings of an axis that fits these accuracies (0 to 1).
-
-    It ends at whole tenths, two tenths apart or more.
-    """
+    """Return plotly's settings of an axis for accuracies (0 to 1); its ends are whole tenths, at least two apart."""
     seen = [value for value in values if math.isfinite(value)]
     low, high = 0, 10
     if seen:
@@ -146,8 +127,8 @@ def end_labels(
 ) -> tuple[list[dict[str, Any]], int]:
     """Return the names of curves as plotly annotations at their ends, and the right margin that they need (pixels).
 
-    `ends` is the range of the y axis, which is `height` pixels long; names that would lie on each other are moved
-    apart. Without a range they stay where they are. Long names have several lines.
+    With the range of the y axis (`ends`), `height` pixels long, names that would overlap are moved apart. Long ones
+    wrap.
     """
     low, high = ends or (0.0, 1.0)
     per_pixel = (high - low) / height
@@ -178,10 +159,7 @@ def end_labels(
 
 
 def label_ends(figure: go.Figure, names: Sequence[str] | None = None) -> None:
-    """Write the names of a figure's curves at their ends, in place of its legend; more than six keep the legend.
-
-    `names` are for the curves that have an entry in the legend; by default it is the names that they have there.
-    """
+    """Write the names of curves, by default the legend's, at their ends in its place; more than six keep the legend."""
     curves = [trace for trace in figure.data if trace.showlegend is not False and trace.name]
     if not 0 < len(curves) <= MOST_LABELS:
         return
@@ -218,33 +196,23 @@ def _spot(mark: str, colour: str) -> str:
 
 
 def add_key(figure: go.Figure, entries: Iterable[tuple[str, str, str]], most: int = _KEY) -> None:
-    """Write what marks and colours mean between the title and the plot: (mark, colour, meaning), in as many lines as
-    a narrow page needs, each of at most `most` characters.
-    """
+    """Write what marks and colours mean, as (mark, colour, meaning), above the plot in lines of `most` characters."""
     lines, used = [""], 0
     for mark, colour, name in entries:
         if used and used + len(name) + 4 > most:
             lines, used = [*lines, ""], 0
         lines[-1] += ("\u2003" if used else "") + f"{_spot(mark, colour)} {escape_label(name)}"
         used += len(name) + 4
-    note = {
-        "text": "<br>".join(lines),
-        "name": "",
-        "showarrow": False,
-        "xref": "paper",
-        "yref": "paper",
-        "x": 0,
-        "y": 1,
-    }
-    note |= {"xanchor": "left", "yanchor": "bottom", "align": "left", "yshift": 4}
+    note = {"text": "<br>".join(lines), "name": "", "showarrow": False, "align": "left", "yshift": 4}
+    note |= {"x": 0, "xref": "paper", "xanchor": "left", "y": 1, "yref": "paper", "yanchor": "bottom"}
     top = figure.layout.margin.t + _LINE * len(lines) + 4
     figure.update_layout(annotations=[*figure.layout.annotations, note], showlegend=False, margin_t=top)
 
 
 def add_lanes(figure: go.Figure, lanes: Sequence[str], bar: int = 32) -> None:
-    """Give each lane of a figure of bars its room, from the top down, and write its name above its bars.
+    """Give each lane of bars, `bar` pixels high, its room from the top down, and write its name above its bars.
 
-    `bar` is the height of a bar in pixels. Beside the bars, the names would take half of a narrow page.
+    Beside the bars, the names would take half of a narrow page.
     """
     place = {"x": 0, "xref": "paper", "xanchor": "left", "yanchor": "middle", "yshift": bar / 2 + 11}
     lane = bar + _LANE_NAME

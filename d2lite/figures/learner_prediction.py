@@ -21,13 +21,13 @@ _MOST_CHARS = 300
 _NEARLY, _NEARLY_MOST = 2.0, 0.5  # so many times as far off as a right number may be, and at most by this fraction
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Prediction:
     """One prediction: the answers in the order in which they were given, and what was measured.
 
-    `measured` is None before the measurement. `how` says how it was found: "measured", "counted" or "computed".
-    `on` is the label of the devices. An answer is right if it is the measured one or, for a number, if it differs from
-    it by the fraction `within` at most. `is_late` if the first answer came after the measurement: it does not count.
+    `measured` is None before the measurement. `how` says how it was found: "measured", "counted" or "computed"; `on` is
+    the label of the devices. A text is right if it is the measured one, a number if it differs by at most the fraction
+    `within`. With `is_late` the first answer came after the measurement, and does not count.
     """
 
     key: str
@@ -85,8 +85,10 @@ class Prediction:
         return answer == self.measured
 
     def state(self, answer: Answer | None) -> str:
-        """Return the state of an answer, as a card has it: "right", "nearly" for a number that is a little further off
-        than a right one, "wrong", "locked" if there is nothing to compare, "not attempted" without an answer."""
+        """Return the state of an answer, as a card has it.
+
+        A number is "nearly" right if it is a little further off than a right one; "locked" is for nothing to compare.
+        """
         if answer is None:
             return "not attempted"
         fits = self.fits(answer)

@@ -27,12 +27,11 @@ def predictions_of(entries: Mapping[str, Mapping[str, Any]]) -> list[Prediction]
 def bias(predictions: Sequence[Prediction]) -> list[str]:
     """Return one sentence for each kind of numbers of which three or more predictions have been measured.
 
-    The median of predicted / measured decides: one measurement that was disturbed hardly moves it. The sentence has the
-    numbers of this middle case.
+    The median of predicted / measured decides, which one disturbed measurement hardly moves; its numbers are shown.
 
     Example:
-        >>> found = [Prediction(str(i), "?", kind="speed-up", answers=(1.9,), measured=1.5) for i in range(3)]
-        >>> bias(found)
+        >>> given = dict(question="?", kind="speed-up", answers=(1.9,), measured=1.5)
+        >>> bias([Prediction(key=str(i), **given) for i in range(3)])
         ['You overrate the second device: 1.9 predicted, 1.5 measured, too high in three of three.']
     """
     sentences = []
@@ -50,7 +49,7 @@ def bias(predictions: Sequence[Prediction]) -> list[str]:
         predicted, measured = map(format_number, case)
         if middle > 1 + _NO_BIAS or middle < 1 - _NO_BIAS:
             verb, word, n = ("overrate", "high", above) if middle > 1 else ("underrate", "low", below)
-            count = f"too {word} in {_count(n)} of {_count(len(ratios))}"
+            count = f"too {word} in {_number_word(n)} of {_number_word(len(ratios))}"
             sentences.append(f"You {verb} {subject}: {predicted} predicted, {measured} measured, {count}.")
         else:
             sentences.append(f"You judge {subject} without a bias: {predicted} predicted, {measured} measured.")
@@ -127,7 +126,7 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return f"<table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"
 
 
-def _count(n: int) -> str:
+def _number_word(n: int) -> str:
     return _COUNTS[n] if n < len(_COUNTS) else str(n)
 
 

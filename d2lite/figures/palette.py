@@ -6,21 +6,9 @@ docs/figures.md says what each colour means.
 import re
 
 __all__ = [
-    "COLLECTIVES",
-    "COLOURS",
-    "DASHES",
-    "GREY",
-    "INK",
-    "PALETTE",
-    "PALE_GREY",
-    "RED",
-    "TRANSPARENT",
-    "contrast",
-    "ink_on",
-    "pale",
-    "stroke",
-    "style",
-]
+    "COLLECTIVES", "COLOURS", "DASHES", "GREY", "INK", "PALETTE", "PALE_GREY", "RED", "TRANSPARENT", "contrast",
+    "ink_on", "pale", "stroke", "style",
+]  # fmt: skip
 
 GREY = "#797979"  # 4.35:1 on white and on JupyterLab's dark #111111: no grey does better on both
 INK = "#444444"  # of text on white: 9.7:1

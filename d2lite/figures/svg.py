@@ -102,7 +102,7 @@ def _scale(axis: Any, traces: Sequence[Any], letter: str, start: float, end: flo
         return lambda v: (
             start + (names.index(v) - low) / ((high - low) or 1) * (end - start) if v in names else math.nan
         )
-    low, high = axis.range or _range(axis, _values(traces, letter))
+    low, high = axis.range or _range_of(axis, _values(traces, letter))
 
     def place(value: Any) -> float:
         if value is None or (axis.type == "log" and not value > 0):
@@ -113,7 +113,7 @@ def _scale(axis: Any, traces: Sequence[Any], letter: str, start: float, end: flo
     return place
 
 
-def _range(axis: Any, values: Sequence[float]) -> tuple[float, float]:
+def _range_of(axis: Any, values: Sequence[float]) -> tuple[float, float]:
     values = [math.log10(v) for v in values if v > 0] if axis.type == "log" else list(values)
     low, high = (min(values), max(values)) if values else (0.0, 1.0)
     low = min(low, 0.0) if axis.rangemode == "tozero" else low
@@ -128,12 +128,12 @@ def _marks(axis: Any, traces: Sequence[Any], letter: str) -> list[tuple[Any, str
     if _is_category(axis, traces, letter):
         return [(name, name) for name in _categories(axis, traces, letter)]
     if axis.tickvals is not None:
-        texts = axis.ticktext if axis.ticktext is not None else [_number(v, axis.tickformat) for v in axis.tickvals]
+        texts = axis.ticktext if axis.ticktext is not None else [_tick_label(v, axis.tickformat) for v in axis.tickvals]
         return list(zip(axis.tickvals, texts, strict=True))
-    low, high = sorted(axis.range or _range(axis, _values(traces, letter)))
+    low, high = sorted(axis.range or _range_of(axis, _values(traces, letter)))
     if axis.type == "log":
-        return [(10.0**p, _number(10.0**p, "")) for p in range(math.ceil(low), math.floor(high) + 1)]
-    return [(v, _number(v, axis.tickformat)) for v in _places(axis, low, high)]
+        return [(10.0**p, _tick_label(10.0**p, "")) for p in range(math.ceil(low), math.floor(high) + 1)]
+    return [(v, _tick_label(v, axis.tickformat)) for v in _places(axis, low, high)]
 
 
 def _places(axis: Any, low: float, high: float) -> list[float]:
@@ -149,7 +149,7 @@ def _labels(axis: Any, traces: Sequence[Any], letter: str) -> list[str]:
     return [] if axis.showticklabels is False else [text for _, text in _marks(axis, traces, letter)]
 
 
-def _number(value: float, form: str | None) -> str:
+def _tick_label(value: float, form: str | None) -> str:
     return f"{value:.0%}" if form == ".0%" else f"{value:,g}"
 
 
@@ -254,8 +254,8 @@ def _notes(layout: Any, across: _Scale, down: _Scale, box: tuple[float, float, f
     x0, x1, top, base = box
     for note in layout.annotations or ():
         # on a logarithmic axis plotly takes the exponent for the place of a note
-        x = x0 + note.x * (x1 - x0) if note.xref == "paper" else across(_value(note.x, layout.xaxis))
-        y = base + note.y * (top - base) if note.yref == "paper" else down(_value(note.y, layout.yaxis))
+        x = x0 + note.x * (x1 - x0) if note.xref == "paper" else across(_axis_value(note.x, layout.xaxis))
+        y = base + note.y * (top - base) if note.yref == "paper" else down(_axis_value(note.y, layout.yaxis))
         if note.showarrow and note.axref == "x":
             a, colour = across(note.ax), note.arrowcolor or GREY
             way = 1 if x > a else -1
@@ -276,7 +276,7 @@ def _notes(layout: Any, across: _Scale, down: _Scale, box: tuple[float, float, f
         )
 
 
-def _value(place: Any, axis: Any) -> Any:
+def _axis_value(place: Any, axis: Any) -> Any:
     return 10.0**place if axis.type == "log" else place
 
 
@@ -307,13 +307,13 @@ def _text(
     y -= 7 * (len(lines) - 1)
     return "".join(
         f'<text x="{x:.1f}" y="{y + 14 * i:.1f}" text-anchor="{anchor}" font-size="{size}" fill="{fill}"{weight}>'
-        f"{''.join(_spans(line))}</text>"
+        f"{''.join(_tspans(line))}</text>"
         for i, line in enumerate(lines)
         if any(line)
     )
 
 
-def _spans(parts: Sequence[str]) -> Iterator[str]:
+def _tspans(parts: Sequence[str]) -> Iterator[str]:
     """Yield the parts of a line: text, and then by turns a colour, text in that colour, and text."""
     for i in range(0, len(parts), 3):
         yield html.escape(_lines(parts[i])[0])

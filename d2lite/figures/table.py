@@ -64,12 +64,8 @@ class Table:
 def html_table(rows: Iterable[Sequence[object]], header: Sequence[str]) -> Table:
     """Return a table, which a cell shows by its last line or by `display`; columns of numbers are aligned on the right.
 
-    Args:
-        rows: The rows, with a cell for each head: texts, or objects that are shown as `str` writes them.
-        header: The heads of the columns; the first column names its row.
-
-    Raises:
-        ValueError: If there is no head, or if a row has more or fewer cells than there are heads.
+    `rows` have a cell for each head in `header`: texts, or objects that are shown as `str` writes them. The first
+    column names its row.
 
     Example:
         >>> html_table([("LeNet", "516 KB"), ("MLP", "1.2 MB")], ["net", "size"])
@@ -89,15 +85,15 @@ def html_table(rows: Iterable[Sequence[object]], header: Sequence[str]) -> Table
 def runs_table(runs: Sequence[Run]) -> str:
     """Return the runs as an HTML table, each with the stroke of its curve.
 
-    What no run has, of the runs of which one has ended, has no column.
+    Once a run has ended, a column in which no run has a value is left out.
     """
     rows = []
     for i, (run, legend, speed_up) in enumerate(zip(runs, legends(runs), speed_ups(runs), strict=True)):
         cells = [
-            _number(run.accuracy, ".1%"),
-            _number(run.seconds_per_epoch, ".3g"),
-            _number(run.examples_per_s, ",.0f") if run.seconds else _NONE,
-            _number(speed_up, ".2f", "×"),
+            _cell(run.accuracy, ".1%"),
+            _cell(run.seconds_per_epoch, ".3g"),
+            _cell(run.examples_per_s, ",.0f") if run.seconds else _NONE,
+            _cell(speed_up, ".2f", "×"),
             run.status,
             f"{run.devices}, busy with other programs" if run.disturbance else run.devices or _NONE,
             run.dataset or _NONE,
@@ -116,5 +112,5 @@ def runs_table(runs: Sequence[Run]) -> str:
     return f"<table><thead><tr>{heads}</tr></thead><tbody>{''.join(body)}</tbody></table>"
 
 
-def _number(value: float, form: str, unit: str = "") -> str:
+def _cell(value: float, form: str, unit: str = "") -> str:
     return f"{value:{form}}{unit}" if math.isfinite(value) else _NONE

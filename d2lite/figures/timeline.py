@@ -25,14 +25,9 @@ def timeline_figure(
 ) -> Figure:
     """Return a figure of `events`: one bar per span of time, in milliseconds, sending beneath computing.
 
-    {name of a step: events} draws several steps above each other, on one time axis. With `explain` the critical path
-    of each step is filled, everything else has an outline only, and the gaps in which a rank does not compute are drawn
-    as "idle". Hovering over a bar shows its times and bytes.
-
-    `who` is what computes: "rank" for processes, "device" for devices that one process drives.
-
-    Raises:
-        ValueError: without events.
+    {name of a step: events} draws several steps above each other, on one time axis. With `explain` the critical path of
+    each step is filled, everything else has an outline only, and gaps in computing are drawn as "idle". Hovering over a
+    bar shows its times and bytes. `who` computes: "rank" for processes, "device" for devices that one process drives.
     """
     steps = events if isinstance(events, Mapping) else {"": events}
     if not steps or not all(steps.values()):
@@ -62,7 +57,9 @@ def timeline_figure(
             constraintext="both",
         )
     add_key(figure, [(_KEY.get(kind, "■"), colour, kind) for kind, colour in colours.items()])
-    add_lanes(figure, list(dict.fromkeys(lane for step, spans in steps.items() for lane in _lanes(step, spans, who))))
+    add_lanes(
+        figure, list(dict.fromkeys(lane for step, spans in steps.items() for lane in _lane_names(step, spans, who)))
+    )
     # no name is better than one too small to read
     return figure.update_layout(uniformtext={"mode": "hide", "minsize": 13})
 
@@ -86,7 +83,7 @@ def _marker(kind: str, colour: str, looks: Sequence[str]) -> dict[str, Any]:
     return {"color": fills, "line": {"width": widths, "color": outlines}}
 
 
-def _lanes(step: str, events: Iterable[Event], who: str) -> list[str]:
+def _lane_names(step: str, events: Iterable[Event], who: str) -> list[str]:
     return [name for _, name in sorted({(event.rank, _lane(step, event, who)) for event in events})]
 
 

@@ -40,10 +40,7 @@ def _curves_of(run: Run) -> dict[str, tuple[list[float], list[float]]]:
 
 
 def _curve_traces(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """Return plotly traces (dicts), one per curve of each run, with the text for its end in `meta`.
-
-    A run has one colour; if it has several curves, they differ in dash.
-    """
+    """Return plotly traces (dicts), one per curve, with the text for its end in `meta`: one colour per run."""
     traces = []
     for i, (run, legend, short) in enumerate(zip(runs, legends(runs), short_legends(runs), strict=True)):
         colour, dash, marker = style(i)
@@ -64,8 +61,7 @@ def _curve_traces(runs: Sequence[Run]) -> list[dict[str, Any]]:
 def axes(runs: Sequence[Run]) -> tuple[str, dict[str, Any], dict[str, Any]]:
     """Return plotly's text of the title, and its `xaxis` and `yaxis` with titles and ranges, for the curves of `runs`.
 
-    Accuracies have an axis that fits them, in steps of 10%, and epochs one that is as long as the runs will be: little
-    jumps.
+    Accuracies have an axis that fits them, in steps of 10%, and epochs one as long as the runs will be: little jumps.
     """
     data = sorted({run.dataset for run in runs if run.dataset})
     found = list(dict.fromkeys(name for run in runs for name in _curves_of(run))) or ["test accuracy"]
@@ -111,12 +107,8 @@ def losses(runs: Sequence[Run]) -> Figure:
             traces.append(trace | {"hovertemplate": hover, "meta": {"label": short}})
     last = max((len(run.losses) for run in runs), default=1)
     seen = [v for trace in traces for v in trace["y"] if math.isfinite(v)]
-    xaxis = {
-        "title": {"text": "step"},
-        "range": [0, max(last, 16)],
-        "nticks": 3,  # the figure is narrow
-        "tickangle": 0,
-    }
+    few = {"nticks": 3, "tickangle": 0}  # the figure is narrow
+    xaxis = {"title": {"text": "step"}, "range": [0, max(last, 16)]} | few
     yaxis = {"title": {"text": ""}, "range": [0, 1.05 * max(seen, default=2.4)]}
     return _figure(traces, "training loss per step", xaxis, yaxis)
 

@@ -1,4 +1,4 @@
-"""All that is measured: recorded steps, their critical path, and the calibration of links and devices."""
+"""All that is measured: recorded steps, their critical path, and the memory that a step holds."""
 
 from typing import TYPE_CHECKING
 

@@ -61,7 +61,7 @@ _SPLITS = {"alltoall_base_": 4, "all_to_all_single": 2}  # the argument with the
 _SEND_NOTHING = ("barrier", "monitored_barrier_", "recv_", "recv_any_source_", "wait_tensor", "_wrap_tensor_autograd")
 
 
-def _call(operator: str, args: Sequence[Any]) -> CollectiveCall:
+def _recorded_call(operator: str, args: Sequence[Any]) -> CollectiveCall:
     group = _group_of(args)
     ranks, (name, at) = tuple(dist.get_process_group_ranks(group)), _OPERATORS[operator]
     given, k = args[at], len(ranks)
@@ -99,7 +99,7 @@ class _Recorder(TorchDispatchMode):
         name = func.__name__.partition(".")[0]
         is_collective = func.namespace in ("c10d", "_c10d_functional", "_c10d_functional_autograd")
         if is_collective and name in _OPERATORS:
-            self.calls.append(_call(name, args))
+            self.calls.append(_recorded_call(name, args))
         elif is_collective and name not in _SEND_NOTHING:
             warnings.warn(f"recorded_collectives does not count the operator {name}.", stacklevel=2)
         return func(*args, **(kwargs or {}))
@@ -109,8 +109,8 @@ class _Recorder(TorchDispatchMode):
 def recorded_collectives() -> Iterator[list[CollectiveCall]]:
     """Record the collectives of this rank while the block runs, also those that PyTorch's own parallel layers call.
 
-    Gives a list that grows with each call. A receive is not in it, since it sends nothing. Collectives that this book
-    does not use in training, such as `dist.gather`, draw a UserWarning and are not counted.
+    Gives a list that grows with each call. A receive sends nothing, and is not in it. Collectives that this book does
+    not use in training, such as `dist.gather`, draw a UserWarning and are not counted.
 
     Example, on a rank::
 

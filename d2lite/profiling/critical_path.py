@@ -20,12 +20,12 @@ def critical_path(events: Sequence[Event]) -> list[Event]:
     """Return the chain of events that decides when the step ends, the first one first.
 
     The chain is found from its end: the event that ends last, then the event of the same rank that had ended last when
-    that one began, and so on. A collective (events with bytes and the same kind and name) is a synchronisation point:
-    no rank can end it before its last rank has arrived. So the event of the last rank to arrive stands for the
-    collective, and the chain continues on that rank. Spans of waiting are left out: they decide nothing.
+    it began, and so on. No rank can end a collective (events with bytes and the same kind and name) before its last
+    rank has arrived: so the event of this rank stands for the collective, and the chain continues there. Waiting
+    decides nothing and is left out.
 
     Clocks of different ranks must agree, and a backward pass must be cut where a bucket is sent, as in the events of
-    predict_step and record_ddp. Raises ValueError without events.
+    predict_step and record_ddp.
     """
     if not events:
         raise ValueError("events: expected at least one Event, got none.")
@@ -87,6 +87,6 @@ def idle_events(events: Sequence[Event]) -> list[Event]:
         until = first
         for start_s, end_s in [*sorted((e.start_s, e.end_s) for e in busy), (end, end)]:
             if start_s > until + _SAME_S:
-                found.append(Event(rank, "idle", "idle", until, start_s))
+                found.append(Event(rank=rank, kind="idle", name="idle", start_s=until, end_s=start_s))
             until = max(until, end_s)
     return found

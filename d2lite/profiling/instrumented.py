@@ -89,13 +89,10 @@ def record_train_batch(
     lr: float,
     recorder: Recorder,
 ) -> torch.Tensor:
-    """Take the step of `train_batch`, return its mean loss, and record it in `recorder`, one lane per device.
+    """Take the step of `train_batch`, return its mean loss, and record it in a `recorder` of these devices.
 
-    `recorder` is a Recorder of these devices.
-
-    The step is that of `train_batch`, with the clock read in between: cut the minibatch, compute the gradients of each
-    shard, add them, update each replica. A replica that is ready before the slowest one waits for it. With more
-    replicas than cores, a replica also waits for a core.
+    The clock is read between the parts: cut the minibatch, compute the gradients of each shard, add them, update each
+    replica. A replica that is ready early waits for the slowest one; with more replicas than cores, also for a core.
     """
     lanes, begin = range(len(devices)), recorder.begin()
     X_shards, y_shards = split_batch(X, y, devices)

@@ -16,16 +16,11 @@ def bytes_held(
 ) -> dict[str, int]:
     """Run one step and return {"parameters", "gradients", "optimizer", "activations": how many bytes each takes}.
 
-    The activations are what autograd keeps for the backward pass: inputs, outputs of layers, labels. A tensor that
-    several operations keep is counted once. What lives only for a moment, such as the gradients of activations, is not
-    counted. The optimizer takes its step with lr=0, so the parameters stay as they are; their gradients are discarded.
-    Of a sharded network, `d2lite.labs.chapter_13.bytes_on_rank` counts what one rank holds.
-
-    Args:
-        params: The parameters that are trained, on one device or on several.
-        forward: forward(*args) computes the tensor, or a list of tensors, from which the backward pass starts.
-        args: The arguments of `forward`.
-        make_optimizer: Called as make_optimizer(params, lr=0.0).
+    forward(*args) computes the tensor, or a list of tensors, from which the backward pass starts. The activations are
+    what autograd keeps for it: inputs, outputs of layers, labels; a tensor that several operations keep is counted
+    once. What lives only for a moment, such as the gradients of activations, is not counted. The optimizer,
+    make_optimizer(params, lr=0.0), leaves the parameters as they are; their gradients are discarded. Of a sharded
+    network, `d2lite.labs.chapter_13.bytes_on_rank` counts what one rank holds.
 
     Example:
         >>> layer = torch.nn.Linear(3, 4)

@@ -15,15 +15,8 @@ _PROC = Path("/proc")
 class OtherPrograms:
     """Measure how many CPU cores other programs have used, on average, since this object was made.
 
-    This process and all processes that it has started are not among the others; the page that shows a notebook is.
-    `cores()` is NaN where this cannot be known: without Linux's /proc, and where this process may use only a part of
-    the cores, as in most containers, since other programs may then use the rest.
-
-    Example:
-        >>> others = OtherPrograms()
-        >>> cores = others.cores()
-        >>> cores != cores or cores >= 0  # NaN, or a number of cores
-        True
+    This process and those that it has started do not count; the page that shows a notebook does. `cores()` is NaN
+    without Linux's /proc, and where this process may use only some of the cores, as in most containers.
     """
 
     def __init__(self) -> None:

@@ -20,16 +20,8 @@ class Recorder:
     time.perf_counter, which is the same clock in all processes of a machine (Python's documentation). On a GPU a moment
     is a CUDA event on the current stream, and the program waits for the GPU only in `begin` and `end`.
 
-    In a process of its own a recorder is for one rank and one device. With several devices, each in its own thread, it
-    has one lane per device: 0, 1, ...
-
-    Args:
-        rank: the rank of this process; lane i is shown as rank + i.
-        devices: the devices that compute, one per lane.
-        clock: a function that returns seconds.
-
-    Raises:
-        RuntimeError: if the name of a device is none of torch's.
+    There is a lane per device of `devices`: one in the process of a rank, several where threads compute. Lane i is
+    shown as `rank` + i. `clock` returns seconds.
 
     Example:
         >>> recorder = Recorder()
@@ -84,12 +76,11 @@ class Recorder:
     def end(self) -> None:
         """End the step when the devices have completed all of it, and append its Events to `steps`."""
         synchronize(self.devices)
-        self.steps.append(
-            [
-                Event(rank, kind, name, self._seconds(start), self._seconds(end), n_bytes)
-                for rank, kind, name, start, end, n_bytes in self._spans
-            ]
-        )
+        events = []
+        for rank, kind, name, start, end, n_bytes in self._spans:
+            times = {"start_s": self._seconds(start), "end_s": self._seconds(end)}
+            events.append(Event(rank=rank, kind=kind, name=name, n_bytes=n_bytes, **times))
+        self.steps.append(events)
 
     def _seconds(self, moment: Moment) -> float:
         if not isinstance(moment, tuple):

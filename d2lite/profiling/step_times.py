@@ -38,7 +38,7 @@ class StepTimes:
 
 
 def merged_step(recorded: _Steps, i: int = -1) -> list[Event]:
-    """Return the Events of the i-th step of all ranks, in seconds since its first start, with waiting cut from sending.
+    """Return the Events of step i of all ranks, in seconds since its first start, with waiting cut from sending.
 
     `recorded` holds each rank's `steps`, as Workers.run returns them.
     """
@@ -66,10 +66,9 @@ def step_parts(events: Sequence[Event], rank: int) -> dict[str, float]:
 
 
 def step_times(recorded: _Steps, warm_up: int = 3) -> list[StepTimes]:
-    """Return the StepTimes of each rank, without the first `warm_up` steps.
+    """Return the StepTimes of each rank, without the first `warm_up` steps; three or more must follow.
 
-    A step lasts until the next one begins, the last step until its last event has ended. Raises ValueError for fewer
-    than three steps after the warm-up.
+    A step lasts until the next one begins, the last step until its last event has ended.
     """
     if min(map(len, recorded)) < warm_up + 3:
         raise ValueError(f"recorded: expected {warm_up} + 3 steps or more of each rank, got {min(map(len, recorded))}.")

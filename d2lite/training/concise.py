@@ -32,19 +32,10 @@ def train_concise(
     """Train `net`, initialised again, on `num_gpus` replicas, and return the Run.
 
     Args:
-        net: a module for images [b, 1, 28, 28] with logits [b, 10], each of whose layers has `reset_parameters`.
-        num_gpus: the number of replicas, as for `train`.
-        batch_size: examples per minibatch, of all replicas together.
-        lr: the learning rate.
-        num_epochs: passes over the training examples.
-        num_examples: how many training examples to use; by default the 12,000 that come with d2lite.
-        seed: decides the order of the examples and the initial values.
-        animator: an Animator, or whatever has `add(x, y)`: it gets the test accuracy after every epoch.
+        net: a module for images [b, 1, 28, 28] with logits [b, 10], whose layers have `reset_parameters`.
+        num_gpus, batch_size, lr, num_epochs, num_examples: as for `train`, with the same errors.
+        seed, animator: as for `train`.
         optim: optim(params, lr=lr) returns the optimizer.
-
-    Raises:
-        ValueError, TypeError, Diverged: as `train` does.
-        TypeError: if a layer of `net` cannot be initialised again.
 
     Example:
         >>> from d2lite import SimpleCNN

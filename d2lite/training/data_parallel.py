@@ -1,8 +1,7 @@
 """DataParallel for any devices, in the four verbs of torch.nn.parallel: scatter, replicate, parallel_apply, gather.
 
-`_scatter`, `_replica`, `_apply` and `_gather` in this file are the four verbs. On CPU cores each replica has a graph of
-its own (`replica_graphs`), so that the backward pass runs on all cores too. What few networks need is in
-`data_parallel_rare_cases`.
+They are `_scatter`, `_replica`, `_apply` and `_gather` here. On CPU cores each replica has a graph of its own
+(`replica_graphs`), so that the backward pass runs on all cores. `data_parallel_rare_cases` is for few networks.
 """
 
 from collections.abc import Sequence
@@ -27,13 +26,7 @@ Call = tuple[tuple[Any, ...], dict[str, Any]]  # the arguments of one call, by p
 def wrap(module: nn.Module, devices: Sequence[torch.device]) -> nn.Module:
     """Wrap `module` for `devices`: in nn.DataParallel on two or more distinct GPUs, else in d2lite.DataParallel.
 
-    Args:
-        module: takes and returns tensors [b, ...]; it is moved to devices[0].
-        devices: one device per replica.
-
-    Raises:
-        ValueError: if there are no devices.
-        TypeError: if `module` is not an nn.Module, or `devices` is a single device.
+    `module` takes and returns tensors [b, ...]; it is moved to devices[0].
 
     Example:
         >>> from d2lite import try_gpus
@@ -53,35 +46,25 @@ def wrap(module: nn.Module, devices: Sequence[torch.device]) -> nn.Module:
 class DataParallel(nn.Module):
     """Run `module` on one slice of the minibatch per device; also on CPU cores, where nn.DataParallel cannot.
 
-    As in nn.DataParallel, the parameters live on the first device, are copied to the others at every forward pass,
-    and their gradients are summed on the first device. The replicas are made from the module as it is at that moment.
-    Gradients reach the parameters through autograd: hooks on parameters run once, with the sum. A minibatch with fewer
-    examples than devices uses fewer devices.
+    `devices` has one device per replica. `module` takes and returns tensors [b, ...], alone or in tuples, lists, dicts
+    and dataclasses; it is moved to the first device. As in nn.DataParallel, its parameters live there. Each forward
+    pass copies them to the other devices, and each backward pass sums their gradients on the first, through autograd:
+    hooks on parameters run once, with the sum. A minibatch with fewer examples than devices uses fewer devices.
 
     It differs from the module alone in these points:
 
-    - What mixes examples sees one shard only. Batch normalisation uses the statistics of each shard, and keeps the
-      running ones of the first.
-    - Dropout draws from one generator, in the order in which the threads reach it. The masks differ from run to run.
-      `torch.utils.checkpoint` with dropout inside the module restores this generator while other replicas draw from
-      it, and gives wrong gradients; around DataParallel it is right, and saves no memory.
+    - Batch normalisation uses the statistics of each shard, and keeps the running ones of the first. Whatever else
+      mixes examples sees one shard only.
+    - Dropout draws from one generator, in the order in which the threads reach it: masks differ from run to run.
+      `torch.utils.checkpoint` with dropout inside the module gives wrong gradients, since it restores this generator
+      while other replicas draw from it. Around DataParallel it is right, and saves no memory.
     - Hooks on modules run once per replica, with its shard.
-    - What a forward pass sets on its modules, or writes into buffers and parameters, is that of the first replica.
-      Lists and other objects that it changes are shared by all replicas.
+    - After a forward pass the module holds what replica 0 wrote; what the other replicas wrote is lost. Lists and other
+      objects that a forward pass changes are shared by all replicas.
     - Tensors are split along their first dimension. Other arguments, such as lists of numbers, go to each replica.
 
-    Args:
-        module: takes and returns tensors [b, ...], alone or in tuples, lists, dicts and dataclasses; it is moved to
-            devices[0].
-        devices: one device per replica.
-
-    Raises:
-        ValueError: if there are no devices; in a forward pass, if tensors differ in the number of examples, or if the
-            module does not return one row per example.
-        TypeError: if `module` is not an nn.Module, or is compiled by TorchScript, or `devices` is a single device.
-        RuntimeError: in a forward pass, if a replica fails or makes layers or parameters, if a layer is still lazy, or
-            inside `parametrize.cached()` or a transformation of torch.func; in a backward pass, if a loss depends on a
-            tensor that left a replica in a different way than as an output, or with create_graph=True.
+    What would be silently wrong is an error that says what to do: outputs without one row per example, layers that a
+    forward pass makes, a loss of a tensor that was not returned, and more.
 
     Example:
         >>> from d2lite import try_gpus
@@ -103,7 +86,7 @@ class DataParallel(nn.Module):
         with one_intra_op_thread(devices):
             shards = _scatter((args, kwargs), devices)
             if len(devices) == 1 and devices[0].type != "cpu":  # nothing to replicate, and no threads
-                return _gather([_call(self.module, *shards[0])], shards)
+                return _gather([_call_module(self.module, *shards[0])], shards)
             replicas = self._replicate(devices)
             outputs = _apply(replicas, shards, devices)
             keep_attributes(self.module, replicas[0].new)
@@ -140,8 +123,8 @@ def _scatter(call: Call, devices: Sequence[torch.device]) -> list[Call]:
 def _replica(module: nn.Module, device: torch.device, copies: bool, own_graph: bool) -> _Replica:
     """Return a replica of `module` on `device`, as the module is at this moment.
 
-    Parameters and buffers have memory of their own with `copies`; otherwise they have that of the module. With
-    `own_graph` they are the leaves of a graph of their own; otherwise autograd connects them with the module's.
+    With `copies`, parameters and buffers have memory of their own; otherwise they share the module's. With `own_graph`
+    they are the leaves of a graph of their own; otherwise autograd connects them with the module's.
     """
 
     def copy_of(tensor: torch.Tensor) -> torch.Tensor:
@@ -162,8 +145,8 @@ def _apply(replicas: Sequence[_Replica], shards: Sequence[Call], devices: Sequen
     """Return each replica's output for its shard, connected by autograd with the parameters and the shards."""
     modules = [replica.module for replica in replicas]
     if _have_own_graphs(devices):
-        return apply_in_own_graphs(_call, modules, [replica.params for replica in replicas], shards, devices)
-    return parallel_apply(_call, devices, modules, *zip(*shards, strict=True))
+        return apply_in_own_graphs(_call_module, modules, [replica.params for replica in replicas], shards, devices)
+    return parallel_apply(_call_module, devices, modules, *zip(*shards, strict=True))
 
 
 def _gather(outputs: list[Any], shards: list[Call]) -> Any:
@@ -200,5 +183,5 @@ def _have_own_graphs(devices: Sequence[torch.device]) -> bool:
     return torch.is_grad_enabled() and all(device.type == "cpu" for device in devices)
 
 
-def _call(net: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _call_module(net: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return net(*args, **kwargs)

@@ -1,9 +1,7 @@
 """What DataParallel does for networks that few learners write, or refuses because it would be silently wrong.
 
-- Plain attributes: lists of layers, methods of the module, hooks, a replaced `forward`. A replica gets its own.
-- What a forward pass sets on its module: the module keeps that of the first replica.
-- Layers and parameters that a forward pass makes, lazy layers, TorchScript, `parametrize.cached()` and torch.func are
-  refused with an error.
+A replica gets attributes of its own: lists of layers, methods of the module, hooks, a replaced `forward`. The module
+keeps what the forward pass of the first replica has set. What cannot be replicated is refused.
 """
 
 import operator
@@ -47,11 +45,10 @@ def check_can_replicate(module: nn.Module) -> None:
 
 
 def in_replica_of(original: nn.Module, new: Mapping[int, Any]) -> dict[str, Any]:
-    """Return the attributes that a replica of the module `original` has.
+    """Return the attributes that a replica of the module `original` has; `new` holds its parts by the original's id.
 
-    It shares the values of the attributes: numbers, hooks, a replaced `forward`. There are three exceptions, also in
-    lists, tuples and dicts of up to 1000 entries: parameters and buffers become those of the replica; modules become
-    their replicas; methods of modules become methods of the replicas. `new` has them by the id of the original.
+    Values are shared (numbers, hooks, a replaced `forward`). Parameters, buffers, modules and their methods, also in
+    lists, tuples and dicts of up to 1000 entries, become the replica's.
     """
     own = {name: _translate(value, new) for name, value in vars(original).items() if name not in _TABLES}
     for table in _TABLES:
@@ -74,13 +71,9 @@ def _translate(value: Any, new: Mapping[int, Any]) -> Any:
 
 
 def keep_attributes(module: nn.Module, new: Mapping[int, Any]) -> None:
-    """Give the modules the attributes and buffers that the forward pass has set on their replica.
+    """Give the modules the attributes and buffers that a forward pass has set on their replica, in `new` by their ids.
 
-    `new` says what the replica has in place of each original, by the id of the original.
-
-    Raises:
-        RuntimeError: if the forward pass has made parameters or layers, or has given a parameter other memory. They
-            would be lost.
+    Raises RuntimeError for what would be lost: new parameters and layers, and parameters in other memory.
     """
     replaced = set(map(id, new.values()))
     for original in module.modules():
@@ -99,8 +92,8 @@ def keep_attributes(module: nn.Module, new: Mapping[int, Any]) -> None:
     for param in module.parameters():  # the first replica has the memory of the module
         if new[id(param)].data_ptr() != param.data_ptr():
             raise RuntimeError(
-                "DataParallel: expected a forward pass that leaves `.data` of parameters in its place in memory, got a "
-                "parameter with a new `.data`. Write into it, param.data.copy_(...), or change it between two steps."
+                "DataParallel: expected parameters in their old memory after `forward`, got one with a new `.data`. "
+                "Write into it: param.data.copy_(...)."
             )
 
 

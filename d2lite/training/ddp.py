@@ -26,16 +26,9 @@ from d2lite.training.run_record import Run
 from notebook_ranks.batch_mode import use_batch_mode
 
 __all__ = [
-    "ddp_step",
-    "evaluate_accuracy_ranks",
-    "exit_rank",
-    "load_checkpoint",
-    "mean_over_ranks",
-    "my_device",
-    "my_shard",
-    "save_checkpoint",
-    "train_ddp",
-]
+    "ddp_step", "evaluate_accuracy_ranks", "exit_rank", "load_checkpoint", "mean_over_ranks", "my_device", "my_shard",
+    "save_checkpoint", "train_ddp",
+]  # fmt: skip
 
 
 def my_device() -> torch.device:
@@ -45,18 +38,10 @@ def my_device() -> torch.device:
 
 
 def my_shard(X: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return this rank's slice of a global minibatch, on its device.
+    """Return this rank's slices of a global minibatch, `X` [b, ...] and `y` [b], on its device.
 
-    Args:
-        X: examples [b, ...], the same on all ranks.
-        y: labels [b].
-
-    Returns:
-        The slices that `split_batch` would give device number `rank` of `world_size`: together the ranks have each
-        example once. A slice is empty if b is less than the number of ranks.
-
-    Raises:
-        ValueError: if there is no process group.
+    Rank i gets what `split_batch` would give device i: together the ranks have each example once. A slice is empty if b
+    is less than the number of ranks.
     """
     rank, world_size, device = dist.get_rank(), dist.get_world_size(), my_device()
     return X.tensor_split(world_size)[rank].to(device), y.tensor_split(world_size)[rank].to(device)
@@ -65,7 +50,7 @@ def my_shard(X: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tens
 def mean_over_ranks(loss: torch.Tensor) -> tuple[torch.Tensor, Any]:
     """Start an all-reduce of the mean of all ranks' losses, and return (mean, handle) without waiting for it.
 
-    `mean` holds the mean on every rank when `handle.wait()` has returned. `loss` is 0-d, and keeps its own graph.
+    `mean` is right on every rank when `handle.wait()` has returned. `loss` is 0-d, and keeps its own graph.
     """
     mean = loss.detach() / dist.get_world_size()
     return mean, dist.all_reduce(mean, async_op=True)
@@ -74,20 +59,16 @@ def mean_over_ranks(loss: torch.Tensor) -> tuple[torch.Tensor, Any]:
 def ddp_step(net: nn.Module, optimizer: torch.optim.Optimizer, X: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """Take one step on this rank's shard of a global minibatch, and return the mean loss of the whole minibatch.
 
-    DistributedDataParallel averages gradients over ranks. The loss is a sum over the shard, multiplied by the number of
-    ranks and divided by b, so that this average is the gradient of the mean loss, for shards of any sizes.
+    DistributedDataParallel averages gradients over ranks. The loss is a sum over the shard, times the number of ranks,
+    divided by b: so the average is the gradient of the mean loss, for shards of any sizes.
 
     Args:
         net: a module in DistributedDataParallel, with logits [b, classes] as its result.
         optimizer: the optimizer of the parameters of `net`.
-        X: examples [b, ...], the same on all ranks.
-        y: labels [b], int64.
+        X, y: examples [b, ...] and labels [b], int64, the same on all ranks.
 
-    Returns:
-        The mean loss before the update, a 0-d tensor, the same on all ranks.
-
-    Raises:
-        RuntimeError: if a different rank fails or does not take the step within the time-out of the process group.
+    The loss is a 0-d tensor from before the update, the same on all ranks. Raises RuntimeError if another rank fails,
+    or does not take the step within the time-out of the process group.
 
     Example:
         Inside a rank, as a function for `Workers(2).run`:
@@ -123,25 +104,15 @@ def train_ddp(
 ) -> Run:
     """Train `make_net()` with DistributedDataParallel on the ranks of the current process group, and return the Run.
 
-    All ranks read the same minibatches as `train` does, and each computes its shard.
+    All ranks read the same minibatches as `train` does, and each computes its shard. After every epoch the test
+    accuracy is also emitted as a point, for a panel to draw.
 
     Args:
-        batch_size: examples per minibatch, of all ranks together.
-        lr: the learning rate.
-        num_epochs: passes over the training examples.
-        num_examples: how many training examples to use; by default the 12,000 that come with d2lite.
+        batch_size, lr, num_epochs, num_examples: as for `train`, with the same errors.
         seed: decides the order of the examples.
         checkpoint: a path that all ranks can read. Rank 0 saves after every epoch, and a run that finds the file
-            continues from there.
+            continues from there. Raises ValueError if it was made with another lr, batch_size or seed.
         make_net: returns the network of a rank; DistributedDataParallel gives all ranks the values of rank 0.
-
-    Returns:
-        The Run; after every epoch the test accuracy is also emitted as a point, for a panel to draw.
-
-    Raises:
-        ValueError: if a setting is out of range, or the checkpoint was made with a different lr, batch_size or seed.
-        TypeError: if a setting is of the wrong type.
-        Diverged: if the loss is no longer finite.
     """
     device = my_device()
     train_iter, test_iter = load_data_fashion_mnist(batch_size, num_examples, seed=seed)
@@ -167,15 +138,9 @@ def train_ddp(
 def evaluate_accuracy_ranks(net: nn.Module, data_iter: Batches) -> float:
     """Return the fraction of examples (0..1) that `net` classifies correctly, each rank counting its shard.
 
-    The result is the same on all ranks. Counts are added over ranks, so that nothing is counted twice, unlike with a
-    sampler that pads.
-
-    Args:
-        net: the module, not its DistributedDataParallel wrapper; it is in evaluation mode until this returns.
-        data_iter: minibatches X [b, ...], y [b], the same on all ranks.
-
-    Raises:
-        ValueError: if `data_iter` is empty.
+    Counts are added over ranks, so that nothing is counted twice, unlike with a sampler that pads; all ranks get the
+    same result. `net` is the module without its wrapper, in evaluation mode until this returns. `data_iter` gives the
+    same minibatches X [b, ...], y [b] on all ranks; without any a ValueError is raised.
     """
     counts = torch.zeros(2, dtype=torch.float64, device=my_device())
     with torch.no_grad(), evaluating(net):
@@ -188,10 +153,7 @@ def evaluate_accuracy_ranks(net: nn.Module, data_iter: Batches) -> float:
 
 
 def save_checkpoint(path: str | None, net: nn.Module, optimizer: torch.optim.Optimizer, run: Run) -> None:
-    """On rank 0 write network, optimizer and curves under a temporary name, then rename it; all ranks wait for that.
-
-    With None as the path it does nothing.
-    """
+    """On rank 0 write network, optimizer and curves under a temporary name, then rename it; all ranks wait for that."""
     if path is None:
         return
     if dist.get_rank() == 0:
@@ -203,13 +165,7 @@ def save_checkpoint(path: str | None, net: nn.Module, optimizer: torch.optim.Opt
 
 
 def load_checkpoint(path: str | None, net: nn.Module, optimizer: torch.optim.Optimizer, run: Run) -> int:
-    """Load a checkpoint into network, optimizer and run; return the number of epochs done.
-
-    That is 0 if there is no such file, or the path is None.
-
-    Raises:
-        ValueError: if the checkpoint was made with a different lr, batch_size or seed.
-    """
+    """Load a checkpoint into network, optimizer and run; return the epochs done, 0 without a path or a file."""
     if path is None or not os.path.exists(path):
         return 0
     state = torch.load(path, map_location=my_device(), weights_only=True)

@@ -33,16 +33,9 @@ def evaluate_accuracy(net: Net, data_iter: Batches, device: torch.device | None 
     """Return the fraction of examples (0..1) that `net` classifies correctly, on one device.
 
     Args:
-        net: a module, which is in evaluation mode until this returns, or any function of X [b, ...] with logits
-            [b, classes] as its result.
-        data_iter: minibatches X [b, ...], y [b]; the last one may be smaller.
-        device: the device that computes; by default that of a module's parameters, else that of X.
-
-    Returns:
-        Right answers divided by examples.
-
-    Raises:
-        ValueError: if `data_iter` is empty.
+        net: a module, in evaluation mode until this returns, or a function from X [b, ...] to logits [b, classes].
+        data_iter: minibatches X [b, ...], y [b]; without any a ValueError is raised.
+        device: the device that computes; by default where a module's parameters are, else where X is.
 
     Example:
         >>> data = [(torch.eye(3), torch.tensor([0, 1, 0]))]
@@ -62,20 +55,13 @@ def evaluate_accuracy(net: Net, data_iter: Batches, device: torch.device | None 
 def evaluate_accuracy_gpus(net: nn.Module, data_iter: Batches, split_f: Callable[..., Any] = split_batch) -> float:
     """Return the fraction of examples (0..1) that a wrapped network classifies correctly, each device its shard.
 
-    Exact for shards of any sizes, since counts are added and not fractions. A minibatch with fewer examples than
-    devices uses fewer devices.
+    Counts are added, not fractions, so shards may have any sizes. A minibatch with fewer examples than devices uses
+    fewer devices.
 
     Args:
         net: a DataParallel, ours or torch's; it is in evaluation mode until this returns.
-        data_iter: minibatches X [b, ...], y [b].
+        data_iter: minibatches X [b, ...], y [b]; without any a ValueError is raised.
         split_f: split_f(X, y, devices) returns X_shards, y_shards.
-
-    Returns:
-        Right answers divided by examples.
-
-    Raises:
-        ValueError: if `data_iter` is empty.
-        TypeError: if `net` is not a DataParallel.
 
     Example:
         >>> from d2lite import DataParallel, try_gpus

@@ -23,13 +23,8 @@ __all__ = ["forward_backward", "sgd_step", "train", "train_batch"]
 def forward_backward(X: torch.Tensor, y: torch.Tensor, params: Sequence[torch.Tensor]) -> torch.Tensor:
     """Return LeNet's summed cross-entropy on one shard, and leave its gradient in `.grad` of each parameter.
 
-    Args:
-        X: images [b, 1, 28, 28], on the device of the parameters.
-        y: labels [b], int64.
-        params: the 8 parameters that `lenet_params` returns, requiring gradients; an existing `.grad` is discarded.
-
-    Returns:
-        The sum of the losses of the b examples, a 0-d tensor without a graph.
+    `X` are images [b, 1, 28, 28], on the device of the `params` (those of `lenet_params`, requiring gradients); `y` are
+    labels [b], int64. The sum is a 0-d tensor without a graph. An existing `.grad` is discarded.
 
     Example:
         >>> params = [p.requires_grad_() for p in lenet_params()]
@@ -45,15 +40,7 @@ def forward_backward(X: torch.Tensor, y: torch.Tensor, params: Sequence[torch.Te
 
 
 def sgd_step(params: Sequence[torch.Tensor], lr: float, batch_size: int) -> None:
-    """Take one step of minibatch SGD, in place.
-
-    Args:
-        params: parameters whose `.grad` is a sum over the examples of the whole minibatch.
-        lr: the learning rate.
-        batch_size: the number of those examples, of all devices together; `train_batch` passes 1 or more.
-
-    Raises:
-        ZeroDivisionError: if `batch_size` is 0. Nothing has been updated then.
+    """Take one step of SGD in place, with rate `lr`; `.grad` of `params` is the sum over all `batch_size` examples.
 
     Example:
         >>> param = torch.tensor([1.0])
@@ -74,24 +61,12 @@ def train_batch(
     devices: Sequence[torch.device],
     lr: float,
 ) -> torch.Tensor:
-    """Train all replicas on one minibatch, and return its mean loss.
+    """Train all replicas on one minibatch; return its mean loss before the update, a 0-d tensor on devices[0].
 
-    Gradients are summed over examples, not averaged. So the update equals that of one device with the whole minibatch,
-    for shards of any sizes.
-
-    Args:
-        X: images [b, 1, 28, 28], on any device.
-        y: labels [b], int64.
-        device_params: one list of LeNet's parameters per device, from `replicate`; updated in place.
-        devices: one device per replica.
-        lr: the learning rate; `train` and the panel check it.
-
-    Returns:
-        The mean loss of the b examples before the update, a 0-d tensor on devices[0].
-
-    Raises:
-        ValueError: if X and y differ in length, there are fewer examples than devices, or replicas share memory.
-        RuntimeError: if a replica fails; the message names it and its device.
+    `X` are images [b, 1, 28, 28], `y` labels [b], int64, on any device. `device_params` holds one list of LeNet's
+    parameters per device of `devices`, from `replicate`; they are updated in place, with learning rate `lr`. Gradients
+    are summed over examples, not averaged, so that the update is the same as on one device, for shards of any sizes. If
+    a replica fails, a RuntimeError names its device.
 
     Example:
         >>> devices = try_gpus(2)
@@ -121,26 +96,19 @@ def train(
     step: Callable[..., torch.Tensor] = train_batch,
     animator: Any = None,
 ) -> Run:
-    """Train LeNet on `num_gpus` replicas, and return the Run.
+    """Train LeNet on `num_gpus` replicas, and return the Run: losses, accuracies, seconds per epoch, devices, data set.
 
     Args:
         num_gpus: the number of replicas; without that many GPUs they share GPUs, or compute on CPU cores.
         batch_size: examples per minibatch, of all replicas together.
-        lr: the learning rate.
-        num_epochs: passes over the training examples.
+        lr, num_epochs: the learning rate; passes over the training examples.
         num_examples: how many training examples to use; by default the 12,000 that come with d2lite.
-        seed: decides the order of the examples and the initial parameters.
-        scale: the standard deviation of the initial weights, see `lenet_params`.
+        seed, scale: the seed of order and initial weights; the standard deviation of these weights, by default He's.
         step: what is done with each minibatch: a function with the arguments and the result of `train_batch`.
         animator: an Animator, or whatever has `add(x, y)`: it gets the test accuracy after every epoch.
 
-    Returns:
-        The Run with losses, accuracies, seconds per epoch, and the devices and data set that they belong to.
-
-    Raises:
-        ValueError: if a setting is out of range, or the last minibatch has fewer examples than there are replicas.
-        TypeError: if a setting is of the wrong type.
-        Diverged: if the loss is no longer finite; the error holds the run so far.
+    Raises ValueError or TypeError for a wrong setting, and Diverged, which holds the run so far, if the loss is no
+    number.
 
     Example:
         >>> run = train(num_gpus=2, batch_size=64, lr=0.1, num_epochs=1, num_examples=512)

@@ -15,10 +15,8 @@ def map_tensors(fn: Callable[..., Any], value: Any, *others: Any) -> Any:
     """Return `value` with every tensor in it replaced by fn(tensor, tensors at the same place in `others`).
 
     Tensors are found in tuples (named ones too), lists, dicts and dataclasses. Without `others` everything else stays
-    as it is. With `others`, None, texts, True and False stay if they are the same in all of them.
-
-    Raises:
-        ValueError: if `others` have a different structure, or hold something else that cannot be joined.
+    as it is. With `others`, None, texts, True and False stay if all have the same there. Raises ValueError for anything
+    else, and for `others` of a different structure.
 
     Example:
         >>> map_tensors(torch.add, {"a": torch.tensor(1)}, {"a": torch.tensor(2)})

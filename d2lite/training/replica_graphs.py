@@ -26,10 +26,7 @@ Pairs = Sequence[tuple[torch.Tensor, torch.Tensor]]
 
 @dataclass
 class _Graph:
-    """A replica's graph, from its inputs to its `ends`.
-
-    `inputs` are pairs (leaf of this graph, tensor of the caller's graph with the same value).
-    """
+    """A replica's graph from `inputs`, pairs (its leaf, equal tensor of the caller's graph), to its `ends`."""
 
     ends: Sequence[torch.Tensor]
     inputs: Pairs
@@ -44,15 +41,8 @@ def apply_in_own_graphs(
 ) -> list[Any]:
     """Return [fn(module, *shard) for each replica], each computed in a graph of its own, and connected by one node.
 
-    Args:
-        fn: the function of one replica.
-        modules: the replicas, whose parameters were made by `leaf_of`.
-        params: for each replica pairs (parameter of the caller's graph, its leaf in the replica).
-        shards: for each replica the further arguments of `fn`, tensors of the caller's graph.
-        devices: one device per replica.
-
-    Raises:
-        RuntimeError: if a replica fails, or a parameter with hooks is reached past the module.
+    The parameters of the `modules` were made by `leaf_of`; `params` are their pairs, (parameter of the caller's graph,
+    leaf in the replica). `shards` are further arguments of `fn`, tensors of the caller's graph.
     """
     leaves = [map_tensors(_as_leaf, shard) for shard in shards]
     with _no_saved_tensors_hooks() if in_replica() else nullcontext():  # other threads have none of the caller's hooks
@@ -78,9 +68,9 @@ def leaf_of(tensor: torch.Tensor, copy: torch.Tensor) -> torch.Tensor:
 def _refuse(leaf: torch.Tensor) -> None:
     """Raise RuntimeError: a backward pass has reached this leaf of a replica, and did not begin at an output."""
     raise RuntimeError(
-        "DataParallel: expected a loss that is computed from what the module returns, got one from a tensor that left "
-        "a replica in a different way (an attribute, a hook, a list, `backward()` in `forward`, an output of unknown "
-        "type). The gradients of the other replicas would be missing. Return the tensor from `forward`."
+        "DataParallel: expected a loss of what `forward` returns, got one of a tensor that left it as an attribute, "
+        "through a hook, in a list or in an output of unknown type, or a `backward()` inside of it. Return it: "
+        "otherwise the gradients of the other replicas are missing."
     )
 
 
@@ -94,14 +84,9 @@ def _writable(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _graph_of(output: Any, params: Pairs, shard: Pairs) -> _Graph:
-    """Return the graph of one replica's output.
+    """Return the graph of one replica's output; `params` are pairs (outer, inner), `shard` are pairs (inner, outer).
 
     Its inputs are the parameters of the replica, its shard, and what else the graph reaches: tensors that are neither.
-
-    Args:
-        output: what the replica returned.
-        params: pairs (parameter of the caller's graph, its leaf in the replica).
-        shard: pairs (leaf in the replica, tensor of the caller's graph).
     """
     inputs = {id(inner): (inner, outer) for outer, inner in params}
     inputs |= {id(inner): (inner, outer) for inner, outer in shard if inner.requires_grad}
@@ -179,13 +164,12 @@ def _leaves_of(ends: Sequence[torch.Tensor]) -> list[torch.Tensor]:
 def _no_saved_tensors_hooks() -> AbstractContextManager[None]:
     """Return a context in which tensors are saved as they are: hooks of the caller would cut them off their graphs.
 
-    A node that keeps its own output by a hook would never be freed, so the hook gets it without its graph; autograd
-    restores the graph.
+    A node that keeps its own output would never be freed: so its graph is left out here, and restored by autograd.
     """
-    return saved_tensors_hooks(torch.Tensor.detach, _same)
+    return saved_tensors_hooks(torch.Tensor.detach, _as_it_is)
 
 
-def _same(tensor: torch.Tensor) -> torch.Tensor:
+def _as_it_is(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 

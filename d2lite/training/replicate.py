@@ -10,21 +10,9 @@ __all__ = ["replicate"]
 
 
 def replicate(params: Iterable[torch.Tensor], devices: Sequence[torch.device]) -> list[list[torch.Tensor]]:
-    """Return one list of parameters per device, each a fresh copy that requires a gradient.
+    """Return one list of parameters per device of `devices`: fresh copies of `params` that require gradients.
 
-    Copies share no storage, not even two on one device. `p.to(device)` alone would return the same tensor if `p` is on
-    that device already.
-
-    Args:
-        params: the parameters, tensors of any shape.
-        devices: one device per replica; a device may appear more than once.
-
-    Returns:
-        device_params, where device_params[i] are the parameters of replica i on devices[i].
-
-    Raises:
-        ValueError: if there are no devices.
-        TypeError: if `devices` is a single device.
+    Copies share no storage, not even two on one device, where `p.to(device)` would return the same tensor.
 
     Example:
         >>> from d2lite import try_gpus

@@ -30,16 +30,15 @@ _FEW_CORES = 0.6  # that a run lacks; fewer can be the page alone: benchmarks/re
 _READ_EVERY = 32  # losses kept on a GPU before they are read; reading waits for the GPU
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Run:
     """One training run: its settings, the loss of each step, and the accuracy and time of each epoch.
 
-    `losses` are the mean training losses of the minibatches, `accuracies` those of the whole test set (0..1), and
-    `seconds` the measured times of the epochs' training, evaluation left out. `status` is "running", "finished",
-    "stopped", "diverged at step n, lr x" or "failed: ...". `curves` holds what an Animator was given:
-    {name: {"x": [...], "y": [...]}}; a panel fills it. The curve of one rank among several also has its "rank" and
-    the "quantity" that it shows. `other_programs` is how many CPU cores other programs used meanwhile, on average, NaN
-    if that is not known; a panel measures it.
+    `losses` has the mean training loss of each minibatch; `accuracies` (0..1, on the test set) and `seconds` (of
+    training, without evaluation) have an entry per epoch. `status` is "running", "finished", "stopped", "diverged at
+    step n, lr x" or "failed: ...". A panel fills the rest: `curves`, what an Animator was given, {name: {"x": [...],
+    "y": [...]}}, for one rank among several with its "rank" and "quantity"; and `other_programs`, how many CPU cores
+    other programs used meanwhile, on average, NaN if that is not known.
     """
 
     settings: dict[str, Any]
@@ -65,10 +64,8 @@ class Run:
     ) -> "Run":
         """Check the settings of a run that is about to start, and return its Run without losses.
 
-        Raises:
-            TypeError: if `lr` is not a number or `num_epochs` is not a whole number.
-            ValueError: if `lr` or `num_epochs` is out of range, or the last minibatch has fewer examples than there are
-                devices. Nothing has been computed then.
+        Raises TypeError or ValueError for a wrong setting, also if the last minibatch is smaller than the number of
+        devices.
         """
         positive_number("lr", lr)
         positive_int("num_epochs", num_epochs)
@@ -81,15 +78,15 @@ class Run:
                 "epoch). Choose fewer devices or another batch_size."
             )
         settings = {"num_gpus": k, "batch_size": train_iter.batch_size, "lr": lr, "num_epochs": num_epochs, **settings}
-        run = cls(settings, describe(devices), train_iter.dataset, train_iter.num_examples)
+        about = {"dataset": train_iter.dataset, "num_examples": train_iter.num_examples}
+        run = cls(settings=settings, devices=describe(devices), **about)
         emit("run", run=run)
         return run
 
     def add_loss(self, loss: float | torch.Tensor) -> None:
         """Keep the mean loss of one step (a number or a 0-d tensor).
 
-        Raises:
-            Diverged: if the loss is not finite; on a GPU up to 31 steps later, since reading a loss waits for the GPU.
+        Raises Diverged if it is not finite; on a GPU up to 31 steps later, since reading a loss waits for the GPU.
         """
         self._unread.append(loss)
         on_gpu = isinstance(loss, torch.Tensor) and loss.is_cuda
@@ -134,7 +131,7 @@ class Run:
 
     @property
     def disturbance(self) -> str:
-        """That other programs used cores which this run needed, in words; "" if it lacked few, or ran on GPUs."""
+        """What to say if other programs used cores that this run needed; "" if it lacked few cores, or ran on GPUs."""
         k = self.settings.get("num_gpus", 1)
         lacking = self.other_programs + min(k, num_cores()) - num_cores() if isinstance(k, int) else math.nan
         if not lacking >= _FEW_CORES or "CPU" not in self.devices:
@@ -181,7 +178,8 @@ def short_legends(runs: Sequence[Run]) -> list[str]:
     """Return one short text per run, all different: the settings that differ between the runs, else the devices.
 
     Example:
-        >>> one, two = (Run({"num_gpus": k, "lr": 0.1}, "", "", 0) for k in (1, 2))
+        >>> about = {"devices": "", "dataset": "", "num_examples": 0}
+        >>> one, two = (Run(settings={"num_gpus": k, "lr": 0.1}, **about) for k in (1, 2))
         >>> short_legends([one, two]), short_legends([two])
         (['1 device', '2 devices'], ['2 devices'])
     """
@@ -238,12 +236,7 @@ def save(runs: Sequence[Run], path: str | Path | None = None, function: str = ""
 
     By default the path is `d2lite-runs-<date>-<time>.json` in the working directory, with -2, -3, ... where that name
     is taken: no other file is ever replaced. A file that `path` names is replaced, as a whole or not at all; it keeps
-    its permissions, and a link is followed.
-
-    Raises:
-        TypeError: if `runs` is not a list of Run.
-        OSError: if the file cannot be written, for example on a full disk, where the folder is missing, or where `path`
-            names a folder, a device or anything else that is not a regular file.
+    its permissions, and a link is followed. Raises OSError if the file cannot be written.
     """
     if isinstance(runs, Run):
         raise TypeError("runs: expected a list of Run, got a Run. Put it into a list: [run].")

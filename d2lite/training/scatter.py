@@ -11,19 +11,9 @@ __all__ = ["check_batch", "gather", "scatter", "split_batch"]
 
 
 def scatter(tensor: torch.Tensor, devices: Sequence[torch.device]) -> list[torch.Tensor]:
-    """Return one slice of `tensor` per device, on that device.
+    """Return one slice of `tensor` [b, ...] per device of `devices`, on that device.
 
-    Args:
-        tensor: [b, ...], on any device.
-        devices: one device per slice.
-
-    Returns:
-        Slices along the first dimension, in its order. Their sizes differ by at most one, and some are empty if b is
-        less than the number of devices.
-
-    Raises:
-        ValueError: if there are no devices.
-        TypeError: if `devices` is a single device.
+    The slices keep the order of the first dimension. Their sizes differ by at most one, and may be 0.
 
     Example:
         >>> from d2lite import try_gpus
@@ -42,19 +32,10 @@ def gather(shards: Sequence[torch.Tensor]) -> torch.Tensor:
 def split_batch(
     X: torch.Tensor, y: torch.Tensor, devices: Sequence[torch.device]
 ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-    """Return X_shards, y_shards: one slice of the minibatch per device, cut at the same places.
+    """Return X_shards, y_shards: one slice of the minibatch per device of `devices`, cut at the same places.
 
-    Args:
-        X: examples [b, ...], on any device.
-        y: labels [b], on any device.
-        devices: one device per shard.
-
-    Returns:
-        Two lists of slices, each in the order of the minibatch, whose sizes differ by at most one.
-
-    Raises:
-        ValueError: if X and y differ in length, there are fewer examples than devices, or there are no devices.
-        TypeError: if `devices` is a single device.
+    `X` [b, ...] and `y` [b] may be on any device. Raises ValueError if b differs, or there are more devices than
+    examples.
 
     Example:
         >>> from d2lite import try_gpus

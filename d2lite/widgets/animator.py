@@ -1,10 +1,9 @@
 """Animator: curves that grow while a loop runs, with the call of d2l's Animator; the loop hardly becomes slower.
 
-In a notebook the figure is a plotly widget while it grows; when the cell ends, a static one replaces it, for plotly
-and as a picture (SVG), so that a saved notebook shows the last state on GitHub and in nbconvert too. In a terminal it
-is lines of text, and plotly is not imported. `add` only appends; a short-lived timer thread sends, at most every
-`PUSH_EVERY_S`, and always the last state. If there is a listener (a panel), the panel draws and the animator itself
-shows nothing.
+In a notebook the figure is a plotly widget while it grows. When the cell ends, a static one replaces it, for plotly and
+as a picture (SVG), so that a saved notebook shows the last state on GitHub and in nbconvert too. In a terminal it is
+lines of text, and plotly is not imported. `add` only appends; a short-lived timer thread sends, at most every
+`PUSH_EVERY_S`, and always the last state. If a panel listens, it draws, and the animator shows nothing.
 """
 
 import math
@@ -32,25 +31,13 @@ class Animator:
     The arguments are those of d2l's Animator, in the same order.
 
     Args:
-        xlabel: title of the x axis, for instance "epoch".
-        ylabel: title of the y axis; it names the curves that `legend` does not name.
-        legend: one name per curve, or one name.
-        xlim: (low, high) of the x axis, in its own units; by default the axis follows the points.
-        ylim: (low, high) of the y axis.
-        xscale: "linear" or "log".
-        yscale: "linear" or "log".
+        xlabel, ylabel: titles of the axes, for instance "epoch"; `ylabel` names the curves that `legend` does not name.
+        legend: one name per curve, or one name. Nothing in a name is markup.
+        xlim, ylim: (low, high) of an axis, in its own units; by default the axis follows the points.
+        xscale, yscale: "linear" or "log". A point at 0 or below is kept, and not drawn on a log axis.
         fmts: ignored; colours and dashes come from a palette that is safe for the colour-blind.
-        nrows: 1; one Animator is one plot.
-        ncols: 1.
-        figsize: (width, height) in inches of 100 pixels.
-
-    Names are shown as they are written: nothing in them is markup. On a log axis a point at 0 or below has no place: it
-    is kept, and not drawn.
-
-    Raises:
-        TypeError: if a title or a name is not a text, or a limit is not a number.
-        ValueError: if a scale is neither "linear" nor "log", if `nrows` or `ncols` is not 1, if limits are not two
-            finite numbers, above 0 on a log axis, or if a size is not from 1 to 100 inches.
+        nrows, ncols: 1 and 1; one Animator is one plot.
+        figsize: (width, height) in inches of 100 pixels, 1 to 100.
 
     Example:
         In a terminal the points are lines of text.
@@ -105,17 +92,11 @@ class Animator:
         return self._Y
 
     def add(self, x: Any, y: Any) -> None:
-        """Append one point to each curve.
+        """Append one point to each curve: `x` and `y` are numbers or 0-d tensors, or one per curve; None adds no point.
 
-        Args:
-            x: a number, or one number per curve.
-            y: a number or 0-d tensor, or one per curve; None adds no point to that curve. A value on a GPU is read
-                when the figure is sent, so that the loop does not wait for it.
-
-        Raises:
-            Diverged: for a `y` that is NaN or infinite, after the point was kept; for one on a GPU at a later call.
-            TypeError: for what is not a number, a text and a tensor without a value (device "meta") included.
-            ValueError: if `x` and `y` have different lengths, or an `x` is NaN or infinite.
+        A value on a GPU is read when the figure is sent, so that the loop does not wait for it. A `y` that is NaN or
+        infinite is kept, and then raises Diverged; on a GPU a later call raises it. Raises TypeError for what is not a
+        number, ValueError for an `x` that is not finite, and for `x` and `y` of different lengths.
         """
         ys = list(y) if is_list(y) else [y]
         xs = list(x) if is_list(x) else [x] * len(ys)
@@ -243,7 +224,7 @@ class Animator:
         found["margin"] |= {"t": 16}
         found["showlegend"] = with_legend
         for axis, limits, scale in (("xaxis", self.xlim, self.xscale), ("yaxis", self.ylim, self.yscale)):
-            found[axis] |= {"type": scale, "range": _range(limits, scale)}
+            found[axis] |= {"type": scale, "range": _axis_range(limits, scale)}
         names = [self.ylabel] if self.ylabel else self.legend or []
         if self.ylim is None and self.yscale == "linear" and names and all(map(is_accuracy, names)):
             found["yaxis"] |= accuracy_axis(y for ys in self._Y for y in ys if isinstance(y, float))
@@ -282,7 +263,7 @@ class Animator:
         return f"{self.xlabel or 'x'} {x:.4g}: {', '.join(last)}" if last else "Animator without a point yet"
 
 
-def _range(limits: Sequence[float] | None, scale: str) -> list[float] | None:
+def _axis_range(limits: Sequence[float] | None, scale: str) -> list[float] | None:
     """The limits as plotly takes them: powers of ten on a log axis."""
     if limits is None:
         return None

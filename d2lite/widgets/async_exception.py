@@ -57,18 +57,15 @@ class Interruptible:
 
 
 def _raise_in(thread_id: int, kind: type[BaseException]) -> None:
-    """Make CPython raise `kind` in a thread.
-
-    This is the interpreter's C interface: Python has no call for it.
-    """
+    """Make CPython raise `kind` in a thread, by the interpreter's C interface: Python has no call for it."""
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread_id), ctypes.py_object(kind))
 
 
 def _take_back() -> None:
-    """Forget what CPython was asked to raise in this thread, and has not raised yet.
+    """Forget what CPython was asked to raise in this thread, and has not raised yet: it is raised here, and caught.
 
-    It is raised here, and caught. To ask for no exception instead would leave CPython 3.11 with a flag that is never
-    cleared: from then on a debugger's trace function never returns from the first call that it sees (tried: 3.11.7).
+    To ask for no exception instead would leave CPython 3.11 with a flag that is never cleared: from then on a
+    debugger's trace function never returns from the first call that it sees (tried: 3.11.7).
     """
     try:
         _raise_in(threading.get_ident(), Stopped)

@@ -1,9 +1,8 @@
 """A training function in a thread of its own: start it, follow it, stop it. This file uses no widget.
 
-The function emits events (d2lite/run_events.py); `Training` keeps what they report in a Run at all times, so that a run
-that is stopped, diverges or fails is kept as well.
-
-Stop takes effect where the function emits an event. `interrupt` ends a function of pure Python that emits none.
+The function emits events (d2lite/run_events.py). `Training` keeps at all times what they report in a Run, so that a run
+that is stopped, diverges or fails is kept as well. Stop takes effect where the function emits an event; `interrupt`
+ends a function of pure Python that emits none.
 """
 
 import atexit
@@ -34,7 +33,7 @@ _live: "weakref.WeakSet[Training]" = weakref.WeakSet()  # what a process that en
 _Point = tuple[int | None, str, float, Any]  # rank (None outside a pool), quantity, x, y
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Progress:
     """What a training function has reported so far.
 
@@ -53,10 +52,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class TrainingOutcome:
-    """How a training run ended: its status, as in Run; the end in words; the seconds it took.
-
-    `error` is the exception that ended it, None if it finished, was stopped or diverged.
-    """
+    """How a training run ended: its status, the end in words, the seconds, and the exception that ended it, if any."""
 
     status: str
     words: str
@@ -75,7 +71,14 @@ class Training:
         self, function: Callable[..., Any], arguments: Mapping[str, Any], devices: str = "", animated: bool = True
     ) -> None:
         self.function, self.arguments, self.animated = function, arguments, animated
-        self.runs = [Run({name: _plain(value) for name, value in arguments.items()}, devices, "", 0)]
+        self.runs = [
+            Run(
+                settings={name: _savable(value) for name, value in arguments.items()},
+                devices=devices,
+                dataset="",
+                num_examples=0,
+            )
+        ]
         self.progress, self.lines, self.ended = Progress(), Lines(), threading.Event()
         self.outcome: TrainingOutcome | None = None
         self._points: list[_Point] = []
@@ -279,7 +282,7 @@ class Training:
                 self.runs, self.progress.has_run = [run], True
 
 
-def _plain(value: Any) -> Any:
+def _savable(value: Any) -> Any:
     """A value in a form that can be saved as JSON."""
     return value if value is None or isinstance(value, (bool, int, float, str)) else _short.repr(value)
 

@@ -30,15 +30,9 @@ def make(
 
     `given` describes a control: a number is its initial value (the bounds widen to hold it), a tuple (low, high) the
     bounds of a slider, a list a selection, None no control. Parameters in `fixed` and "animator" have no control, nor
-    have those whose default is None or a function, unless given.
-
-    A function that takes **keywords accepts every name in `given` and `fixed`.
-
-    Raises:
-        TypeError: for a name that the function does not have, for a parameter of which neither kind nor value is
-            known, and for a function without a readable signature or with a positional-only parameter.
-        ValueError: for values out of bounds, and for numbers that a control cannot show: NaN, infinities, whole
-            numbers beyond 2**53.
+    have those whose default is None or a function, unless given. A function that takes **keywords accepts every name.
+    Raises TypeError for what cannot be a control, ValueError for numbers out of bounds and those that a control cannot
+    show.
     """
     parameters = _parameters(function, [*given, *fixed])
     name_of = getattr(function, "__name__", "the function")

@@ -91,7 +91,7 @@ class DeviceLanes(AnyWidget):
 
     def show_step(self, recorded: RecordedStep) -> None:
         """Show this step after the one that is on the page now."""
-        state = _lanes(recorded)
+        state = _lanes_for_page(recorded)
         self._step = json.dumps(state)
         lanes = [f"{lane['name']}: " + ", ".join(f"{b[0]} {b[4]}" for b in lane["blocks"]) for lane in state["lanes"]]
         self._say(step=f"Step {recorded.step}, {state['ms']} ms, {state['batch']} images. " + ". ".join(lanes))
@@ -110,23 +110,18 @@ class DeviceLanes(AnyWidget):
         self.alternative_text = ". ".join(part for part in self._parts.values() if part) + "."
 
 
-def _lanes(recorded: RecordedStep) -> dict[str, Any]:
+def _lanes_for_page(recorded: RecordedStep) -> dict[str, Any]:
     """Return what the page needs: for each lane its images and its blocks (kind, colour, from, to, milliseconds)."""
     own = [event for event in recorded.events if event.kind in ("forward", "backward")]
     first, last = min(event.start_s for event in own), max(event.end_s for event in own)
     start, end = (pick(getattr(e, name) for e in recorded.events) for pick, name in ((min, "start_s"), (max, "end_s")))
     lanes = []
     for i, images in enumerate(recorded.images[:_MOST_LANES]):
-        blocks = [
-            [
-                e.kind,
-                COLOURS[e.kind],
-                *((s - first) / (last - first) for s in (e.start_s, e.end_s)),
-                _ms(e.end_s - e.start_s),
-            ]
-            for e in own
-            if e.rank == i
-        ]
+        blocks = []
+        for e in own:
+            if e.rank == i:
+                ends = ((s - first) / (last - first) for s in (e.start_s, e.end_s))
+                blocks.append([e.kind, COLOURS[e.kind], *ends, _ms(e.end_s - e.start_s)])
         more = recorded.shard_sizes[i] - len(images)
         lanes.append({"name": f"device {i}", "images": _base64(images), "more": more, "blocks": blocks})
     size = {"batch": sum(recorded.shard_sizes), "bytes": format_bytes(recorded.n_bytes)}

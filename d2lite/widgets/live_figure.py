@@ -40,8 +40,8 @@ def close_all(widget: Widget) -> None:
 class Live:
     """A figure that is shown by the first `push`, in the cell that runs, follows the later ones, and settles.
 
-    It begins as a picture, since a widget needs 5 MB of code on the page, and a cell that ends immediately needs none.
-    When it settles, the output above it gets the alternative text of the figure. A widget has its own.
+    It begins as a picture: a widget needs 5 MB of code on the page, and a cell that ends immediately needs none. When
+    it settles, the output above it gets the alternative text of the figure. A widget has its own.
     """
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class Live:
         self._is_static = False
         Figure(
             [{"type": "scatter", "line": {"width": 1}}], layout()
-        )  # plotly's modules are loaded here, not in the loop
+        )  # loads plotly's modules, here and not in the loop
 
     def push(self, make_figure: Callable[[], Figure], make_static: Callable[[], Static]) -> None:
         """Show the figure as it is now; `make_static()` returns the one that pages without widgets show."""

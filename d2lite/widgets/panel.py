@@ -50,23 +50,18 @@ class Panel:
     The function runs unchanged without a panel. `runs` is the list of its runs so far (Run); `train`, `stop`, `clear`,
     `save` and `interrupt` are the buttons: code drives a panel with `panel.train.click(); panel.wait()`.
 
-    Stop ends a run at its next minibatch or point. Two seconds after a Stop that the function does not see, the panel
-    says so and shows a further button, Interrupt, which raises Stopped at the function's next line of Python. One long
-    call (a sleep, a wait, C code) is not ended before it returns: then the kernel must be restarted.
+    Stop ends a run at its next minibatch or point. If the function does not see it for two seconds, the panel says so
+    and shows a further button, Interrupt, which raises Stopped at the function's next line of Python. One long call (a
+    sleep, a wait, C code) is not ended before it returns: then the kernel must be restarted.
 
     Args:
         function: the training function. Train calls it with the values of the controls by name, and with an Animator as
             `animator` if it has that parameter.
         fixed: {parameter: value} for parameters that are passed without a control.
-        **given: what is known of a control: a number is the initial value of the control, a tuple (low, high) gives its
-            bounds, a list makes it a selection, and None means that there is no control. All are in the units of the
-            parameter.
+        **given: what is known of a control: a number is its initial value, a tuple (low, high) gives its bounds, a list
+            makes it a selection, and None means that there is no control.
 
-    Raises:
-        TypeError: if `function` is not callable, is an async or a generator function (a call would run nothing), has a
-            positional-only parameter; if a name is not one of its parameters, or if neither kind nor value of a
-            parameter is known.
-        ValueError: if a value is out of bounds.
+    Raises TypeError for what is not a plain function, and, as ValueError for numbers, if a control cannot be made.
 
     Example:
         >>> from d2lite import Panel
@@ -122,8 +117,8 @@ class Panel:
     def wait(self, timeout: float | None = None) -> Run | None:
         """Wait for the end of training and return the last run; None after `timeout` seconds, or without a run.
 
-        Raises, once, what the function raised. A run that was stopped or diverged raises nothing: see its status. An
-        interrupt of the kernel ends the run as `close` does, and is raised as KeyboardInterrupt.
+        Raises once what the function raised; a run that was stopped or diverged has a status instead. An interrupt of
+        the kernel ends the run as `close` does, and is raised as KeyboardInterrupt.
         """
         end = None if timeout is None else time.monotonic() + timeout
         try:
@@ -148,8 +143,8 @@ class Panel:
     def close(self) -> None:
         """End the run and take the panel off the page; `runs` stay.
 
-        The run is stopped, and interrupted if it does not see that within two seconds. After four seconds `close`
-        returns in any case; a RuntimeWarning says so if the run goes on, inside a call that cannot be interrupted.
+        A run that does not see Stop for two seconds is interrupted. After four seconds `close` returns in any case,
+        with a RuntimeWarning if the run goes on.
         """
         has_ended = self._end()
         self._closed = True
@@ -304,13 +299,13 @@ class PanelLayout:
         self._drawn: list[Any] | None = None  # what the figures show now: they are made anew only after a change
         self._losses_drawn: list[int] | None = None
         scrolled = _LAYOUT(flex="0 0 auto", overflow="visible")  # else the table's head scrolls away
-        self.loss_box, self.card = _figure(self.losses, "2 1 230px"), widgets.HTML(layout=_LAYOUT(flex="1 1 180px"))
+        self.loss_box, self.card = _figure_box(self.losses, "2 1 230px"), widgets.HTML(layout=_LAYOUT(flex="1 1 180px"))
         parts = [
             sheet(),
             row([*inputs, row([self.train, self.stop, self.clear, self.interrupt, self.save])]),
             self.progress,
             growing(row([self.devices, self.status]), 24, 96),
-            row([_figure(self.curves, "3 1 380px"), self.loss_box, self.card]),
+            row([_figure_box(self.curves, "3 1 380px"), self.loss_box, self.card]),
             self.lanes,
             growing(widgets.VBox([self.table, self.messages], layout=scrolled), 84, 240),
         ]
@@ -434,5 +429,5 @@ def _button(text: str, icon: str, tooltip: str, **options: Any) -> widgets.Butto
     return widgets.Button(description=text, icon=icon, tooltip=tooltip, layout=_LAYOUT(width="72px"), **options)
 
 
-def _figure(figure: PlotlyWidget, flex: str) -> widgets.Box:
+def _figure_box(figure: PlotlyWidget, flex: str) -> widgets.Box:
     return widgets.Box([figure], layout=_LAYOUT(flex=flex, min_width="0", display="block"))

@@ -26,10 +26,7 @@ def names_of(legend: Any) -> list[str]:
 
 
 def limits_of(name: str, limits: Any, scale: str) -> list[float] | None:
-    """Return the limits (low, high) of an axis, None without any.
-
-    Raises ValueError unless they are two finite numbers, above 0 on a log axis; TypeError for what is no number.
-    """
+    """Return the limits (low, high) of an axis, two finite numbers, above 0 on a log axis; None without any."""
     if limits is None or (is_list(limits) and len(limits) == 0):
         return None
     if not is_list(limits) or len(limits) != 2:
@@ -41,10 +38,7 @@ def limits_of(name: str, limits: Any, scale: str) -> list[float] | None:
 
 
 def pixels_of(figsize: Any) -> tuple[int, int]:
-    """Return (width, height) in pixels, 100 per inch.
-
-    Raises ValueError for a size not from 1 to 100 inches, TypeError for what is no number.
-    """
+    """Return (width, height) in pixels, 100 per inch, of a size from 1 to 100 inches."""
     if not is_list(figsize) or len(figsize) != 2:
         raise ValueError(f"figsize: expected (width, height) in inches, got {reprlib.repr(figsize)}.")
     width, height = (finite_number("figsize", inches) for inches in figsize)
@@ -60,10 +54,7 @@ def is_list(value: Any) -> bool:
 
 
 def as_number(value: Any) -> Any:
-    """Return a value as a float, or a copy of it if it is a tensor that is not on the CPU.
-
-    Raises TypeError for what is not a number: a text, a tensor without a value (device "meta") or with several.
-    """
+    """Return a value as a float, or a copy of a tensor that is not on the CPU; TypeError for what is no number."""
     if hasattr(value, "detach"):
         value = value.detach()
         if value.device.type == "meta":

@@ -1,7 +1,7 @@
 """Predict: a question that is answered before a measurement, and shown next to it afterwards.
 
-An answer is locked when it is given, and goes into the ledger, so that it is still there after the page was loaded
-again or the cell was run again. Outside of a notebook, and without ipywidgets, the same is text.
+An answer is locked when it is given, and goes into the ledger: it is still there after the page was loaded again or the
+cell was run again. Outside of a notebook, and without ipywidgets, the same is text.
 """
 
 import html
@@ -34,21 +34,16 @@ class Predict:
     """Ask a question; the learner's answer is locked, and `reveal` shows it next to what was measured.
 
     It never waits: without an answer `reveal` shows "no answer" and the measured value. "Predict again" opens the
-    question once more; the first answer stays in the ledger and is the one that counts. An answer that is given after
-    `reveal` does not count.
+    question once more; the first answer stays in the ledger and is the one that counts. An answer after `reveal` does
+    not count.
 
     Args:
         question: What is asked, as plain text.
-        choices: The possible answers, as texts; without them the answer is a number.
+        choices: Two or more possible answers, as texts; without them the answer is a number.
         unit: Of a number, for example "s" or "×".
         key: The name of the question in the ledger, for example "2.3"; by default the question itself.
         kind: What kind of number it is, for example "speed-up": predictions of one kind are looked at together.
         within: A number is right if it differs from the measured one by at most this fraction of it.
-
-    Raises:
-        TypeError: If `question`, `unit`, `key` or `kind` is no text, `choices` no list of texts, or if both `choices`
-            and a unit or a kind are given.
-        ValueError: If there are fewer than two different choices, or `within` is below 0.
 
     Example:
         >>> from d2lite import Predict
@@ -103,11 +98,7 @@ class Predict:
         return self._is_open
 
     def commit(self, answer: str | float) -> None:
-        """Give the answer: one of the choices, or a number with or without its unit; it is locked then.
-
-        Raises:
-            ValueError: If it is not one of the choices or not a number, or if there is an answer already.
-        """
+        """Lock an answer, a choice or a number with or without its unit; ValueError for another or a second one."""
         checked = self._checked(answer)
         with self._lock:
             if not self._is_open:
@@ -134,9 +125,6 @@ class Predict:
             on: The label of the devices, as a Run has it, or a list of devices.
             how: How the value was found: "measured", "counted", or "computed" by a model.
             quiet: In a notebook, show it in the widget alone, which is just above.
-
-        Raises:
-            TypeError: If `value` is no text where there are choices, or no number where there are none.
         """
         found = self._found(value)
         label = on if isinstance(on, str) else describe(on)
@@ -239,8 +227,7 @@ class Predict:
 def typed_number(text: str, unit: str = "") -> float:
     """Return the number that a learner has typed: "1.9", "1,9", "1.9 s" and "12,000,000" are numbers.
 
-    Raises:
-        ValueError: If it is no number, has another unit, or can be read in two ways ("12,000" is 12 or 12000).
+    Raises ValueError if it is no number, has another unit, or can be read in two ways ("12,000" is 12 or 12000).
     """
     example = f"1.9 or 1.9 {unit}" if unit else "1.9"
     expected = f"expected a number, for example {example}"
@@ -257,7 +244,7 @@ def typed_number(text: str, unit: str = "") -> float:
     if _TWO_WAYS.fullmatch(digits):
         ways = f"write {digits.replace(',', '')} or {digits.replace(',', '.')}"
         raise ValueError(f"{reprlib.repr(text)} can be read in two ways: {ways}.")
-    number = _plain(digits)
+    number = _python_digits(digits)
     if number is None:
         raise ValueError(f"{expected}, got {reprlib.repr(text)}.")
     value = float(number + e + power)
@@ -266,7 +253,7 @@ def typed_number(text: str, unit: str = "") -> float:
     return value
 
 
-def _plain(digits: str) -> str | None:
+def _python_digits(digits: str) -> str | None:
     """Return a number with commas and points as Python writes it, or None if it is none."""
     for thousands, point in ((",", "."), (".", ",")):  # 1,234,567.8 and 1.234.567,8
         t, p = re.escape(thousands), re.escape(point)

@@ -69,12 +69,8 @@ export default { render({ el }) {
 class PredictLayout:
     """The widgets of a question: `widget` holds all, `inputs` takes the answer, `button` commits or opens again.
 
-    Args:
-        asked: The prediction as it is now.
-        choices: The possible answers, or None for a number.
-        commit: Called with what was chosen or typed; a ValueError says in words why it cannot be the answer.
-        again: Called to open the question once more.
-        is_open: Whether an answer can be given now.
+    commit(answer) is called with what was chosen or typed; its ValueError says in words why it cannot be the answer.
+    again() opens the question once more. Without `choices` the answer is a number.
     """
 
     def __init__(

@@ -22,7 +22,7 @@ class Lines:
     """The last lines that were written, as a terminal would show them ("\\r" writes over a line).
 
     It holds at most `most` lines, and of each line the last `width` characters. The time of writing is proportional to
-    the length of the text, in however many pieces the text comes.
+    the length of the text, in however many pieces it comes.
     """
 
     def __init__(self, most: int = 200, width: int = 10_000) -> None:

@@ -8,6 +8,7 @@ from tests.ranks import NEEDS_RANKS
 pytestmark = NEEDS_RANKS
 
 
+@pytest.mark.slow
 def test_a_row_has_the_memory_of_the_plan_and_a_bubble(capsys):
     pipeline.main(["--steps", "2", "--microbatches", "4"])
     lines = capsys.readouterr().out.splitlines()

@@ -30,6 +30,7 @@ def assert_words_can_be_read(page, words):
     assert len(colours) == 3 and all(contrast(colour, background) >= 4.5 for colour in colours)
 
 
+@pytest.mark.slow
 def test_by_keyboard_alone(lab, page):
     write(lab.folder / "predict.ipynb", ASK, REVEAL)
     open_notebook(page, lab, "predict.ipynb")

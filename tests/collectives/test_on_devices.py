@@ -85,7 +85,7 @@ def test_all_reduce_integers_and_the_mean_of_integers():
 @pytest.mark.parametrize(
     ("tensors", "op", "error", "message"),
     [
-        ([torch.ones(2)], "min", ValueError, 'op: expected "sum", "mean" or "max", got \'min\''),
+        ([torch.ones(2)], "min", ValueError, "op: expected one of sum, mean, max, got 'min'"),
         ([], "sum", ValueError, "tensors: expected a list of tensors"),
         (torch.ones(2), "sum", ValueError, "tensors: expected a list of tensors"),
         ([torch.ones(2), None], "sum", TypeError, r"tensors\[1\]: expected a tensor, got NoneType"),
@@ -208,7 +208,7 @@ one, row = torch.ones(3), torch.zeros(6)
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: all_reduce([one], "min"), ValueError, 'op: expected "sum", "mean" or "max", got \'min\''),
+        (lambda: all_reduce([one], "min"), ValueError, 'op: expected one of sum, mean, max, got \'min\''),
         (lambda: all_reduce([one], algorithm="bus"), ValueError, "algorithm: expected one of naive, .*'bus'"),
         (lambda: all_reduce([one], per_host=1), ValueError, 'per_host: expected None, since only "two-level"'),
         (lambda: broadcast([one], 1), ValueError, "src: expected a device from 0 to 0, got 1"),
@@ -269,7 +269,7 @@ def test_all_reduce_many_shares_lenet_s_gradients_by_size():
         all_reduce_many([])
     with pytest.raises(ValueError, match=r"device_tensors\[1\]\[0\] shares its memory"):
         all_reduce_many([[one], [one]])
-    with pytest.raises(ValueError, match='op: expected "sum" or "mean", got \'max\''):
+    with pytest.raises(ValueError, match="op: expected one of sum, mean, got 'max'"):
         all_reduce_many([[one], [one.clone()]], "max")
 
 

@@ -102,11 +102,20 @@ def test_bytes_of_the_root(k):
 
 @given(k=WORLDS)
 def test_number_of_steps(k):
+    one_by_one, halves = k - 1, ceil(log2(k))
+    at_once = 1 if k > 1 else 0
     per_host = len(hosts_of(k)[0])
-    steps = {"naive": 2 * (k - 1), "tree": 2 * ceil(log2(k)), "ring": 2 * (k - 1), "ring both ways": 2 * (k - 1)}
-    steps |= {"two-level": 2 * (per_host - 1 + k // per_host - 1)}
-    steps |= dict.fromkeys(("parameter server", "all pairs"), 2 if k > 1 else 0)
-    assert {name: len(trace_of("all_reduce", name, k, 5).steps) for name in ALGORITHMS} == steps
+    two_levels = per_host - 1 + k // per_host - 1
+    expected = {  # in the order of COLLECTIVES
+        "naive": (2 * one_by_one, one_by_one, one_by_one, 2 * one_by_one, 2 * one_by_one),
+        "tree": (2 * halves, halves, halves, 2 * halves, 2 * halves),
+        "parameter server": (2 * at_once, at_once, at_once, 2 * at_once, 2 * at_once),
+        "ring": (2 * one_by_one, 2 * one_by_one, 2 * one_by_one, one_by_one, one_by_one),
+        "ring both ways": (2 * one_by_one, 2 * one_by_one, 2 * one_by_one, one_by_one, one_by_one),
+        "two-level": (2 * two_levels, one_by_one + two_levels, two_levels + one_by_one, two_levels, two_levels),
+        "all pairs": (2 * at_once, 2 * at_once, 2 * at_once, at_once, at_once),
+    }
+    assert {a: tuple(len(trace_of(c, a, k, 5).steps) for c in COLLECTIVES) for a in ALGORITHMS} == expected
 
 
 def test_both_ways_sends_half_to_each_neighbour():
@@ -192,9 +201,15 @@ def test_replay_finds_what_is_wrong_with_a_schedule():
     trace.start[0] = [frozenset()] * k
     with pytest.raises(ValueError, match="step 0: device 0 sends chunk 0 to device 1, and has none of it"):
         trace.replay()
-    incomplete = Trace(start=[[{0}], [{1}], [{2}]], chunk_n_bytes=[4], steps=[[Send(0, 0, 1, 0, 4, True)]])
+    incomplete = Trace(
+        start=[[{0}], [{1}], [{2}]],
+        chunk_n_bytes=[4],
+        steps=[[Send(step=0, src=0, dst=1, chunk=0, n_bytes=4, adds=True)]],
+    )
     assert incomplete.replay()[-1] == [[{0}], [{0, 1}], [{2}]] != [incomplete.whole()] * k
-    replaced = Trace(start=[[{0}], [{1}]], chunk_n_bytes=[4], steps=[[Send(0, 0, 1, 0, 4, False)]])
+    replaced = Trace(
+        start=[[{0}], [{1}]], chunk_n_bytes=[4], steps=[[Send(step=0, src=0, dst=1, chunk=0, n_bytes=4, adds=False)]]
+    )
     assert replaced.replay()[-1] == [[{0}], [{0}]]  # what was there is gone
 
 

@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -61,6 +62,15 @@ def test_formulas_hold_across_hosts_too(algorithm, per_host, hosts, inside, acro
     assert math.isclose(all_reduce_seconds(algorithm, k, 4 * NUMEL, cluster), logged, rel_tol=1e-9)
 
 
+@pytest.mark.parametrize("algorithm", ("naive", "parameter server", "ring", "ring both ways"))
+@pytest.mark.parametrize("k, per_host", [(5, 2), (7, 3), (5, 4)])
+@given(inside=links, across=links)
+def test_formulas_hold_where_the_last_host_is_not_full(algorithm, k, per_host, inside, across):
+    cluster = Cluster(*(replace(link, ports=1) for link in (inside, across)), per_host)
+    logged = messages_seconds(sends(algorithm, k).sends, cluster)
+    assert math.isclose(all_reduce_seconds(algorithm, k, 4 * NUMEL, cluster), logged, rel_tol=1e-9)
+
+
 @pytest.mark.parametrize("k", (2, 3, 4, 8))
 def test_steps_and_bytes_of_the_formulas_are_those_of_the_log(k):
     for algorithm in ALGORITHMS:
@@ -82,7 +92,9 @@ def test_halving_and_doubling_by_its_messages(k):
     halves = [n_bytes / 2**i for i in range(1, k.bit_length())]
     rounds = [(half, k // 2 ** (i + 1)) for i, half in enumerate(halves)]
     for step, (size, distance) in enumerate(rounds + rounds[::-1]):  # halving there, doubling back
-        messages += [Send(step, i, i ^ distance, 0, size, step < len(rounds)) for i in range(k)]
+        messages += [
+            Send(step=step, src=i, dst=i ^ distance, chunk=0, n_bytes=size, adds=step < len(rounds)) for i in range(k)
+        ]
     link = Link(3e-6, 2e9)
     assert math.isclose(
         all_reduce_seconds("halving-doubling", k, n_bytes, link), messages_seconds(messages, link), rel_tol=1e-9

@@ -100,7 +100,14 @@ by_value(by_value(one_more).__wrapped__)
 @pools
 def test_a_cached_function_is_an_answer_also_one_that_calls_itself(nothing_left):
     cases = {str(n): (n,) for n in (1, 2, 60)}
-    exercise = Exercise("mine.2", "", lambda n: {1: 1, 2: 1, 60: 1548008755920}[n], lambda: cases, (), "")
+    exercise = Exercise(
+        name="mine.2",
+        title="",
+        solution=lambda n: {1: 1, 2: 1, 60: 1548008755920}[n],
+        cases=lambda: cases,
+        mistakes=(),
+        think="",
+    )
     assert check(exercise, fibonacci).solved  # without the cache 60 takes longer than 5 s
     plus_one = dataclasses.replace(exercise, solution=lambda n: n + 1)
     assert check(plus_one, one_more).solved
@@ -135,7 +142,14 @@ def reads_what_is_not_there(answer, x):
     ],
 )
 def test_a_wrong_specification_is_not_the_learners_fault(change, message, ledger):
-    own = Exercise("mine.1", "Twice", lambda x: 2 * x, lambda: {"3": (3,), "4": (4,)}, (), "Add.")
+    own = Exercise(
+        name="mine.1",
+        title="Twice",
+        solution=lambda x: 2 * x,
+        cases=lambda: {"3": (3,), "4": (4,)},
+        mistakes=(),
+        think="Add.",
+    )
     with pytest.raises(ValueError, match=re.escape(message)):
         check(dataclasses.replace(own, **change), lambda x: x + x)
     assert not ledger.exists()
@@ -146,7 +160,15 @@ def test_drawn_cases_are_new_each_time_and_the_same_within_a_check(in_process):
         x = numbers.randrange(10**9)
         return {f"drawn: {x:,}": (x,)}
 
-    own = Exercise("mine.3", "Twice", lambda x: 2 * x, lambda: {"3": (3,)}, (), "Add.", draw=draw)
+    own = Exercise(
+        name="mine.3",
+        title="Twice",
+        solution=lambda x: 2 * x,
+        cases=lambda: {"3": (3,)},
+        mistakes=(),
+        think="Add.",
+        draw=draw,
+    )
     table, asked = {3: 6}, {3}
 
     def from_a_table(x):
@@ -294,5 +316,12 @@ def test_what_is_no_function_or_no_exercise_is_refused():
 
 
 def test_an_exercise_of_ones_own(in_process):
-    own = Exercise("mine.1", "Twice", lambda x: 2 * x, lambda: {"3": (3,), "4": (4,)}, (), "Add.")
+    own = Exercise(
+        name="mine.1",
+        title="Twice",
+        solution=lambda x: 2 * x,
+        cases=lambda: {"3": (3,), "4": (4,)},
+        mistakes=(),
+        think="Add.",
+    )
     assert check(own, lambda x: x + x).solved

@@ -11,7 +11,7 @@ import torch
 from d2lite.exercises.compare import describe_value, ratio_of, same, shown, shown_apart
 from d2lite.trace import Send
 
-SEND = Send(0, 1, 2, 0, 8, True)
+SEND = Send(step=0, src=1, dst=2, chunk=0, n_bytes=8, adds=True)
 
 
 @pytest.mark.parametrize(
@@ -19,6 +19,8 @@ SEND = Send(0, 1, 2, 0, 8, True)
     [
         (3, 3.0),
         (0.1 + 0.2, 0.3),
+        (1.0, 1.000001),  # 32-bit numbers, added in another order
+        (torch.ones(2), torch.full((2,), 1.000001)),
         (0.3, torch.tensor(0.3)),
         (3, np.int64(3)),
         (0.5, np.float32(0.5)),
@@ -40,7 +42,7 @@ SEND = Send(0, 1, 2, 0, 8, True)
         (torch.ones(2), torch.ones(2, dtype=torch.float64)),
         (torch.tensor([math.nan]), torch.tensor([math.nan])),
         (torch.tensor([1j]), torch.tensor([1j])),
-        (SEND, Send(0, 1, 2, 0, 8, True)),
+        (SEND, Send(step=0, src=1, dst=2, chunk=0, n_bytes=8, adds=True)),
         ({1, 2}, {2, 1}),
         (None, None),
         ("a", "a"),
@@ -55,6 +57,8 @@ def test_equal(expected, got):
     [
         (10**15, 10**15 + 1),  # whole numbers are not rounded
         (3, 3.001),
+        (1.0, 1.0001),  # more than rounding
+        (torch.ones(2), torch.full((2,), 1.0001)),
         (1e-6, 2e-6),
         (1, True),
         (True, 1),
@@ -74,7 +78,7 @@ def test_equal(expected, got):
         ([2, 1], np.array([1, 2])),
         (torch.ones(2), np.ones(2)),  # an array counts as a list
         (1.0, np.ones(1)),
-        (SEND, Send(0, 1, 2, 0, 8, False)),
+        (SEND, Send(step=0, src=1, dst=2, chunk=0, n_bytes=8, adds=False)),
         ("ab", ["a", "b"]),
         (1.0, 1j),
     ],

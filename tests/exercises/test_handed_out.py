@@ -78,7 +78,14 @@ def test_drawn_cases_are_among_those_that_were_drawn_before():
 
 
 def test_arguments_that_are_no_data_are_refused():
-    exercise = Exercise("1.1", "", lambda f: 1, lambda: {"a function": (len,)}, (Mistake(max, "", ""),), "")
+    exercise = Exercise(
+        name="1.1",
+        title="",
+        solution=lambda f: 1,
+        cases=lambda: {"a function": (len,)},
+        mistakes=(Mistake(max, "", ""),),
+        think="",
+    )
     with pytest.raises(TypeError, match="arguments of a case"):
         handed_out_exercises([exercise])
 

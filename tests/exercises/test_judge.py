@@ -30,7 +30,14 @@ def test_what_is_the_same_in_all_cases_is_said_so():
 
 
 def result(case, right, raised=False, alike=()):
-    return CaseResult(case, right, "1", "1" if right else "ValueError: no" if raised else "2", raised, alike)
+    return CaseResult(
+        case=case,
+        right=right,
+        expected="1",
+        got="1" if right else "ValueError: no" if raised else "2",
+        raised=raised,
+        alike=alike,
+    )
 
 
 def test_a_case_is_right_if_it_is_right_on_all_ranks():

@@ -94,7 +94,7 @@ def test_ranks_run_the_file_beside_the_notebook_and_a_copy_of_the_package_has_th
     site, here = tmp_path / "site", tmp_path / "here"
     ignore = shutil.ignore_patterns("__pycache__")
     shutil.copytree(Path(specifications.__file__).parents[1], site / "d2lite", ignore=ignore)
-    for part in ("book/exercises", "tools/cluster", "tools/slurm", "tools/jupyterlab", "benchmarks"):
+    for part in ("book/exercises", "book/labs", "tools/cluster", "tools/slurm", "tools/jupyterlab", "benchmarks"):
         shutil.copytree(BOOK.parent / part, site / "d2lite/_book" / part, ignore=ignore)
     (here / "exercises").mkdir(parents=True)
     (here / "helpers.py").write_text("def two():\n    return 2\n")

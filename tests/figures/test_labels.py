@@ -37,7 +37,19 @@ def texts(figure):
 def evil_runs():
     settings = {"num_gpus": EVIL, "lr": EVIL}
     curves = {EVIL: {"x": [1], "y": [0.5]}, "loss": {"x": [1], "y": [0.5], "quantity": EVIL}}
-    return [Run(settings, EVIL, EVIL, 10, [1.0], [0.5], [1.0], curves, status=EVIL)] * 2
+    return [
+        Run(
+            settings=settings,
+            devices=EVIL,
+            dataset=EVIL,
+            num_examples=10,
+            losses=[1.0],
+            accuracies=[0.5],
+            seconds=[1.0],
+            curves=curves,
+            status=EVIL,
+        )
+    ] * 2
 
 
 def partition(way):
@@ -48,10 +60,17 @@ def partition(way):
     return partition_figure(way, layers_of(net, torch.ones(8, 4)), 2)
 
 
-EVENTS = [Event(0, EVIL, EVIL, 0.0, 0.01), Event(1, "forward", EVIL, 0.0, 0.01)]
+def losing(x):
+    return Run(settings={"x": x}, devices="", dataset="", num_examples=10, losses=[1.0])
+
+
+EVENTS = [
+    Event(rank=0, kind=EVIL, name=EVIL, start_s=0.0, end_s=0.01),
+    Event(rank=1, kind="forward", name=EVIL, start_s=0.0, end_s=0.01),
+]
 FIGURES = {
     "curves": lambda: training_curves.curves(evil_runs()),
-    "losses": lambda: training_curves.losses([Run({"x": f"<b>x</b>%{{y}}{i}"}, "", "", 10, [1.0]) for i in range(2)]),
+    "losses": lambda: training_curves.losses([losing(f"<b>x</b>%{{y}}{i}") for i in range(2)]),
     "layout": lambda: figure_layout.layout(EVIL, EVIL, EVIL),
     "timeline": lambda: timeline_figure({EVIL: EVENTS}, EVIL, explain=True),
     "scaling": lambda: predicted_and_measured({(1, 1): 1.0}, {}, EVIL),
@@ -78,7 +97,8 @@ def test_a_collective_of_any_name():
 def test_the_table_has_no_markup_of_a_learner_s():
     shown = runs_table(evil_runs())
     assert "<b>" not in shown and "<a" not in shown and "&lt;b&gt;x" in shown
-    assert "<td>5</td>" in runs_table([Run({}, 5, 5, 10)])  # whatever it is, it is shown
+    whatever = Run(settings={}, devices=5, dataset=5, num_examples=10)
+    assert "<td>5</td>" in runs_table([whatever])  # it is shown
 
 
 def test_a_picture_holds_names_as_they_are_written():

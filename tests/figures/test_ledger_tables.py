@@ -48,9 +48,12 @@ def test_fewer_than_three_say_nothing(n):
 def test_only_comparable_first_answers_count():
     late = speed_ups(*[(1.9, 1.5)] * 3, is_late=True)
     assert bias(late) == [] and predictions_summary(late).startswith("No prediction")
-    again = Prediction("1", "?", kind="speed-up", answers=(1.9, 1.5), measured=1.5)
+    again = Prediction(key="1", question="?", kind="speed-up", answers=(1.9, 1.5), measured=1.5)
     assert len(bias([again] * 3)) == 1 and again.is_right is False and again.fits(1.5)
-    other = [Prediction("1", "?", answers=("yes",), measured="no"), Prediction("2", "?", answers=(2.0,))]
+    other = [
+        Prediction(key="1", question="?", answers=("yes",), measured="no"),
+        Prediction(key="2", question="?", answers=(2.0,)),
+    ]
     assert bias([*other, *speed_ups((0.0, 1.5), (1.9, 0.0), (-1.0, 1.0))]) == []
 
 
@@ -65,7 +68,10 @@ def test_kinds_are_kept_apart():
 
 
 def test_how_often_right_and_how_far_off():
-    found = [*speed_ups((1.0, 1.0), (1.05, 1.0), (2.0, 1.0)), Prediction("9", "?", answers=("a",), measured="a")]
+    found = [
+        *speed_ups((1.0, 1.0), (1.05, 1.0), (2.0, 1.0)),
+        Prediction(key="9", question="?", answers=("a",), measured="a"),
+    ]
     assert predictions_summary(found) == "3 of 4 predictions were right. The numbers were off by 5% in the median."
     assert predictions_summary(found[1:3]) == "1 of 2 predictions were right. The numbers were off by 5% and 100%."
     assert predictions_summary(found[2:3]) == "0 of 1 prediction was right. The numbers were off by 100%."
@@ -88,11 +94,11 @@ def test_how_often_right_and_how_far_off():
     ],
 )
 def test_verdicts(answer, measured, verdict):
-    assert Prediction("1", "?", unit="s", answers=(answer,), measured=measured).verdict(answer) == verdict
+    assert Prediction(key="1", question="?", unit="s", answers=(answer,), measured=measured).verdict(answer) == verdict
 
 
 def test_exact_answers_need_no_tolerance():
-    exact = Prediction("1", "?", answers=(46.0,), measured=47.0, within=0.0)
+    exact = Prediction(key="1", question="?", answers=(46.0,), measured=47.0, within=0.0)
     assert exact.is_right is False and exact.fits(47.0)
     assert exact.verdict(46.0) == "1 too low" and exact.verdict(50.0) == "3 too high"  # what is counted has no percent
 
@@ -114,29 +120,31 @@ def test_exact_answers_need_no_tolerance():
 )
 def test_the_card_has_the_state_of_the_answer(answer, measured, within, state):
     answers = () if answer is None else (answer,)
-    prediction = Prediction("1", "?", answers=answers, measured=measured, within=within)
+    prediction = Prediction(key="1", question="?", answers=answers, measured=measured, within=within)
     assert prediction.state(answer) == state and f"</span> {state}</div>" in prediction_html(prediction)
 
 
 def test_one_of_a_unit_is_singular():
-    shown = {unit: Prediction("1", "?", unit=unit).shown(1.0) for unit in ("steps", "s", "ms", "MB", "×")}
+    shown = {unit: Prediction(key="1", question="?", unit=unit).shown(1.0) for unit in ("steps", "s", "ms", "MB", "×")}
     assert shown == {"steps": "1 step", "s": "1 s", "ms": "1 ms", "MB": "1 MB", "×": "1×"}
-    assert Prediction("1", "?", unit="steps").shown(2.0) == "2 steps"
+    assert Prediction(key="1", question="?", unit="steps").shown(2.0) == "2 steps"
 
 
 def test_one_prediction_shows_both_sides_and_the_devices():
-    asked = Prediction("2.3", "How fast?", unit="×")
+    asked = Prediction(key="2.3", question="How fast?", unit="×")
     assert str(asked) == "How fast? no answer yet, not measured yet."
-    before = Prediction("2.3", "How fast?", unit="×", answers=(1.9,))
+    before = Prediction(key="2.3", question="How fast?", unit="×", answers=(1.9,))
     assert "not measured yet" in str(before) and "not yet" in words(prediction_html(before))
-    after = Prediction("2.3", "How fast?", unit="×", answers=(1.9,), measured=1.62, on="2 replicas on 2 CPU cores")
+    after = Prediction(
+        key="2.3", question="How fast?", unit="×", answers=(1.9,), measured=1.62, on="2 replicas on 2 CPU cores"
+    )
     assert str(after) == "How fast? predicted 1.9×, measured 1.62× (2 replicas on 2 CPU cores): 17% too high."
     shown = words(prediction_html(after))
     assert "How fast?" in shown and "measured (2 replicas on 2 CPU cores) 1.62×" in shown and "17% too high" in shown
     assert "How fast?" not in prediction_html(after, with_question=False)
-    silent = Prediction("2.3", "How fast?", unit="×", measured=1.62)
+    silent = Prediction(key="2.3", question="How fast?", unit="×", measured=1.62)
     assert "no answer" in words(prediction_html(silent)) and str(silent).startswith("How fast? no answer, measured")
-    twice = Prediction("1", "?", answers=(3.0, 1.0), measured=1.0, is_late=True)
+    twice = Prediction(key="1", question="?", answers=(3.0, 1.0), measured=1.0, is_late=True)
     assert "first 3" in words(prediction_html(twice)) and "given after the measurement" in prediction_html(twice)
 
 

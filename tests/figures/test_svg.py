@@ -20,7 +20,7 @@ from d2lite.trace import Event
 from d2lite.training.run_record import Run
 
 LAYERS = sizes_of("LeNet", 256)
-EVENTS = [Event(r, "forward", "f", 0.0, 0.01, 0) for r in (0, 1)]
+EVENTS = [Event(rank=r, kind="forward", name="f", start_s=0.0, end_s=0.01, n_bytes=0) for r in (0, 1)]
 MANY = {k: predict_scaling(Setup("LeNet", 256), k) for k in (1, 8)}
 ALL = {
     "collective": lambda: collective_figure(trace_collective("all_reduce", "ring", 4), 3),
@@ -54,7 +54,18 @@ def texts_and_strokes(figure):
 
 
 def test_a_picture_holds_the_curves_and_their_names():
-    runs = [Run({"num_gpus": k, "lr": 0.2}, "", "toys", 240, [], [0.5, 0.75], [1.0, 1.0]) for k in (1, 2)]
+    runs = [
+        Run(
+            settings={"num_gpus": k, "lr": 0.2},
+            devices="",
+            dataset="toys",
+            num_examples=240,
+            losses=[],
+            accuracies=[0.5, 0.75],
+            seconds=[1.0, 1.0],
+        )
+        for k in (1, 2)
+    ]
     figure = figures.curves(runs)
     texts, strokes = texts_and_strokes(figure)
     assert {"epoch", "test accuracy", "● 1 device", "● 2 devices", "60%"} <= set(texts)

@@ -9,10 +9,10 @@ from d2lite.profiling.critical_path import critical_path, idle_events
 from d2lite.trace import Event
 
 EVENTS = [
-    Event(0, "forward", "forward", 0.0, 0.010),
-    Event(0, "backward", "backward", 0.010, 0.040),
-    Event(0, "all_reduce", "bucket 0", 0.020, 0.035, 4_000_000),
-    Event(1, "forward", "forward", 0.001, 0.012),
+    Event(rank=0, kind="forward", name="forward", start_s=0.0, end_s=0.010),
+    Event(rank=0, kind="backward", name="backward", start_s=0.010, end_s=0.040),
+    Event(rank=0, kind="all_reduce", name="bucket 0", start_s=0.020, end_s=0.035, n_bytes=4_000_000),
+    Event(rank=1, kind="forward", name="forward", start_s=0.001, end_s=0.012),
 ]
 STEP = predict_step(named_workload("LeNet"), 64, 2, Device(1e10), Link(1e-4, 1e8), caps=(100_000,), wait_s=0.01)
 
@@ -64,7 +64,7 @@ def test_the_critical_path_is_outlined_and_gaps_are_idle():
 
 
 def test_several_steps_have_one_time_axis():
-    one, two = EVENTS[:2], [*EVENTS, Event(1, "wait", "wait", 0.012, 0.020)]
+    one, two = EVENTS[:2], [*EVENTS, Event(rank=1, kind="wait", name="wait", start_s=0.012, end_s=0.020)]
     figure = timeline_figure({"1 device": one, "2 devices": two}, explain=True)
     lanes = [f"2 devices, rank {lane}" for lane in ("0 · computes", "0 · sends", "1 · computes", "1 · sends")]
     assert list(figure.layout.yaxis.categoryarray)[::-1] == ["1 device, rank 0 · computes", *lanes]

@@ -20,7 +20,16 @@ from d2lite.training.run_record import SCHEMA, Run, legends, save
 
 def make_run(k=1, lr=0.2, batch_size=512, seconds=(4.0, 2.0, 3.0), accuracies=(0.5, 0.6, 0.7), **settings):
     settings = {"num_gpus": k, "lr": lr, "batch_size": batch_size, "num_epochs": 5, "seed": 0, **settings}
-    return Run(settings, f"{k} on toys", "toys", 6000, [2.0], list(accuracies), list(seconds), status="finished")
+    return Run(
+        settings=settings,
+        devices=f"{k} on toys",
+        dataset="toys",
+        num_examples=6000,
+        losses=[2.0],
+        accuracies=list(accuracies),
+        seconds=list(seconds),
+        status="finished",
+    )
 
 
 def test_curves_hold_the_runs_numbers():
@@ -131,7 +140,8 @@ def test_legends_do_not_tell_rounding_errors_apart():
 
 
 def test_legends_of_other_parameters():
-    assert legends([Run({"width": 8}, "", "", 0), Run({"width": 16}, "", "", 0)]) == [
+    runs = [Run(settings={"width": width}, devices="", dataset="", num_examples=0) for width in (8, 16)]
+    assert legends(runs) == [
         "run · width 8",
         "run · width 16",
     ]
@@ -186,13 +196,13 @@ def test_the_table_has_the_runs_numbers_and_speed_ups_over_one_device():
 
 
 def test_what_no_run_has_has_no_column_once_a_run_has_ended():
-    run = Run({"lr": 0.1}, "", "a text", 0)
+    run = Run(settings={"lr": 0.1}, devices="", dataset="a text", num_examples=0)
     run.status = "running"
     assert "test accuracy" in runs_table([run]) and "examples/s" in runs_table([run])
     run.status = "finished"
     heads = re.findall('<th scope="col">(.*?)</th>', runs_table([run]))
     assert heads == ["run", "status", "data"]
-    other = Run({"lr": 0.2}, "", "a text", 0)
+    other = Run(settings={"lr": 0.2}, devices="", dataset="a text", num_examples=0)
     other.status = "running"  # the table keeps its form
     assert re.findall('<th scope="col">(.*?)</th>', runs_table([run, other])) == heads
 
@@ -216,7 +226,8 @@ def test_the_card_has_one_number_or_says_what_to_run():
         assert "1.50×" in card and "as fast as one device" in card and "2 on toys" in card
         assert "2 devices</b>: 2 s per epoch" in card and "1 device</b>: 3 s per epoch" in card
         assert stroke(runs.index(two)) in card and stroke(runs.index(one)) in card  # which curves they are
-    assert speed_up_card([Run({"width": 8}, "", "", 0, seconds=[1.0])]) == ""  # no number of devices
+    no_number_of_devices = Run(settings={"width": 8}, devices="", dataset="", num_examples=0, seconds=[1.0])
+    assert speed_up_card([no_number_of_devices]) == ""
 
 
 def test_the_card_names_the_control_that_sets_the_number_of_stages():
@@ -294,7 +305,7 @@ def test_a_long_run_gets_few_ticks_from_its_start_on(num_epochs, step):
 
 
 def test_the_ticks_of_curves_of_unknown_length_follow_their_points():
-    run = Run({}, "", "", 0)
+    run = Run(settings={}, devices="", dataset="", num_examples=0)
     assert training_curves.axes([run])[1]["dtick"] == 1
     for last, step in ((3, 1), (10_000, 2000)):
         run.curves = {"loss": {"x": [1, last], "y": [1.0, 0.5]}}

@@ -45,7 +45,18 @@ from tools.cluster import link_figures, speed  # noqa: E402
 ROOT = Path(__file__).parents[2]
 LAYERS = sizes_of("LeNet", 256)
 SCALED = {k: predict_scaling(Setup("LeNet", 256), k) for k in (1, 8)}
-RUNS = [Run({"num_gpus": k}, f"{k}", "toys", 60, [2.0, 1.0], [0.71, 0.78], [1.0, 2.0]) for k in range(1, 7)]
+RUNS = [
+    Run(
+        settings={"num_gpus": k},
+        devices=f"{k}",
+        dataset="toys",
+        num_examples=60,
+        losses=[2.0, 1.0],
+        accuracies=[0.71, 0.78],
+        seconds=[1.0, 2.0],
+    )
+    for k in range(1, 7)
+]
 ARMS = ("A: 64, lr 0.1", "B: 128, lr 0.2", "64, lr 0.1, decay", "128, lr 0.2, decay")
 TRIALS = {
     name: [Trial(Arm(name), seed, [0.5 + 0.01 * seed, 0.8 - 0.02 * i]) for seed in (0, 1)]
@@ -56,7 +67,7 @@ KEPT = json.loads((ROOT / "benchmarks" / "results" / "cluster.json").read_text()
 ETHERNET = find_link("Ethernet 25 Gb/s, RDMA")
 MESH_STEP = predict_mesh_step(MEMORY_MODELS[2], Mesh(2, 2, 4), 16, Device(4e14), ETHERNET)
 STEP = [
-    Event(rank, kind, name, start, end, n_bytes)
+    Event(rank=rank, kind=kind, name=name, start_s=start, end_s=end, n_bytes=n_bytes)
     for rank in (0, 1)
     for kind, name, start, end, n_bytes in (
         ("data", "data", 0.0, 0.004 + 0.004 * rank, 0),

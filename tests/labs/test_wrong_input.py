@@ -81,7 +81,6 @@ VALID = {
     },
     "stages": {"layers": LAYERS, "k": 2, "slack": 0.05},
     "strong_scaling": SCALED | {"algorithm": "ring"},
-    "torch_held": {"name": "DualPipeV", "num_ranks": 1, "num_microbatches": 2},
     "torch_schedule": {"name": "GPipe", "num_ranks": 2, "num_microbatches": 2},
     "weak_scaling": SCALED | {"algorithm": "ring"},
     "workload": {"net": TRAINED, "X": torch.ones(1, 4), "num_examples": 10},

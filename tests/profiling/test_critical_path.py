@@ -11,14 +11,14 @@ from d2lite.trace import Event
 MB = 1_000_000
 # rank 1 computes longer; the all-reduce begins when it has arrived
 STEP = [
-    Event(0, "forward", "forward", 0.0, 1.0),
-    Event(0, "backward", "backward 0", 1.0, 3.0),
-    Event(0, "all_reduce", "bucket 0", 3.0, 6.0, MB),
-    Event(0, "update", "update", 6.0, 7.5),
-    Event(1, "forward", "forward", 0.0, 1.5),
-    Event(1, "backward", "backward 0", 1.5, 5.0),
-    Event(1, "all_reduce", "bucket 0", 5.0, 6.0, MB),
-    Event(1, "update", "update", 6.0, 7.0),
+    Event(rank=0, kind="forward", name="forward", start_s=0.0, end_s=1.0),
+    Event(rank=0, kind="backward", name="backward 0", start_s=1.0, end_s=3.0),
+    Event(rank=0, kind="all_reduce", name="bucket 0", start_s=3.0, end_s=6.0, n_bytes=MB),
+    Event(rank=0, kind="update", name="update", start_s=6.0, end_s=7.5),
+    Event(rank=1, kind="forward", name="forward", start_s=0.0, end_s=1.5),
+    Event(rank=1, kind="backward", name="backward 0", start_s=1.5, end_s=5.0),
+    Event(rank=1, kind="all_reduce", name="bucket 0", start_s=5.0, end_s=6.0, n_bytes=MB),
+    Event(rank=1, kind="update", name="update", start_s=6.0, end_s=7.0),
 ]
 
 
@@ -33,14 +33,19 @@ def test_the_chain_goes_through_the_rank_that_arrived_last():
 
 
 def test_the_last_to_end_decides_and_not_the_last_to_begin():
-    long, short = Event(0, "update", "update", 0.0, 5.0), Event(1, "update", "update", 3.0, 4.0)
+    long, short = (
+        Event(rank=0, kind="update", name="update", start_s=0.0, end_s=5.0),
+        Event(rank=1, kind="update", name="update", start_s=3.0, end_s=4.0),
+    )
     assert critical_path([long, short]) == critical_path([short, long]) == [long]
 
 
 def test_waiting_is_cut_off_where_the_last_rank_arrives():
     found = cut_waits(STEP)
-    assert [event for event in found if event.kind == "wait"] == [Event(0, "wait", "wait, bucket 0", 3.0, 5.0)]
-    assert Event(0, "all_reduce", "bucket 0", 5.0, 6.0, MB) in found
+    assert [event for event in found if event.kind == "wait"] == [
+        Event(rank=0, kind="wait", name="wait, bucket 0", start_s=3.0, end_s=5.0)
+    ]
+    assert Event(rank=0, kind="all_reduce", name="bucket 0", start_s=5.0, end_s=6.0, n_bytes=MB) in found
     assert [event for event in found if event.kind not in ("wait", "all_reduce")] == [
         event for event in STEP if event.kind != "all_reduce"
     ]
@@ -55,13 +60,16 @@ def test_idle_is_where_a_rank_does_not_compute():
 def test_without_events_there_is_no_path():
     with pytest.raises(ValueError, match="events: expected at least one Event"):
         critical_path([])
-    assert critical_path([Event(0, "wait", "wait", 0.0, 1.0)]) == []
+    assert critical_path([Event(rank=0, kind="wait", name="wait", start_s=0.0, end_s=1.0)]) == []
 
 
 def test_a_short_event_inside_of_a_long_one_leaves_no_gap():
     spans = [(0.0, 5.0), (1.0, 2.0), (7.0, 8.0)]
-    events = [Event(0, "backward", f"part {i}", *span) for i, span in enumerate(spans)]
-    assert idle_events(events) == [Event(0, "idle", "idle", 5.0, 7.0)]
+    events = [
+        Event(rank=0, kind="backward", name=f"part {i}", start_s=start, end_s=end)
+        for i, (start, end) in enumerate(spans)
+    ]
+    assert idle_events(events) == [Event(rank=0, kind="idle", name="idle", start_s=5.0, end_s=7.0)]
 
 
 times = st.floats(0.001, 1.0)
@@ -76,8 +84,8 @@ def test_in_steps_with_collectives_the_chain_has_no_gap(rounds, send_s):
         come = [begin + seconds for begin, seconds in zip(free, computing, strict=True)]
         done = max(come) + send_s
         for rank, (begin, end) in enumerate(zip(free, come, strict=True)):
-            events += [Event(rank, "backward", f"backward {i}", begin, end)]
-            events += [Event(rank, "all_reduce", f"bucket {i}", end, done, MB)]
+            events += [Event(rank=rank, kind="backward", name=f"backward {i}", start_s=begin, end_s=end)]
+            events += [Event(rank=rank, kind="all_reduce", name=f"bucket {i}", start_s=end, end_s=done, n_bytes=MB)]
         free = [done] * len(free)
     for step in (events, cut_waits(events)):
         chain = critical_path(step)
@@ -110,7 +118,10 @@ spans = st.tuples(st.integers(0, 3), st.sampled_from(["a", "b", "c"]), times, ti
 @given(drawn=st.lists(spans, min_size=1, max_size=20))
 def test_whatever_the_clocks_say_it_ends_and_goes_forward(drawn):
     kinds = {0: "backward", MB: "all_reduce"}
-    events = [Event(rank, kinds[n], name, start, start + long, n) for rank, name, start, long, n in drawn]
+    events = [
+        Event(rank=rank, kind=kinds[n], name=name, start_s=start, end_s=start + long, n_bytes=n)
+        for rank, name, start, long, n in drawn
+    ]
     chain = critical_path(events)
     assert chain and len(set(chain)) == len(chain) and set(chain) <= set(events)
     starts = [event.start_s for event in chain]

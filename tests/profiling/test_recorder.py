@@ -75,9 +75,9 @@ def test_time_that_no_lap_recorded_is_shown():
 
 def test_where_computing_and_sending_overlap_the_time_is_computing():
     events = [
-        Event(0, "backward", "backward 0", 0.0, 2.0),
-        Event(0, "all_reduce", "bucket 0", 1.0, 5.0, 8),
-        Event(0, "wait", "wait", 4.0, 7.0),
+        Event(rank=0, kind="backward", name="backward 0", start_s=0.0, end_s=2.0),
+        Event(rank=0, kind="all_reduce", name="bucket 0", start_s=1.0, end_s=5.0, n_bytes=8),
+        Event(rank=0, kind="wait", name="wait", start_s=4.0, end_s=7.0),
     ]
     assert step_parts(events, 0) == {"compute": 2.0, "data": 0.0, "communication": 3.0, "wait": 2.0}
     assert sum(step_parts(events, 1).values()) == 0
@@ -88,8 +88,15 @@ def recorded(waits=(0.0, 2.0), n=5):
     return [
         [
             [
-                Event(rank, "forward", "forward", 10.0 * i, 10.0 * i + 3.0 - wait),
-                Event(rank, "all_reduce", "bucket 0", 10.0 * i + 3.0 - wait, 10.0 * i + 4.0, 8),
+                Event(rank=rank, kind="forward", name="forward", start_s=10.0 * i, end_s=10.0 * i + 3.0 - wait),
+                Event(
+                    rank=rank,
+                    kind="all_reduce",
+                    name="bucket 0",
+                    start_s=10.0 * i + 3.0 - wait,
+                    end_s=10.0 * i + 4.0,
+                    n_bytes=8,
+                ),
             ]
             for i in range(n)
         ]
@@ -157,7 +164,10 @@ def test_a_gpu_is_waited_for_and_its_milliseconds_become_seconds(monkeypatch):
         recorder.lap(kind)
     recorder.end()
     assert recorder.steps == [
-        [Event(3, "forward", "forward", 100.0, 100.25), Event(3, "backward", "backward", 100.25, 100.5)]
+        [
+            Event(rank=3, kind="forward", name="forward", start_s=100.0, end_s=100.25),
+            Event(rank=3, kind="backward", name="backward", start_s=100.25, end_s=100.5),
+        ]
     ]
 
 

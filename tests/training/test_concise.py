@@ -1,6 +1,10 @@
+from types import SimpleNamespace
+
 import pytest
 import torch
+from torch import nn
 
+from d2lite import meters
 from d2lite.models import LeNet, SimpleCNN, resnet18
 from d2lite.training.concise import train_concise
 from d2lite.training.data_parallel import DataParallel
@@ -22,6 +26,40 @@ def test_train_concise_starts_anew_so_that_two_runs_are_equal():
     net = resnet18(10, width=4)
     runs = [train_concise(net, 2, 32, 0.05, num_epochs=1, num_examples=64).losses for _ in range(2)]
     assert runs[0] == runs[1]
+
+
+class Slow(nn.Module):
+    """A linear network whose forward pass takes a second of `clock` in training, and a thousand in evaluation."""
+
+    def __init__(self, clock):
+        super().__init__()
+        self.layer, self.clock = nn.Linear(28 * 28, 10), clock
+
+    def reset_parameters(self):
+        self.layer.reset_parameters()
+
+    def forward(self, X):
+        self.clock.now += 1 if self.training else 1000
+        return self.layer(X.flatten(1))
+
+
+def test_the_seconds_of_an_epoch_are_those_of_training_alone(monkeypatch):
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(meters, "time", SimpleNamespace(perf_counter=lambda: clock.now))
+    run = train_concise(Slow(clock), 1, 64, 0.05, num_epochs=2, num_examples=192)
+    assert run.seconds == [3.0, 3.0] and clock.now > 2000  # 3 steps an epoch; the test set was read twice
+
+
+def test_a_network_that_comes_in_evaluation_mode_is_trained_in_training_mode():
+    class Watched(nn.Linear):
+        def forward(self, X):
+            if torch.is_grad_enabled():
+                modes.append(self.training)
+            return super().forward(X.flatten(1))
+
+    modes, net = [], Watched(28 * 28, 10)
+    train_concise(net.eval(), 1, 64, 0.05, num_epochs=2, num_examples=128)
+    assert modes == [True] * 4
 
 
 @pytest.mark.parametrize("sizes", [(7, 5), (12,), (10, 2), (11, 1)])

@@ -282,6 +282,49 @@ def test_gradients_reach_tensors_past_the_module():
         net(X)
 
 
+class TwoHeads(nn.Module):
+    """Two outputs, each from a layer of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.used, self.unused = linear(), linear()
+
+    def forward(self, X):
+        return self.used(X), self.unused(X)
+
+
+@pytest.mark.parametrize("k", [1, 2])
+def test_an_output_that_the_loss_does_not_use_gives_no_gradient(k):
+    net = DataParallel(TwoHeads(), [CPU] * k)
+    X = torch.randn(4, WIDTH, requires_grad=True)
+    net(X)[0].sum().backward()
+    assert all(param.grad is not None for param in net.module.used.parameters())
+    assert all(param.grad is None for param in net.module.unused.parameters())  # zeros would let weight decay move it
+    before = copy.deepcopy(net.module.unused.state_dict())
+    torch.optim.SGD(net.parameters(), lr=0.1, weight_decay=0.5).step()
+    assert all(torch.equal(value, before[name]) for name, value in net.module.unused.state_dict().items())
+
+
+class InLongLists(nn.Module):
+    """A layer at the end of a list, a tuple and a dict of `n` entries."""
+
+    def __init__(self, n):
+        super().__init__()
+        self.layer = linear()
+        self.list, self.named = [None] * (n - 1) + [self.layer], {i: self.layer if i == n - 1 else i for i in range(n)}
+        self.tuple = tuple(self.list)
+
+    def forward(self, X):
+        return self.list[-1](X) + self.tuple[-1](X) + self.named[len(self.named) - 1](X)
+
+
+@pytest.mark.parametrize("n", [4, 1000])
+def test_a_layer_in_a_long_list_is_that_of_the_replica(n):
+    compare(lambda module: None, lambda: InLongLists(n))
+    for replica in DataParallel(InLongLists(n), [CPU] * 2).replicate():
+        assert all(layer is replica.layer for layer in (replica.list[-1], replica.tuple[-1], replica.named[n - 1]))
+
+
 class Wide(nn.Module):
     """Several inputs by place and name, several outputs in every structure."""
 
@@ -387,11 +430,11 @@ class Leaky(nn.Module):
 @pytest.mark.parametrize(
     ("way", "message"),
     [
-        ("list", "expected a loss that is computed from what the module returns, got one from a tensor"),
-        ("backward", "expected a loss that is computed from what the module returns, got one from a tensor"),
+        ("list", "expected a loss of what `forward` returns, got one of a tensor"),
+        ("backward", "expected a loss of what `forward` returns, got one of a tensor"),
         ("layer", "expected layers and parameters from before the forward pass, got 'made', made by .* Leaky"),
         ("parameter", "expected layers and parameters from before the forward pass, got 'weight'"),
-        ("data", "expected a forward pass that leaves `.data` of parameters in its place in memory, got a parameter"),
+        ("data", "expected parameters in their old memory after `forward`, got one with a new `.data`"),
     ],
 )
 def test_what_would_be_lost_is_an_error(way, message, k):
@@ -605,7 +648,7 @@ def test_what_a_forward_pass_sets_is_kept():
     for _ in range(3):
         net(X)
     assert net.module.steps == 3 and net.module.name == "done" and net.module.mean == X[:2].mean()
-    with pytest.raises(RuntimeError, match="expected a loss that is computed from what the module returns"):
+    with pytest.raises(RuntimeError, match="expected a loss of what `forward` returns"):
         (net(X).sum() + net.module.graph).backward()
 
 

@@ -3,15 +3,18 @@
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from torch import nn
 
 from d2lite.data.fashion_mnist import load_data_fashion_mnist
 from d2lite.models import LeNet, lenet, lenet_params
-from d2lite.training.ddp import evaluate_accuracy_ranks, my_shard, save_checkpoint, train_ddp
+from d2lite.run_events import listening
+from d2lite.training.ddp import evaluate_accuracy_ranks, load_checkpoint, my_shard, save_checkpoint, train_ddp
 from d2lite.training.evaluation import evaluate_accuracy
 from d2lite.training.from_scratch import train, train_batch
 from d2lite.training.replicate import replicate
@@ -204,6 +207,128 @@ def test_a_checkpoint_of_other_settings_is_refused(pools, tmp_path):
     pools[2].run(train_ddp, 64, 0.05, 1, 128, 0, path)
     with pytest.raises(WorkersError, match="expected lr=0.1, got 0.05. Resume with the settings"):
         pools[2].run(train_ddp, 64, 0.1, 2, 128, 0, path)
+
+
+@pytest.fixture
+def alone(monkeypatch):
+    """This process is rank 0, and no other rank is waited for."""
+    monkeypatch.setattr(dist, "get_rank", lambda: 0)
+    monkeypatch.setattr(dist, "barrier", lambda: None)
+
+
+def network_and_run(value, **settings):
+    """A network full of `value`, its optimizer, and the record of a run whose losses are `value`."""
+    net = nn.Linear(2, 2)
+    for param in net.parameters():
+        nn.init.constant_(param, value)
+    run = SimpleNamespace(losses=[value], accuracies=[0.5], seconds=[1.0])
+    run.settings = {"lr": 0.1, "batch_size": 64, "seed": 0} | settings
+    return net, torch.optim.SGD(net.parameters(), lr=0.1), run
+
+
+def killed(*args):
+    raise KeyboardInterrupt
+
+
+def killed_in_the_middle_of_the_file(state, file, save=torch.save):
+    save(state, file)
+    os.truncate(file, os.path.getsize(file) // 2)
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "instead"), [(os, "replace", killed), (torch, "save", killed_in_the_middle_of_the_file)]
+)
+def test_a_job_that_is_killed_while_it_saves_keeps_the_checkpoint_before(
+    alone, monkeypatch, tmp_path, module, name, instead
+):
+    path = str(tmp_path / "checkpoint.pt")
+    save_checkpoint(path, *network_and_run(1.0))
+    monkeypatch.setattr(module, name, instead)
+    with pytest.raises(KeyboardInterrupt):
+        save_checkpoint(path, *network_and_run(2.0))
+    net, optimizer, run = network_and_run(3.0)
+    assert load_checkpoint(path, net, optimizer, run) == 1 and run.losses == [1.0]
+    assert all((param == 1.0).all() for param in net.parameters())
+
+
+@pytest.mark.parametrize(("name", "other"), [("lr", 0.2), ("batch_size", 32), ("seed", 1)])
+def test_a_checkpoint_is_refused_if_one_setting_differs(alone, tmp_path, name, other):
+    path = str(tmp_path / "checkpoint.pt")
+    save_checkpoint(path, *network_and_run(1.0))
+    net, optimizer, run = network_and_run(3.0, **{name: other})
+    with pytest.raises(ValueError, match=f"expected {name}={other}, got "):
+        load_checkpoint(path, net, optimizer, run)
+    assert run.losses == [3.0] and all((param == 3.0).all() for param in net.parameters())
+
+
+def test_a_checkpoint_brings_back_all_that_the_run_has_kept(alone, tmp_path):
+    path = str(tmp_path / "checkpoint.pt")
+    net, optimizer, run = network_and_run(1.0)
+    run.losses, run.accuracies, run.seconds = [2.0, 1.5, 1.25, 1.0], [0.25, 0.5], [7.0, 8.0]
+    save_checkpoint(path, net, optimizer, run)
+    *_, again = given = network_and_run(3.0)
+    assert load_checkpoint(path, *given) == 2  # epochs, not steps
+    assert (again.losses, again.accuracies, again.seconds) == (run.losses, run.accuracies, run.seconds)
+
+
+def test_a_panel_gets_the_accuracy_of_each_epoch_at_its_number(pools):
+    points = []
+
+    def listener(event, **facts):
+        if event == "point":
+            points.append((facts["names"], facts["x"], facts["y"]))
+
+    with listening(listener):
+        run = pools[2].run(train_ddp, 64, 0.05, 2, 128)[0]
+    first, second = run.accuracies
+    assert points == [(["test accuracy"], [1], [first]), (["test accuracy"], [2], [second])]
+
+
+@by_value
+def modes_of_evaluation():
+    """In which mode a network is evaluated, and in which it is left."""
+
+    class Watched(nn.Linear):
+        def forward(self, X):
+            modes.append(self.training)
+            return super().forward(X)
+
+    modes, net = [], nn.Sequential(Watched(2, 2), nn.Dropout())
+    net[1].eval()  # a frozen layer
+    evaluate_accuracy_ranks(net, [(torch.ones(4, 2), torch.zeros(4))])
+    return modes, [layer.training for layer in net.modules()]
+
+
+def test_ranks_evaluate_a_network_in_evaluation_mode_and_leave_it_as_it_was(pools):
+    assert pools[2].run(modes_of_evaluation) == [([False], [True, True, False])] * 2
+
+
+@by_value
+def seconds_by_a_clock_that_evaluation_moves():
+    """The seconds of two epochs, where each step of training takes one, and each of evaluation a thousand."""
+    from d2lite import meters
+
+    class Slow(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(28 * 28, 10)
+
+        def forward(self, X):
+            clock.now += 1 if self.training else 1000
+            return self.layer(X.flatten(1))
+
+    clock, usual = SimpleNamespace(now=0.0), meters.time
+    meters.time = SimpleNamespace(perf_counter=lambda: clock.now)
+    try:
+        return train_ddp(64, 0.05, 2, 192, make_net=Slow).seconds, clock.now
+    finally:
+        meters.time = usual
+
+
+def test_the_seconds_of_an_epoch_are_those_of_training_alone(pools):
+    for seconds, now in pools[2].run(seconds_by_a_clock_that_evaluation_moves):
+        assert seconds == [3.0, 3.0] and now > 2000  # 3 steps an epoch; the test set was read twice
 
 
 def test_no_checkpoint_is_written_without_a_path(monkeypatch):

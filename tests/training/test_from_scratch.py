@@ -1,10 +1,14 @@
+from types import SimpleNamespace
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from d2lite import meters
 from d2lite.models import LeNet, lenet, lenet_params
 from d2lite.run_events import Diverged, Stopped, listening
+from d2lite.training import from_scratch
 from d2lite.training.evaluation import evaluate_accuracy
 from d2lite.training.from_scratch import forward_backward, sgd_step, train, train_batch
 from d2lite.training.replicate import replicate
@@ -121,6 +125,19 @@ def test_train_gives_a_whole_record_and_the_same_curve_for_any_k():
     assert len(run.losses) == 10 and len(run.seconds) == 2 and min(run.seconds) > 0
     assert animator.points == [(1, run.accuracies[0]), (2, run.accuracies[1])]
     assert run.losses == pytest.approx(first.losses, rel=1e-3)
+
+
+def test_the_seconds_of_an_epoch_are_those_of_training_alone(monkeypatch):
+    clock = SimpleNamespace(now=0.0)
+
+    def slow_lenet(X, params):
+        clock.now += 1 if torch.is_grad_enabled() else 1000  # evaluation needs no gradient
+        return lenet(X, params)
+
+    monkeypatch.setattr(meters, "time", SimpleNamespace(perf_counter=lambda: clock.now))
+    monkeypatch.setattr(from_scratch, "lenet", slow_lenet)
+    run = train(1, 64, 0.05, num_epochs=2, num_examples=192)
+    assert run.seconds == [3.0, 3.0] and clock.now > 2000  # 3 steps an epoch; the test set was read twice
 
 
 def test_train_with_another_seed_is_another_run():

@@ -71,10 +71,14 @@ def test_begin_refuses_before_anything_is_computed(settings, error, message):
 
 
 def test_a_setting_of_any_length_is_cut_in_a_legend():
-    runs = [Run({"num_gpus": 2, "note": note}, "", "", 1) for note in ("a" * 10**6, "b" * 10**6, "b" * 10**6)]
+    runs = [
+        Run(settings={"num_gpus": 2, "note": note}, devices="", dataset="", num_examples=1)
+        for note in ("a" * 10**6, "b" * 10**6, "b" * 10**6)
+    ]
     names = legends(runs)
     assert names[0] == f"2 devices · note {'a' * 37}..." and names[2].endswith("b... (2)")
-    assert len(Run({"lr": "x" * 10**6}, "", "", 1).legend) < 50 and format_setting(0.1 + 0.2) == "0.3"
+    assert len(Run(settings={"lr": "x" * 10**6}, devices="", dataset="", num_examples=1).legend) < 50
+    assert format_setting(0.1 + 0.2) == "0.3"
 
 
 def saved_runs(path):

@@ -271,7 +271,9 @@ def test_settings_keep_plain_values_only():
 
 
 def test_a_run_made_elsewhere_and_returned_is_taken():
-    mine = Run({"lr": 2.0}, "two ranks", "toys", 10, accuracies=[0.5], seconds=[1.0])
+    mine = Run(
+        settings={"lr": 2.0}, devices="two ranks", dataset="toys", num_examples=10, accuracies=[0.5], seconds=[1.0]
+    )
     training = run_to_end(lambda lr, world_size: mine, animated=False, lr=1.0, world_size=2)
     assert training.runs == [mine] and mine.settings == {"lr": 2.0, "world_size": 2} and mine.status == "finished"
 

@@ -11,12 +11,12 @@ from d2lite.trace import Event
 from d2lite.widgets.device_lanes import CLOTHES, DeviceLanes
 
 EVENTS = [
-    Event(0, "wait", "wait for a core", 1.0, 1.001),
-    Event(0, "forward", "forward", 1.001, 1.011),
-    Event(0, "backward", "backward", 1.011, 1.041),
-    Event(1, "forward", "forward", 1.001, 1.021),
-    Event(1, "backward", "backward", 1.021, 1.031),
-    Event(0, "all_reduce", "all gradients", 1.041, 1.042, 8000),
+    Event(rank=0, kind="wait", name="wait for a core", start_s=1.0, end_s=1.001),
+    Event(rank=0, kind="forward", name="forward", start_s=1.001, end_s=1.011),
+    Event(rank=0, kind="backward", name="backward", start_s=1.011, end_s=1.041),
+    Event(rank=1, kind="forward", name="forward", start_s=1.001, end_s=1.021),
+    Event(rank=1, kind="backward", name="backward", start_s=1.021, end_s=1.031),
+    Event(rank=0, kind="all_reduce", name="all gradients", start_s=1.041, end_s=1.042, n_bytes=8000),
 ]
 
 

@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-__all__ = ["Call", "forward_calls"]
+__all__ = ["ModuleCall", "forward_calls"]
 
 SMALL = 2**26  # bytes of a network
 
 
-class Call(NamedTuple):
+class ModuleCall(NamedTuple):
     """One call of a module: its arguments, its output, and the multiplications of weights with inputs.
 
     `n_macs` is for all examples of the minibatch together, and 0 for all modules but nn.Conv2d and nn.Linear.
@@ -29,8 +29,8 @@ class Call(NamedTuple):
 
 def forward_calls(
     net: nn.Module, X: torch.Tensor, kinds: type[nn.Module] | tuple[type[nn.Module], ...] = nn.Module
-) -> list[Call]:
-    """Return the Calls of all modules of these `kinds` in a forward pass of a minibatch X, in the order of their ends.
+) -> list[ModuleCall]:
+    """Return the calls of all modules of these `kinds` in a forward pass of a minibatch X, in the order of their ends.
 
     X is [b, ...]. Network and X may be on the device "meta": shapes without numbers. The list keeps the tensors alive.
     A small network on "meta" computes one example with zeros on the CPU: its first operators on "meta" would take 1.5 s
@@ -42,7 +42,7 @@ def forward_calls(
         n_macs = 0
         if isinstance(module, (nn.Conv2d, nn.Linear)):  # each number of the output sums over the weights of its channel
             n_macs = output.numel() * module.weight[0].numel()
-        calls.append(Call(module, args, output, n_macs))
+        calls.append(ModuleCall(module, args, output, n_macs))
 
     hooks = [module.register_forward_hook(note) for module in net.modules() if isinstance(module, kinds)]
     try:

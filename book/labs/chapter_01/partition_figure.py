@@ -1,4 +1,4 @@
-"""Pictures of the three ways to split training, pure: every number in them is computed by costs.partitioning.
+"""Pictures of the three ways to split training, pure: every number in them is computed by `partitioning`.
 
 Backgrounds are transparent. Only the texts of boxes lie on a colour; those of arrows stand above them, on the page.
 """
@@ -13,11 +13,11 @@ from d2lite.figures.palette import GREY, PALE_GREY, PALETTE
 from notebook_ranks.shared.checks import positive_int
 from notebook_ranks.shared.format import format_bytes
 
-from .partitioning import WAYS, Layer, Message, Traffic, bytes_sent, messages, stages
+from .partitioning import WAYS, Layer, PlannedMessage, Traffic, bytes_sent, messages, stages
 
 __all__ = ["COLOURS", "partition_figure", "traffic_bars"]
 
-MOST = 8  # columns of a picture
+MOST_COLUMNS = 8  # of a picture
 _NARROW = 4  # columns that fit on a narrow page, where a figure has 360 pixels; each is 84 pixels wide there
 _COLUMN = 84
 # fill and ink, at least 4.5:1; the arrows have 3:1 to both pages
@@ -37,7 +37,7 @@ _BOXES = {  # what is written in a box, beneath the name of a layer
 _ROW = 40  # pixels: height of a row
 
 # one row of a picture: boxes of a kind, {device: text}, or an arrow of a kind, the messages that it stands for
-_Row = tuple[str, dict[int, str] | list[Message]]
+_Row = tuple[str, dict[int, str] | list[PlannedMessage]]
 
 
 def partition_figure(way: str, layers: Sequence[Layer], k: int) -> Figure:
@@ -48,7 +48,7 @@ def partition_figure(way: str, layers: Sequence[Layer], k: int) -> Figure:
     other. Up to 4 devices fit on a narrow page; a picture of more is wider than that. `layers` comes from layers_of.
     Raises like `messages`, and ValueError for more than 8 devices.
     """
-    positive_int("k", k, MOST, "More columns cannot be read; traffic_bars() draws more devices.")
+    positive_int("k", k, MOST_COLUMNS, "More columns cannot be read; traffic_bars() draws more devices.")
     sent = messages(way, layers, k)
     units = stages(layers, sum(layer.n_macs > 0 for layer in layers))
     rows = {"data": _data_rows, "pipeline": _pipeline_rows, "tensor": _tensor_rows}[way](layers, units, sent, k)
@@ -79,22 +79,22 @@ def partition_figure(way: str, layers: Sequence[Layer], k: int) -> Figure:
     return figure.update_layout(annotations=notes, shapes=shapes, height=height, width=width, margin=margin)
 
 
-def _data_rows(layers: Sequence[Layer], units: list[list[Layer]], sent: list[Message], k: int) -> list[_Row]:
+def _data_rows(layers: Sequence[Layer], units: list[list[Layer]], sent: list[PlannedMessage], k: int) -> list[_Row]:
     n = layers[-1].output_shape[0]
     rows: list[_Row] = [("inputs", {i: f"{n // k + (i < n % k)} of {n}<br>examples" for i in range(k)})]
-    rows += [("parameters", dict.fromkeys(range(k), _parameters(unit))) for unit in units]
+    rows += [("parameters", dict.fromkeys(range(k), _unit_text(unit))) for unit in units]
     return rows + [(message.kind, [message]) for message in sent]
 
 
-def _pipeline_rows(layers: Sequence[Layer], units: list[list[Layer]], sent: list[Message], k: int) -> list[_Row]:
+def _pipeline_rows(layers: Sequence[Layer], units: list[list[Layer]], sent: list[PlannedMessage], k: int) -> list[_Row]:
     rows: list[_Row] = []
     for i, run in enumerate(stages(layers, k)):
-        rows += [("parameters", {i: _parameters(unit)}) for unit in units if unit[0] in run]
+        rows += [("parameters", {i: _unit_text(unit)}) for unit in units if unit[0] in run]
         rows += [(message.kind, [message]) for message in sent[i : i + 1] if message.kind == "activations"]
     return rows + [(message.kind, [message]) for message in sent if message.kind == "gradients"]
 
 
-def _tensor_rows(layers: Sequence[Layer], units: list[list[Layer]], sent: list[Message], k: int) -> list[_Row]:
+def _tensor_rows(layers: Sequence[Layer], units: list[list[Layer]], sent: list[PlannedMessage], k: int) -> list[_Row]:
     rows: list[_Row] = []
 
     def exchange(kind: str, names: set[str]) -> list[_Row]:
@@ -106,20 +106,20 @@ def _tensor_rows(layers: Sequence[Layer], units: list[list[Layer]], sent: list[M
         rows += exchange("activations", names)
         shape = next(layer for layer in unit if layer.n_macs).output_shape
         parts = {i: shape[1] // k + (i < shape[1] % k) for i in range(k)}
-        rows.append(("parameters", {i: f"{_name(unit)}<br>{part} of {shape[1]}" for i, part in parts.items()}))
+        rows.append(("parameters", {i: f"{_unit_name(unit)}<br>{part} of {shape[1]}" for i, part in parts.items()}))
     rows += exchange("activations", {"logits"})
     for names in reads[::-1]:
         rows += exchange("gradients", names)
     return rows
 
 
-def _name(unit: list[Layer]) -> str:
+def _unit_name(unit: list[Layer]) -> str:
     layer = next(layer for layer in unit if layer.n_macs)
     return escape_label(f"{layer.kind} {layer.name}" if layer.name.isdigit() else layer.name)
 
 
-def _parameters(unit: list[Layer]) -> str:
-    return f"{_name(unit)}<br>{format_bytes(sum(layer.params_n_bytes for layer in unit))}"
+def _unit_text(unit: list[Layer]) -> str:
+    return f"{_unit_name(unit)}<br>{format_bytes(sum(layer.params_n_bytes for layer in unit))}"
 
 
 def _title(way: str, layers: Sequence[Layer], k: int) -> str:
@@ -129,7 +129,7 @@ def _title(way: str, layers: Sequence[Layer], k: int) -> str:
     return f"{what}, one iteration of {layers[-1].output_shape[0]} examples on {devices}, computed from shapes"
 
 
-def _arrow(notes: list[dict[str, Any]], y: int, sent: list[Message], k: int) -> dict[str, Any]:
+def _arrow(notes: list[dict[str, Any]], y: int, sent: list[PlannedMessage], k: int) -> dict[str, Any]:
     """Draw one message, or an exchange of all with all, at row y; return the trace that shows its bytes on hover."""
     n_bytes, kind = sum(m.n_bytes for m in sent), sent[0].kind
     src, dst = (sent[0].src, sent[0].dst) if len(sent) == 1 else (0, k - 1)
@@ -166,9 +166,10 @@ def traffic_bars(
     sizes = [traffic.n_bytes if traffic else 0 for traffic in traffics.values()]
     least = min((size for size in sizes if size), default=0)
     names = [
-        WAYS[way] + (f", {_times(size / least)}" if size else "") for way, size in zip(traffics, sizes, strict=True)
+        WAYS[way] + (f", {_times_the_least(size / least)}" if size else "")
+        for way, size in zip(traffics, sizes, strict=True)
     ]
-    texts = [_sent(traffic) for traffic in traffics.values()]
+    texts = [_traffic_text(traffic) for traffic in traffics.values()]
     figure = Figure(layout=layout(xlabel, None, title, bottom=46))
     room = 1.3 * max([*sizes, 1])  # for the bytes after the longest bar
     figure.update_xaxes(range=[0, room], showticklabels=False, showgrid=False, ticks="")
@@ -189,11 +190,11 @@ def traffic_bars(
     return figure
 
 
-def _times(times: float) -> str:
+def _times_the_least(times: float) -> str:
     return f"{times:.3g} × the least" if times >= 1.005 else "the least"
 
 
-def _sent(traffic: Traffic | None) -> str:
+def _traffic_text(traffic: Traffic | None) -> str:
     if traffic is None:
         return "not possible with so many devices"
     return format_bytes(traffic.n_bytes) if traffic.n_bytes else "nothing"

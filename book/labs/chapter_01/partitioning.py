@@ -22,7 +22,7 @@ from .forward_pass import forward_calls
 __all__ = [
     "WAYS",
     "Layer",
-    "Message",
+    "PlannedMessage",
     "Traffic",
     "all_ways",
     "bytes_sent",
@@ -36,7 +36,7 @@ MOST_TENSOR = 256  # devices that split each layer: all send to all, so that mes
 SLACK = 0.05  # how much longer than the best the slowest stage may work, where that saves bytes
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Layer:
     """One layer of a network, with the sizes it has for one minibatch.
 
@@ -56,7 +56,7 @@ class Layer:
 
 
 @dataclass(frozen=True)
-class Message:
+class PlannedMessage:
     """`n_bytes` bytes of `kind` ("activations", "gradients") from device `src` to `dst`; `what` names the tensor."""
 
     src: int
@@ -66,7 +66,7 @@ class Message:
     what: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Traffic:
     """What one iteration sends: in total, of each kind, and from each device; `inputs_n_bytes` comes from the CPU."""
 
@@ -107,14 +107,14 @@ def layers_of(net: nn.Sequential, X: torch.Tensor) -> list[Layer]:
         if module in names:  # its inner layers have run by now
             layers.append(
                 Layer(
-                    names[module],
-                    type(module).__name__.lstrip("_"),
-                    tuple(output.shape),
-                    sum(_n_bytes(p) for p in module.parameters()),
-                    _n_bytes(args[0]),
-                    _n_bytes(output),
-                    tuple(reads.values()),
-                    n_macs,
+                    name=names[module],
+                    kind=type(module).__name__.lstrip("_"),
+                    output_shape=tuple(output.shape),
+                    params_n_bytes=sum(_n_bytes(p) for p in module.parameters()),
+                    input_n_bytes=_n_bytes(args[0]),
+                    output_n_bytes=_n_bytes(output),
+                    reads=tuple(reads.values()),
+                    n_macs=n_macs,
                 )
             )
             reads, n_macs = {}, 0
@@ -134,7 +134,7 @@ def stages(layers: Sequence[Layer], k: int, slack: float = SLACK) -> list[list[L
     depend on how the layers before it were cut.
     Raises ValueError for more stages than layers with weights or a negative slack, and TypeError for other types.
     """
-    layers = _checked(layers)
+    layers = _as_layers(layers)
     starts = [i for i, layer in enumerate(layers) if layer.n_macs]
     k = positive_int("k", k, max(1, len(starts)), "Each device needs a layer with weights.")
     slack = non_negative_number("slack", slack)
@@ -160,8 +160,8 @@ def stages(layers: Sequence[Layer], k: int, slack: float = SLACK) -> list[list[L
     return [layers[i:j] for i, j in zip((0, *cuts), (*cuts, end), strict=True)]
 
 
-def messages(way: str, layers: Sequence[Layer], k: int) -> list[Message]:
-    """Return the Messages of one iteration in the order in which they are sent.
+def messages(way: str, layers: Sequence[Layer], k: int) -> list[PlannedMessage]:
+    """Return the messages of one iteration in the order in which they are sent.
 
     "data": each device but the first sends its gradients to the first, which sends back their sum.
     "pipeline": at each cut the activations go to the next device; later their gradients come back.
@@ -172,31 +172,35 @@ def messages(way: str, layers: Sequence[Layer], k: int) -> list[Message]:
     than MOST_TENSOR), and TypeError for one that is not an integer.
     """
     one_of("way", way, WAYS)
-    k, layers = positive_int("k", k), _checked(layers)
-    return {"data": _data, "pipeline": _pipeline, "tensor": _tensor}[way](layers, k)
+    k, layers = positive_int("k", k), _as_layers(layers)
+    return {"data": _data_parallel, "pipeline": _pipeline_parallel, "tensor": _tensor_parallel}[way](layers, k)
 
 
-def _checked(layers: Sequence[Layer]) -> list[Layer]:
+def _as_layers(layers: Sequence[Layer]) -> list[Layer]:
     if not isinstance(layers, Sequence) or not layers or not all(isinstance(layer, Layer) for layer in layers):
         raise ValueError(f"layers: expected the list that layers_of(net, X) returns, got {layers!r:.80}.")
     return list(layers)
 
 
-def _data(layers: Sequence[Layer], k: int) -> list[Message]:
+def _data_parallel(layers: Sequence[Layer], k: int) -> list[PlannedMessage]:
     positive_int("k", k, layers[-1].output_shape[0], "Each device needs an example: take a larger batch.")
     n_bytes = sum(layer.params_n_bytes for layer in layers)
-    gather = [Message(i, 0, "gradients", n_bytes, "all parameters") for i in range(1, k)]
-    return gather + [Message(0, i, "gradients", n_bytes, "all parameters, summed") for i in range(1, k)]
+    gather = [PlannedMessage(i, 0, "gradients", n_bytes, "all parameters") for i in range(1, k)]
+    return gather + [PlannedMessage(0, i, "gradients", n_bytes, "all parameters, summed") for i in range(1, k)]
 
 
-def _pipeline(layers: Sequence[Layer], k: int) -> list[Message]:
+def _pipeline_parallel(layers: Sequence[Layer], k: int) -> list[PlannedMessage]:
     cuts = [(i, run[-1]) for i, run in enumerate(stages(layers, k)[:-1])]
-    forward = [Message(i, i + 1, "activations", last.output_n_bytes, f"output of {last.name}") for i, last in cuts]
-    backward = [Message(i + 1, i, "gradients", last.output_n_bytes, f"output of {last.name}") for i, last in cuts]
+    forward = [
+        PlannedMessage(i, i + 1, "activations", last.output_n_bytes, f"output of {last.name}") for i, last in cuts
+    ]
+    backward = [
+        PlannedMessage(i + 1, i, "gradients", last.output_n_bytes, f"output of {last.name}") for i, last in cuts
+    ]
     return forward + backward[::-1]
 
 
-def _tensor(layers: Sequence[Layer], k: int) -> list[Message]:
+def _tensor_parallel(layers: Sequence[Layer], k: int) -> list[PlannedMessage]:
     reads = [(f"input of {layer.name}", *read) for layer in layers for read in layer.reads][1:]
     last = layers[-1]
     positive_int("k", k, MOST_TENSOR, "Each device sends to each other.")
@@ -204,15 +208,15 @@ def _tensor(layers: Sequence[Layer], k: int) -> list[Message]:
         raise ValueError(f"layers: expected logits [b, classes] at the end, got the shape {last.output_shape}.")
     forward, backward = [], []
     for what, n_bytes, channels in [*reads, ("logits", last.output_n_bytes, last.output_shape[1])]:
-        pieces = _pieces(n_bytes, channels, k)
-        forward += [Message(i, j, "activations", pieces[i], what) for i in range(k) for j in range(k) if i != j]
+        pieces = _bytes_of_channels(n_bytes, channels, k)
+        forward += [PlannedMessage(i, j, "activations", pieces[i], what) for i in range(k) for j in range(k) if i != j]
     for what, n_bytes, channels in reads[::-1]:
-        pieces = _pieces(n_bytes, channels, k)
-        backward += [Message(i, j, "gradients", pieces[j], what) for i in range(k) for j in range(k) if i != j]
+        pieces = _bytes_of_channels(n_bytes, channels, k)
+        backward += [PlannedMessage(i, j, "gradients", pieces[j], what) for i in range(k) for j in range(k) if i != j]
     return forward + backward
 
 
-def _pieces(n_bytes: int, channels: int, k: int) -> list[int]:
+def _bytes_of_channels(n_bytes: int, channels: int, k: int) -> list[int]:
     """Return the bytes of each device's channels; the channels are cut as by torch.tensor_split."""
     return [n_bytes // channels * (channels // k + (i < channels % k)) for i in range(k)]
 
@@ -234,13 +238,13 @@ def bytes_sent(way: str, layers: Sequence[Layer], k: int) -> Traffic:
     """
     sent = messages(way, layers, k)
     return Traffic(
-        way,
-        k,
-        sum(m.n_bytes for m in sent),
-        sum(m.n_bytes for m in sent if m.kind == "activations"),
-        sum(m.n_bytes for m in sent if m.kind == "gradients"),
-        tuple(sum(m.n_bytes for m in sent if m.src == i) for i in range(k)),
-        layers[0].input_n_bytes * (k if way == "tensor" else 1),
+        way=way,
+        k=k,
+        n_bytes=sum(m.n_bytes for m in sent),
+        activations_n_bytes=sum(m.n_bytes for m in sent if m.kind == "activations"),
+        gradients_n_bytes=sum(m.n_bytes for m in sent if m.kind == "gradients"),
+        sent_n_bytes=tuple(sum(m.n_bytes for m in sent if m.src == i) for i in range(k)),
+        inputs_n_bytes=layers[0].input_n_bytes * (k if way == "tensor" else 1),
     )
 
 
@@ -249,7 +253,7 @@ def all_ways(layers: Sequence[Layer], k: int) -> dict[str, Traffic | None]:
 
     Raises ValueError or TypeError for layers or a number of devices that cannot be.
     """
-    layers, k = _checked(layers), positive_int("k", k)
+    layers, k = _as_layers(layers), positive_int("k", k)
     weights = max(1, sum(layer.n_macs > 0 for layer in layers))
     most = {"data": layers[-1].output_shape[0], "pipeline": weights, "tensor": MOST_TENSOR}
     return {way: bytes_sent(way, layers, k) if k <= most[way] else None for way in WAYS}

@@ -8,7 +8,7 @@ from d2lite.figures.palette import GREY, PALETTE
 from d2lite.trace import Send, Trace
 from notebook_ranks.shared.format import format_bytes
 
-from .collective_steps import cell_colour, check_step
+from .collective_steps import cell_colour, require_step
 
 __all__ = ["MOST_IN_SHAPE", "collective_shape", "shape_words"]
 
@@ -17,7 +17,7 @@ _WIDTH = 420  # pixels of the drawing, as wide as half a screen of 800
 _BOX, _HIGH = 118, 62  # of a device
 _CENTRE, _RADIUS_X = _WIDTH / 2, 148
 _ADDED, _KEPT = PALETTE[1], PALETTE[3]
-_MANY = 16  # arrows in a step; more are thin lines with one label
+_MANY_ARROWS = 16  # arrows in a step; more are thin lines with one label
 Point = tuple[float, float]
 # Inside a page the colours are the page's; in a file or an image they are the system's.
 _STYLE = f"""<style>
@@ -46,17 +46,17 @@ def collective_shape(trace: Trace, step: int) -> str:
     Raises:
         ValueError: for a step that the Trace does not have, for an empty Trace, and for more than 8 devices.
     """
-    check_step(trace, step)
+    require_step(trace, step)
     if trace.world_size > MOST_IN_SHAPE:
         raise ValueError(f"trace: expected at most {MOST_IN_SHAPE} devices, got {trace.world_size}. Draw the grid.")
-    places, hosts = _places(trace)
+    places, hosts = _centres(trace)
     height = max(y for _, y in places) + _HIGH / 2 + 12
     sends = trace.steps[step - 1] if step else []
-    is_many = len({(send.src, send.dst) for send in sends}) > _MANY
+    is_many = len({(send.src, send.dst) for send in sends}) > _MANY_ARROWS
     parts = [*_host_frames(places, hosts), *_ways(trace, places, sends), *_arrows(places, sends, is_many)]
     states, sent = trace.replay(), trace.sent_n_bytes(step)
     for i, place in enumerate(places):
-        parts += _device(i, place, states[max(step - 1, 0)][i], states[step][i], trace.world_size, sent[i])
+        parts += _drawn_device(i, place, states[max(step - 1, 0)][i], states[step][i], trace.world_size, sent[i])
     if is_many:
         parts.append(f'<text x="4" y="18">{len(sends)} messages</text>')
     else:
@@ -64,7 +64,8 @@ def collective_shape(trace: Trace, step: int) -> str:
     words = html.escape(shape_words(trace, step))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="d2lite-shape" viewBox="0 0 {_WIDTH} {height:g}" '
-        f'width="{_WIDTH}" height="{height:g}" role="img" aria-label="{words}">{_STYLE}{_HEADS}{"".join(parts)}</svg>'
+        f'width="{_WIDTH}" height="{height:g}" role="img" aria-label="{words}">{_STYLE}{_ARROW_HEADS}'
+        f"{''.join(parts)}</svg>"
     )
 
 
@@ -82,11 +83,11 @@ def shape_words(trace: Trace, step: int) -> str:
     )
 
 
-def _places(trace: Trace) -> tuple[list[Point], list[list[int]]]:
+def _centres(trace: Trace) -> tuple[list[Point], list[list[int]]]:
     """Return the centre of each device, and the devices of each host if the algorithm knows hosts."""
     k = trace.world_size
     if trace.algorithm == "tree":
-        return _tree(trace), []
+        return _tree_places(trace), []
     if trace.algorithm in ("naive", "parameter server") and k > 3:
         hub = _hub(trace)
         others = [i for i in range(k) if i != hub]
@@ -115,7 +116,7 @@ def _circle(k: int) -> list[Point]:
     return [(_CENTRE + _RADIUS_X * math.sin(a), 44 + radius_y * (1 - math.cos(a))) for a in turns]
 
 
-def _tree(trace: Trace) -> list[Point]:
+def _tree_places(trace: Trace) -> list[Point]:
     """The device with most neighbours on top, and each other one a level below the neighbour that leads there."""
     level = [[_hub(trace)]]
     left = set(range(trace.world_size)) - set(level[0])
@@ -158,7 +159,7 @@ def _host_frames(places: Sequence[Point], hosts: Sequence[Sequence[int]]) -> Ite
         yield f'<text x="{x - 88:g}" y="{top - 43:g}">host {n}</text>'
 
 
-_HEADS = "<defs>" + "".join(
+_ARROW_HEADS = "<defs>" + "".join(
     f'<marker id="d2lite-{name}" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="13" markerHeight="13" '
     f'markerUnits="userSpaceOnUse" orient="auto"><path d="M0 0L10 5L0 10z" fill="{colour}"/></marker>'
     for name, colour in (("added", _ADDED), ("kept", _KEPT))
@@ -170,7 +171,7 @@ def _ways(trace: Trace, places: Sequence[Point], now: Sequence[Send]) -> Iterato
     busy = {frozenset((send.src, send.dst)) for send in now}
     for src, dst in sorted({(min(s.src, s.dst), max(s.src, s.dst)) for s in trace.sends}):
         if frozenset((src, dst)) not in busy:
-            way = _curve(places, src, dst, 0)
+            way = _curved_path(places, src, dst, 0)
             yield f'<path d="{way}" fill="none" stroke="{GREY}" opacity="0.35"/>'
 
 
@@ -182,12 +183,12 @@ def _arrows(places: Sequence[Point], sends: Sequence[Send], is_many: bool) -> It
             (x0, y0), (x1, y1) = places[src], places[dst]
             look = f'd="M{x0:g} {y0:g}L{x1:g} {y1:g}" stroke-width="1.2" opacity="0.6"'
         else:
-            way = _curve(places, src, dst, 14 if (dst, src) in ends else 0)
+            way = _curved_path(places, src, dst, 14 if (dst, src) in ends else 0)
             look = f'd="{way}" stroke-width="2.5" marker-end="url(#d2lite-{name})"'
         yield f'<path class="move" {look} fill="none" stroke="{colour}"/>'
 
 
-def _curve(places: Sequence[Point], src: int, dst: int, bulge: float) -> str:
+def _curved_path(places: Sequence[Point], src: int, dst: int, bulge: float) -> str:
     """A path from box to box, at the side of the boxes that stand between them in one column."""
     (x0, y0), (x1, y1) = places[src], places[dst]
     if abs(x0 - x1) < 1 and any(abs(x - x0) < 1 and min(y0, y1) < y < max(y0, y1) for x, y in places):
@@ -207,26 +208,26 @@ def _border(centre: Point, towards: Point) -> Point:
     return centre[0] + part * dx, centre[1] + part * dy
 
 
-def _cells(place: Point, num_chunks: int) -> tuple[float, float, float]:
+def _cell_places(place: Point, num_chunks: int) -> tuple[float, float, float]:
     """The left edge of the first cell of a device, the top of all, and the width of each."""
     return place[0] - _BOX / 2 + 6, place[1] - 11, (_BOX - 12) / num_chunks
 
 
-def _device(
+def _drawn_device(
     i: int, place: Point, before: Sequence[frozenset[int]], held: Sequence[frozenset[int]], most: int, sent: int
 ) -> Iterator[str]:
     x, y = place[0] - _BOX / 2, place[1] - _HIGH / 2
     yield f'<rect class="device" x="{x:g}" y="{y:g}" width="{_BOX}" height="{_HIGH}" rx="6"/>'
     yield f'<text x="{place[0]:g}" y="{y + 16:g}" text-anchor="middle">device {i}</text>'
-    yield f'<text x="{place[0]:g}" y="{y + _HIGH - 5:g}" text-anchor="middle">{_sent(sent)}</text>'
-    left, top, width = _cells(place, len(held))
+    yield f'<text x="{place[0]:g}" y="{y + _HIGH - 5:g}" text-anchor="middle">{_sent_text(sent)}</text>'
+    left, top, width = _cell_places(place, len(held))
     for c, chunk in enumerate(held):
         if before[c] != chunk:
             yield _cell(left + c * width, top, width, len(before[c]), most)
         yield _cell(left + c * width, top, width, len(chunk), most, "after" if before[c] != chunk else "")
 
 
-def _sent(n_bytes: int) -> str:
+def _sent_text(n_bytes: int) -> str:
     return f"sent {format_bytes(n_bytes)}" if n_bytes else "sent nothing"
 
 
@@ -239,7 +240,7 @@ def _cell(x: float, y: float, width: float, n: int, most: int, kind: str = "") -
 
 def _gliding(places: Sequence[Point], sends: Sequence[Send], num_chunks: int) -> Iterator[str]:
     for send in sends:
-        (x0, y0, width), (x1, y1, _) = (_cells(places[i], num_chunks) for i in (send.src, send.dst))
+        (x0, y0, width), (x1, y1, _) = (_cell_places(places[i], num_chunks) for i in (send.src, send.dst))
         x, colour = x1 + send.chunk * width, _ADDED if send.adds else _KEPT
         box = f'x="{x:g}" y="{y1:g}" width="{max(width - 1, 2):g}" height="20" rx="3"'
         yield f'<rect class="glide" {box} fill="{colour}" style="--x: {x0 - x1:g}px; --y: {y0 - y1:g}px"/>'

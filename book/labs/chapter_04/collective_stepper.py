@@ -18,7 +18,7 @@ from notebook_ranks.shared.checks import positive_int
 from notebook_ranks.shared.format import format_bytes
 
 from .collective_shapes import MOST_IN_SHAPE, collective_shape, shape_words
-from .collective_steps import MOST, collective_figure, least_n_bytes
+from .collective_steps import MOST_DEVICES, collective_figure, least_n_bytes
 
 __all__ = ["CollectiveStepper", "trace_collective", "trace_summary"]
 
@@ -75,7 +75,7 @@ class CollectiveStepper(Explorer):
     def __init__(
         self, algorithm: str = "ring", k: int = 4, tensor: torch.Tensor | None = None, collective: str = "all_reduce"
     ) -> None:
-        positive_int("k", k, MOST, "More rows cannot be read.")
+        positive_int("k", k, MOST_DEVICES, "More rows cannot be read.")
         self.collective, self.tensor, self._drawn = collective, tensor, (algorithm, k)
         self.trace = trace_collective(collective, algorithm, k, tensor)
         most = len(self.trace.steps)

@@ -16,9 +16,9 @@ from d2lite.figures.palette import GREY, PALETTE, TRANSPARENT
 from d2lite.trace import Send, Trace
 from notebook_ranks.shared.format import format_bytes
 
-__all__ = ["MOST", "cell_colour", "check_step", "collective_figure", "least_n_bytes"]
+__all__ = ["MOST_DEVICES", "cell_colour", "collective_figure", "least_n_bytes", "require_step"]
 
-MOST = 16  # devices; more rows cannot be read
+MOST_DEVICES = 16  # devices; more rows cannot be read
 NONE, SOME, MORE, WHOLE = (
     "#E6E6E6",
     (214, 230, 242),
@@ -26,7 +26,7 @@ NONE, SOME, MORE, WHOLE = (
     "#66C2A4",
 )  # cells: how much they hold
 _CELL = 0.6  # of the width of a column; the arrows run in the rest
-_MANY = 8  # chunks; more have no numbers, and smaller arrows
+_MANY_CHUNKS = 8  # chunks; more have no numbers, and smaller arrows
 _HEIGHT = 440  # pixels, for any number of devices: a figure that grows moves the page
 _MOVES = {True: ("sent and added", PALETTE[1]), False: ("sent and kept", PALETTE[3])}  # whether a Send adds
 
@@ -58,7 +58,7 @@ def collective_figure(trace: Trace, step: int) -> Figure:
     Raises:
         ValueError: for a step that the Trace does not have, for an empty Trace, and for more than 16 devices.
     """
-    check_step(trace, step)
+    require_step(trace, step)
     figure = Figure([_cells(trace, step), *_arrows(trace, step), *_bars(trace, step)], layout(height=_HEIGHT))
     margin = {"l": 8, "b": 56, "t": 50}  # a title of two lines
     figure.update_layout(_axes(trace, step), title_text=_title(trace, step), bargap=0.45, margin=margin)
@@ -67,13 +67,13 @@ def collective_figure(trace: Trace, step: int) -> Figure:
     return figure
 
 
-def check_step(trace: Trace, step: int) -> None:
+def require_step(trace: Trace, step: int) -> None:
     """Raise ValueError if a Trace is empty, has too many devices to draw, or does not have this step."""
     k, num_steps = trace.world_size, len(trace.steps)
     if k == 0:
         raise ValueError("trace: expected a Trace that a collective has filled, got an empty one. Pass it as trace=...")
-    if k > MOST:
-        raise ValueError(f"trace: expected at most {MOST} devices, got {k}. More rows cannot be read.")
+    if k > MOST_DEVICES:
+        raise ValueError(f"trace: expected at most {MOST_DEVICES} devices, got {k}. More rows cannot be read.")
     if step not in range(num_steps + 1):
         raise ValueError(f"step: expected a whole number from 0 to {num_steps}, got {step!r}.")
 
@@ -113,7 +113,7 @@ def _cells(trace: Trace, step: int) -> go.Heatmap:
         zmin=-0.5,
         zmax=most + 0.5,
         colorscale=[[(n + end) / (most + 1), colour] for n, colour in enumerate(colours) for end in (0, 1)],
-        text=[["" if n is None or len(wholes) > _MANY else n for n in row] for row in counts],
+        text=[["" if n is None or len(wholes) > _MANY_CHUNKS else n for n in row] for row in counts],
         texttemplate="%{text}",
         textfont={"size": 14, "color": "black"},
         customdata=about,
@@ -141,7 +141,7 @@ def cell_colour(n: int, most: int) -> str:
 def _arrows(trace: Trace, step: int) -> Iterator[go.Scatter]:
     """Two plotly traces of arrows, for added and for copied chunks: for each Send a dot, a head, and a gap."""
     sends = trace.steps[step - 1] if step else []
-    columns, small = _columns(sends), len(trace.chunk_n_bytes) > _MANY
+    columns, small = _arrow_columns(sends), len(trace.chunk_n_bytes) > _MANY_CHUNKS
     for adds, (name, colour) in _MOVES.items():
         x: list[float | None] = []
         y: list[int | None] = []
@@ -169,7 +169,7 @@ def _arrows(trace: Trace, step: int) -> Iterator[go.Scatter]:
         )
 
 
-def _columns(sends: Sequence[Send]) -> dict[Send, float]:
+def _arrow_columns(sends: Sequence[Send]) -> dict[Send, float]:
     """The x of the arrow of each Send; arrows that have a common end or do not overlap are drawn in one column."""
     lanes: dict[int, list[list[Send]]] = {}
     for send in sends:
@@ -222,7 +222,7 @@ def _bars(trace: Trace, step: int) -> Iterator[go.Bar | go.Scatter]:
 
 def _axes(trace: Trace, step: int) -> dict[str, Any]:
     k, num_chunks = trace.world_size, len(trace.chunk_n_bytes)
-    every = -(-num_chunks // 6) if num_chunks > _MANY else 1  # more labels of two digits would overlap
+    every = -(-num_chunks // 6) if num_chunks > _MANY_CHUNKS else 1  # more labels of two digits would overlap
     longest = max([*trace.sent_n_bytes(), least_n_bytes(trace) or 0]) or 1
     plain = {"showgrid": False, "zeroline": False, "fixedrange": True, "color": GREY, "showline": False}
     title = {"font": {"size": 14}, "standoff": 6}

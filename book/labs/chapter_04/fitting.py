@@ -45,10 +45,10 @@ def fit_link(
     device, a latency further below zero, or times that do not grow with the bytes.
     """
     whole_number("k", k, 2, hint="One device sends nothing.", expected="2 devices or more")
-    points = _checked(measurements, "n_bytes", "time_all_reduces() measures ten sizes.")
+    points = _checked_pairs(measurements, "n_bytes", "time_all_reduces() measures ten sizes.")
     latencies = all_reduce_seconds(algorithm, k, 0, Link(1.0, 1.0))  # the latencies in one all-reduce,
     traffic = all_reduce_seconds(algorithm, k, 1, Link(0.0, 1.0))  # and the bytes on the link, per byte of the tensor
-    values, errors, misfit = _line([(latencies, traffic * n_bytes, seconds) for n_bytes, seconds in points])
+    values, errors, misfit = _fitted_line([(latencies, traffic * n_bytes, seconds) for n_bytes, seconds in points])
     (latency_s, s_per_byte), (latency_error_s, s_per_byte_error) = values, errors
     if s_per_byte <= 0:
         raise ValueError(
@@ -71,8 +71,8 @@ def fit_device(measurements: Iterable[tuple[float, float]], flops: float, name: 
     The line is overhead_s + batch_size * flops / flops_per_s, fitted as in `fit_link`. An overhead below zero is set to
     zero. Raises ValueError for measurements as in `fit_link`, or times that do not grow with the examples.
     """
-    points = _checked(measurements, "batch_size", "Three batch sizes will do.")
-    (overhead_s, s_per_flop), _, _ = _line([(1.0, flops * size, seconds) for size, seconds in points])
+    points = _checked_pairs(measurements, "batch_size", "Three batch sizes will do.")
+    (overhead_s, s_per_flop), _, _ = _fitted_line([(1.0, flops * size, seconds) for size, seconds in points])
     if overhead_s < 0:
         overhead_s, s_per_flop = 0.0, _through_zero([(flops * size, seconds) for size, seconds in points])
     if s_per_flop <= 0:
@@ -80,7 +80,7 @@ def fit_device(measurements: Iterable[tuple[float, float]], flops: float, name: 
     return Device(1 / s_per_flop, overhead_s, name, f"least squares of {len(points)} steps on one device")
 
 
-def _checked(measurements: Iterable[tuple[float, float]], what: str, hint: str) -> list[tuple[float, float]]:
+def _checked_pairs(measurements: Iterable[tuple[float, float]], what: str, hint: str) -> list[tuple[float, float]]:
     points = [(float(size), float(seconds)) for size, seconds in measurements]
     if len(points) < 3 or len({size for size, _ in points}) < 2:
         raise ValueError(
@@ -92,7 +92,7 @@ def _checked(measurements: Iterable[tuple[float, float]], what: str, hint: str) 
     return points
 
 
-def _line(rows: Sequence[tuple[float, float, float]]) -> tuple[list[float], list[float], float]:
+def _fitted_line(rows: Sequence[tuple[float, float, float]]) -> tuple[list[float], list[float], float]:
     """Fit u * x + v * y = seconds to rows (x, y, seconds); return [u, v], their standard errors, and the misfit."""
     X = torch.tensor([[x / s, y / s] for x, y, s in rows], dtype=torch.float64)  # relative errors: all is divided by s
     scale = X.norm(dim=0)  # columns of equal norm: x and y can differ by many powers of ten

@@ -77,7 +77,7 @@ def _others(length: float) -> Callable[[Any, dist.GradBucket], torch.futures.Fut
     """Return a hook for DDP that sums, for each bucket, another tensor `length` times as long."""
     tensors: dict[int, torch.Tensor] = {}
 
-    def hook(state: Any, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    def hook(state: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         own = bucket.buffer()
         n = max(1, round(length * own.numel()))
         if n not in tensors:

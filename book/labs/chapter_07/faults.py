@@ -84,7 +84,7 @@ class Ranks(Protocol):
     rank: int
     world_size: int
 
-    def all_reduce(self, tensor: torch.Tensor, group: Any = None) -> None:
+    def all_reduce(self, tensor: torch.Tensor, group: object = None) -> None:
         """Sum over the ranks."""
 
     def broadcast(self, tensor: torch.Tensor) -> None:
@@ -164,7 +164,7 @@ def save_checkpoint(here: Ranks, seconds: float) -> None:
     here.sleep(seconds)
 
 
-def reduce_gradients(here: Ranks, weights: torch.Tensor, bias: torch.Tensor, mine: str, second: Any) -> None:
+def reduce_gradients(here: Ranks, weights: torch.Tensor, bias: torch.Tensor, mine: str, second: object) -> None:
     """Sum two gradients over the ranks; `mine` is the fault of this rank now."""
     if mine == "size":
         weights = weights[: len(weights) // 2]
@@ -236,11 +236,14 @@ class _Simulated:
         sizes = () if tensor is None else (tuple(tensor.shape),)
         dtype = "" if tensor is None else str(tensor.dtype).removeprefix("torch.")
         stack = _stack(frame)
-        path = tuple((file, line) for file, line, _ in stack)
-        self.called.append(Collective(name, sizes, dtype, group or "0", number, *stack[0], self.now_s, path))
+        (file, line, function), path = stack[0], tuple((file, line) for file, line, _ in stack)
+        self.called.append(
+            Collective(name, sizes, dtype, group=group or "0", number=number, file=file, line=line, function=function,
+                       at_s=self.now_s, path=path)
+        )  # fmt: skip
         self.now_s += STEP_S if name == "barrier" else CALL_S
 
-    def all_reduce(self, tensor: torch.Tensor, group: Any = None) -> None:
+    def all_reduce(self, tensor: torch.Tensor, group: object = None) -> None:
         self._call("all_reduce", tensor, group)
 
     def broadcast(self, tensor: torch.Tensor) -> None:
@@ -304,7 +307,7 @@ def simulated_records(job: Job, world_size: int) -> dict[int, FlightRecord]:
             ends[here.rank] = _Blocked("error", frames)
     at, time_s = _advance(ranks)
     groups = {name: tuple(range(world_size)) for name in ("0", "1")}
-    return {r: _record(ranks[r], at, ends[r], groups, time_s) for r in range(world_size)}
+    return {r: _record_of(ranks[r], at, ends[r], groups, time_s) for r in range(world_size)}
 
 
 def _advance(ranks: list[_Simulated]) -> tuple[int, float]:
@@ -326,7 +329,7 @@ def _advance(ranks: list[_Simulated]) -> tuple[int, float]:
     return at, time_s
 
 
-def _record(
+def _record_of(
     here: _Simulated, ended: int, end: _Blocked, groups: Mapping[str, tuple[int, ...]], time_s: float
 ) -> FlightRecord:
     """Return the record of one rank that has ended `ended` of its collectives, and may wait in the next one."""
@@ -334,8 +337,8 @@ def _record(
         head = here.called[ended]
         called = (*here.called[:ended], replace(head, at_s=time_s + CALL_S))
         frames = ((head.file, head.line, head.function), (C10D, 0, head.name))
-        return FlightRecord(here.rank, called, groups, "error", frames)
+        return FlightRecord(here.rank, called, groups=groups, state="error", frames=frames)
     if end.state in ("died", "silent"):
         why = "its process has ended" if end.state == "died" else "it did not answer"
-        return FlightRecord(here.rank, (), groups, end.state, (), why)
-    return FlightRecord(here.rank, tuple(here.called), groups, end.state, end.frames)
+        return FlightRecord(here.rank, (), groups=groups, state=end.state, frames=(), missing=why)
+    return FlightRecord(here.rank, tuple(here.called), groups=groups, state=end.state, frames=end.frames)

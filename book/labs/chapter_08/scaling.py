@@ -2,7 +2,7 @@
 
 from bisect import bisect_left
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 from d2lite.costs.alpha_beta import COST_FORMULAS, Cluster, Device, Link
@@ -48,6 +48,7 @@ class Setup:
 
     network: str = "ResNet-50"
     batch_size: int = 32
+    _: KW_ONLY
     is_global: bool = False
     device: Device = find_device("V100, float32")
     inside: Link = find_link("NVLink 2 (V100, 6 links)")

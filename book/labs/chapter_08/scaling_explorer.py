@@ -37,14 +37,14 @@ class ScalingExplorer(Explorer):
     def __init__(self, k: int = 64, price: float = 0.0, **setup: Any) -> None:
         self.setup = Setup(**setup)
         self.controls = _controls(self.setup, k, price)
-        self.predictions = _predictions(self.setup, k)
+        self.predictions = _predicted(self.setup, k)
         self.efficiency = PlotlyWidget(efficiency_figure(self.predictions, k))
         self.step = PlotlyWidget(step_figure(self.predictions[1], self.predictions[k]))
         self.summary = widgets.HTML()
         height = f"{self.efficiency.figure.layout.height + 4}px"
         for plot in (self.efficiency, self.step):
             plot.layout = widgets.Layout(flex="1 1 380px", min_width="0", height=height, overflow="hidden")
-        groups = [_group(title, [self.controls[name] for name in names]) for title, names in _GROUPS.items()]
+        groups = [_titled_column(title, [self.controls[name] for name in names]) for title, names in _GROUPS.items()]
         rows = [sheet(), row(groups), row([self.efficiency, self.step]), self.summary]
         self.view = widgets.VBox(rows, layout=widgets.Layout(width="100%", overflow="hidden"))
         self.view.add_class(CLASS)
@@ -59,19 +59,19 @@ class ScalingExplorer(Explorer):
         value = {name: control.value for name, control in self.controls.items()}
         k = value["k"]
         self.setup = _setup(value)
-        self.predictions = _predictions(self.setup, k)
+        self.predictions = _predicted(self.setup, k)
         self.efficiency.show(efficiency_figure(self.predictions, k))
         self.step.show(step_figure(self.predictions[1], self.predictions[k]))
         self.summary.value = describe_scaling(self.setup, k, value["price"])
 
 
-def _group(title: str, controls: Sequence[widgets.Widget]) -> widgets.VBox:
+def _titled_column(title: str, controls: Sequence[widgets.Widget]) -> widgets.VBox:
     """A column of controls under its title; columns move below each other where the page is narrow."""
     head = widgets.HTML(f"<b>{title}</b>")
     return widgets.VBox([head, *controls], layout=widgets.Layout(width="320px", margin="0 12px 8px 0"))
 
 
-def _predictions(setup: Setup, k: int) -> dict[int, ScalingPrediction | None]:
+def _predicted(setup: Setup, k: int) -> dict[int, ScalingPrediction | None]:
     return {n: predict_scaling(setup, n) for n in sorted({*GPUS, k})}
 
 
@@ -81,7 +81,7 @@ def _controls(setup: Setup, k: int, price: float) -> dict[str, Any]:
     def wide(description: str) -> dict[str, Any]:
         return control_style(description, 310, 98)
 
-    def named(presets: tuple[Any, ...], chosen: Any) -> dict[str, Any]:
+    def named(presets: tuple[Any, ...], chosen: object) -> dict[str, Any]:
         presets = presets if chosen in presets else (*presets, chosen)
         return dict(options=[(preset.name or "own", preset) for preset in presets], value=chosen)
 

@@ -10,11 +10,11 @@ from d2lite.figures.palette import COLOURS, GREY, PALETTE, TRANSPARENT, style
 from .scaling import ScalingPrediction
 from .step import StepPrediction
 
-__all__ = ["PARTS", "efficiency_figure", "predicted_and_measured", "step_figure"]
+__all__ = ["STEP_PARTS", "efficiency_figure", "predicted_and_measured", "step_figure"]
 
 HEIGHT = 330
 # what a step consists of -> colour, as in a timeline; waiting is hatched there and here
-PARTS = {
+STEP_PARTS = {
     "overhead": PALETTE[3],
     "computing": COLOURS["forward"],
     "sending, not hidden": COLOURS["all_reduce"],
@@ -71,34 +71,34 @@ def step_figure(one: ScalingPrediction | None, many: ScalingPrediction | None) -
         shown = shown[:1]
     gpus = [f"{o.k:,} GPU" + ("s" if o.k > 1 else "") for o in shown]
     names = [f"{name}: {1e3 * o.step.seconds:.3g} ms" for name, o in zip(gpus, shown, strict=True)]
-    for part, colour in PARTS.items():
+    for part, colour in STEP_PARTS.items():
         figure.add_bar(
             orientation="h",
             name=part,
             y=names,
             x=[1e3 * _part(o.step, part) for o in shown],
-            marker=_marker(part, colour),
+            marker=_part_marker(part, colour),
             meta={
                 "words": [f"{1e3 * _part(o.step, part):.4g} ms on {name}" for name, o in zip(gpus, shown, strict=True)]
             },
             hovertemplate=f"%{{y}}<br>{part}: %{{x:.4g}} ms<br>predicted<extra></extra>",
         )
     figure.update_xaxes(range=[0, 1.02e3 * max(o.step.seconds for o in shown)])
-    add_key(figure, [("▨" if part == _HATCHED else "■", colour, part) for part, colour in PARTS.items()])
+    add_key(figure, [("▨" if part == _HATCHED else "■", colour, part) for part, colour in STEP_PARTS.items()])
     add_lanes(figure, names)
     for note in figure.layout.annotations[-len(names) :]:
         note.name = note.text  # the alternative text tells the time of the whole step as well
     return figure.update_layout(barmode="stack")
 
 
-def _marker(part: str, colour: str) -> dict[str, Any]:
+def _part_marker(part: str, colour: str) -> dict[str, Any]:
     if part != _HATCHED:
         return {"color": colour}
     return {"color": TRANSPARENT, "pattern": {"shape": "/", "fgcolor": colour, "size": 6}, "line": {"color": colour}}
 
 
 def _part(step: StepPrediction, part: str) -> float:
-    return dict(zip(PARTS, (step.overhead_s, step.compute_s, step.exposed_s, step.wait_s), strict=True))[part]
+    return dict(zip(STEP_PARTS, (step.overhead_s, step.compute_s, step.exposed_s, step.wait_s), strict=True))[part]
 
 
 def predicted_and_measured(

@@ -33,7 +33,7 @@ MIB = 1024 * 1024
 DDP_BUCKETS = (1 * MIB, 25 * MIB)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class StepPrediction:
     """One predicted step of one device among k, in seconds.
 
@@ -138,22 +138,32 @@ def predict_step(
     arithmetic_s = workload.flops * batch_size / device.flops_per_s
     forward_end = device.overhead_s + arithmetic_s / 3
     compute_end = device.overhead_s + arithmetic_s
-    events = [Event(0, "forward", "forward", 0.0, forward_end)]
+    events = [Event(rank=0, kind="forward", name="forward", start_s=0.0, end_s=forward_end)]
     ready = sent = forward_end
     for i, (fraction, n_bytes) in enumerate(bucket_sums(workload, caps)):
         start, ready = ready, forward_end + (compute_end - forward_end) * fraction
-        events.append(Event(0, "backward", f"backward {i}", start, ready))
+        events.append(Event(rank=0, kind="backward", name=f"backward {i}", start_s=start, end_s=ready))
         if k > 1:
             start = max(sent, ready if overlap else compute_end)
             sent = start + all_reduce_seconds(algorithm, k, n_bytes, cluster)
-            events.append(Event(0, "all_reduce", f"bucket {i}", start, sent, n_bytes))
+            events.append(
+                Event(rank=0, kind="all_reduce", name=f"bucket {i}", start_s=start, end_s=sent, n_bytes=n_bytes)
+            )
     end = max(compute_end, sent)
     if not math.isfinite(end + wait_s):
         raise ValueError(f"batch_size, device, cluster, wait_s: expected a step that ends, got {end + wait_s} s.")
     if wait_s:
-        events.append(Event(0, "wait", "wait for the slowest", end, end + wait_s))
+        events.append(Event(rank=0, kind="wait", name="wait for the slowest", start_s=end, end_s=end + wait_s))
     busy = sum(event.end_s - event.start_s for event in events if event.kind == "all_reduce")
-    return StepPrediction(end + wait_s, device.overhead_s, arithmetic_s, busy, end - compute_end, wait_s, tuple(events))
+    return StepPrediction(
+        seconds=end + wait_s,
+        overhead_s=device.overhead_s,
+        compute_s=arithmetic_s,
+        communication_s=busy,
+        exposed_s=end - compute_end,
+        wait_s=wait_s,
+        events=tuple(events),
+    )
 
 
 def gpu_hours(seconds: float, k: int) -> float:

@@ -4,7 +4,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 import torch
@@ -44,6 +44,7 @@ class Arm:
     name: str
     batch_size: int = 64
     lr: float = 0.1
+    _: KW_ONLY
     momentum: float = 0.0
     warm_up_epochs: float = 0.0
     decay_share: float = 0.0
@@ -90,6 +91,7 @@ class Trial:
     arm: Arm
     seed: int
     accuracies: list[float] = field(default_factory=list)
+    _: KW_ONLY
     steps: int = 0
     examples: int = 0
     seconds: float = 0.0
@@ -155,7 +157,15 @@ def train_arm(
     def measure() -> float:
         return evaluate_accuracy(net, test_iter, devices[0])
 
-    budget = _Budget(Trial(arm, seed), train_iter, devices[0], num_epochs * num_examples, seconds, num_points, measure)
+    budget = _Budget(
+        trial=Trial(arm, seed),
+        train_iter=train_iter,
+        device=devices[0],
+        num_examples=num_epochs * num_examples,
+        seconds=seconds,
+        num_points=num_points,
+        measure=measure,
+    )
     with one_intra_op_thread(devices):  # a second thread costs more than it gives for so small a network
         train_until_spent(replicas, arm.make_optimizer(net), budget)
         again = BatchIterator(train_iter.images, train_iter.labels, arm.batch_size, train_iter.dataset)
@@ -164,7 +174,7 @@ def train_arm(
     return budget.trial
 
 
-@dataclass
+@dataclass(kw_only=True)
 class _Budget:
     """The minibatches of a trial until its budget is spent: (X, y, learning rate), with all that is counted."""
 
@@ -232,8 +242,8 @@ def run_arms(
     positive_number("num_epochs", num_epochs)
     if seconds is not None:
         positive_number("seconds", seconds)
-    _different("arms", [arm.name for arm in arms])
-    _different("seeds", [whole_number("seeds", seed) for seed in seeds])
+    _require_different("arms", [arm.name for arm in arms])
+    _require_different("seeds", [whole_number("seeds", seed) for seed in seeds])
     for arm in arms:
         rest = num_examples % arm.batch_size or arm.batch_size
         if min(rest, num_examples) < 2 * arm.num_gpus:
@@ -278,6 +288,6 @@ def _endless(train_iter: Any) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         yield from train_iter
 
 
-def _different(what: str, values: Sequence[Any]) -> None:
+def _require_different(what: str, values: Sequence[Any]) -> None:
     if not values or len(set(values)) < len(values):
         raise ValueError(f"{what}: expected one or more, all different, got {values}.")

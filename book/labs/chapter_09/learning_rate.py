@@ -2,9 +2,9 @@
 
 from notebook_ranks.shared.checks import non_negative_number, one_of, positive_int, positive_number, whole_number
 
-__all__ = ["RULES", "scaled_lr", "warm_up"]
+__all__ = ["LR_RULES", "scaled_lr", "warm_up"]
 
-RULES = ("same", "linear", "square root")
+LR_RULES = ("same", "linear", "square root")
 
 
 def scaled_lr(lr: float, batch_size: int, new_batch_size: int, rule: str = "linear") -> float:
@@ -25,7 +25,7 @@ def scaled_lr(lr: float, batch_size: int, new_batch_size: int, rule: str = "line
     """
     lr = positive_number("lr", lr)
     factor = positive_int("new_batch_size", new_batch_size) / positive_int("batch_size", batch_size)
-    one_of("rule", rule, RULES)
+    one_of("rule", rule, LR_RULES)
     return lr * {"same": 1.0, "linear": factor, "square root": factor**0.5}[rule]
 
 

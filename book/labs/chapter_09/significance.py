@@ -28,7 +28,7 @@ _MOST_SEEDS = 1000
 _ROUNDING = 1e-9  # results that differ by less than this fraction are equal
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ArmComparison:
     """The difference of two arms: the mean of the second minus the mean of the first, with its interval.
 
@@ -125,18 +125,29 @@ def compare_arms(
     if paired and num_seeds[0] != num_seeds[1]:
         raise ValueError(f"b: expected {num_seeds[0]} results, one per seed of a, got {num_seeds[1]}.")
     rounding = _ROUNDING * max(map(abs, [*results[0], *results[1]]))
-    step = _step([*results[0], *results[1]], rounding)
+    step = _smallest_step([*results[0], *results[1]], rounding)
     least_spread = max(rounding, step / 2)
     if paired:
         differences = [q - p for p, q in zip(*results, strict=True)]
         paired_spread = statistics.stdev(differences)
         least_spread *= 2**0.5  # of the difference of two
-        step = _step([*differences, *(-d for d in differences)], rounding)  # of equal arms, both signs are as likely
+        step = _smallest_step(
+            [*differences, *(-d for d in differences)], rounding
+        )  # of equal arms, both signs are as likely
         least_spread = max(least_spread, step / 2)
     error, freedom = _standard_error(_that_count(spreads, paired_spread, least_spread), num_seeds)
     reach = student_quantile((1 + confidence) / 2, freedom) * error + step / 2 / max(num_seeds) if error else 0.0
     low, high = (means[1] - means[0] + sign * reach for sign in (-1, 1))
-    return ArmComparison(means, spreads, num_seeds, low, high, confidence, paired_spread, least_spread)
+    return ArmComparison(
+        means=means,
+        spreads=spreads,
+        num_seeds=num_seeds,
+        low=low,
+        high=high,
+        confidence=confidence,
+        paired_spread=paired_spread,
+        least_spread=least_spread,
+    )
 
 
 def seeds_needed(
@@ -202,7 +213,7 @@ def _that_count(spreads: tuple[float, float], paired_spread: float | None, least
     return (a, b) if paired_spread is None else (max(paired_spread, least), 0.0)
 
 
-def _step(results: Sequence[float], rounding: float) -> float:
+def _smallest_step(results: Sequence[float], rounding: float) -> float:
     """Return the smallest difference between results that are not equal, if some are equal; 0 otherwise."""
     values = sorted(results)
     gaps = [following - value for value, following in itertools.pairwise(values)]

@@ -25,14 +25,16 @@ __all__ = [
 ]
 
 
-def sum_over_ranks(sums: torch.Tensor, group: Any = None) -> torch.Tensor:
+def sum_over_ranks(sums: torch.Tensor, group: "dist.ProcessGroup | None" = None) -> torch.Tensor:
     """Add up `sums` over the ranks of a process group, in place, and return it; without a process group do nothing."""
     if dist.is_available() and dist.is_initialized():
         dist.all_reduce(sums, group=group)
     return sums
 
 
-def moments_over_ranks(X: torch.Tensor, group: Any = None) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def moments_over_ranks(
+    X: torch.Tensor, group: "dist.ProcessGroup | None" = None
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return (n, mean, variance) of each channel over the shards of all ranks, in two all-reduces.
 
     The first one adds up the counts and the sums, 1 + c numbers: they give the mean. The second one adds up the squared
@@ -54,7 +56,9 @@ def moments_over_ranks(X: torch.Tensor, group: Any = None) -> tuple[torch.Tensor
     return n, mean, squares / n
 
 
-def gradient_over_ranks(grad: torch.Tensor, X_hat: torch.Tensor, n: torch.Tensor, group: Any = None) -> torch.Tensor:
+def gradient_over_ranks(
+    grad: torch.Tensor, X_hat: torch.Tensor, n: torch.Tensor, group: "dist.ProcessGroup | None" = None
+) -> torch.Tensor:
     """Return the gradient with respect to X, times the standard deviation, in one all-reduce.
 
     A value of X changes its own normalised value, and through the mean and the variance those of all examples on all
@@ -81,7 +85,9 @@ class Normalise(torch.autograd.Function):
     """(X - mean) / deviation, whose gradient reaches X through the mean and the deviation as well."""
 
     @staticmethod
-    def forward(ctx: Any, X: torch.Tensor, moments: Any, eps: float, group: Any = None) -> torch.Tensor:
+    def forward(
+        ctx: Any, X: torch.Tensor, moments: Any, eps: float, group: "dist.ProcessGroup | None" = None
+    ) -> torch.Tensor:
         n, mean, var = moments
         mean, deviation = per_channel(mean, X), per_channel((var + eps).sqrt(), X)
         ctx.save_for_backward(X, mean, deviation, n)
@@ -100,9 +106,9 @@ class SyncBatchNorm(_BatchNorm):
     """BatchNorm over the shards of all ranks, as if one device had the whole minibatch; also on CPUs.
 
     In training all ranks of the group call it together, forward and backward. Shards may be uneven, or empty on some
-    ranks. The gradient with respect to X is that of the *sum* of the ranks' losses; those of weight and bias are of
-    this rank's shard, and DistributedDataParallel averages them like all others. The running statistics are the same on
-    all ranks of the group. In evaluation, and without a process group, it is torch's BatchNorm.
+    ranks. X gets the gradient of the *sum* of the ranks' losses. Weight and bias get those of this rank's shard;
+    DistributedDataParallel averages them like all others. The running statistics are the same on all ranks of the
+    group. In evaluation, and without a process group, it is torch's BatchNorm.
 
     A step has three all-reduces per layer, two of them in the forward pass: 1 + 4c numbers of 64 bits. PyTorch has
     two collectives per layer.
@@ -133,9 +139,9 @@ class SyncBatchNorm(_BatchNorm):
         momentum: float | None = 0.1,
         affine: bool = True,
         track_running_stats: bool = True,
-        process_group: Any = None,
-        device: Any = None,
-        dtype: Any = None,
+        process_group: "dist.ProcessGroup | None" = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__(num_features, eps, momentum, affine, track_running_stats, device=device, dtype=dtype)
         self.process_group = process_group
@@ -180,7 +186,7 @@ class SyncBatchNorm(_BatchNorm):
             raise TypeError(f"X: expected floating-point numbers, got {input.dtype}. Convert them: X.float().")
 
 
-def convert_sync_batchnorm(net: nn.Module, process_group: Any = None) -> nn.Module:
+def convert_sync_batchnorm(net: nn.Module, process_group: "dist.ProcessGroup | None" = None) -> nn.Module:
     """Replace each BatchNorm layer of `net`, in place, by a SyncBatchNorm with the same parameters; return the network.
 
     Parameters and buffers are the same tensors, so an optimizer may exist already. A layer with several names stays
@@ -207,7 +213,7 @@ def convert_sync_batchnorm(net: nn.Module, process_group: Any = None) -> nn.Modu
     return made.get(net, net)
 
 
-def _synchronised(layer: _BatchNorm, name: str, process_group: Any) -> SyncBatchNorm:
+def _synchronised(layer: _BatchNorm, name: str, process_group: "dist.ProcessGroup | None") -> SyncBatchNorm:
     tensors = {**layer._parameters, **layer._buffers}
     if any(is_lazy(tensor) for tensor in tensors.values() if tensor is not None):
         raise ValueError(f"net: expected initialised layers, got {name or 'a lazy one'}. Call the network once, first.")

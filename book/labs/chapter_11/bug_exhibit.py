@@ -46,11 +46,6 @@ class BugExhibit:
     found_as: str = ""
 
     @property
-    def verdict_name(self) -> str:
-        """The name of the verdict of `check_step` on this bug."""
-        return self.found_as or self.name
-
-    @property
     def changes(self) -> list[str]:
         """The lines that differ from right code, each with "right: " or "wrong: " in front, and one line around them.
 
@@ -85,10 +80,10 @@ def _changed_lines(
     function returns nothing. `renamed` is {name in wrong: name in right} for called functions: their names do not count
     as a difference.
     """
-    one, other = _tree(right), _tree(wrong)
+    one, other = _body_of(right), _body_of(wrong)
     if isinstance(one[-1], ast.Return) != isinstance(other[-1], ast.Return):
         one, other = ([node for node in body if not isinstance(node, ast.Return)] for body in (one, other))
-    lines, others = _lines(one), _lines(other)
+    lines, others = _code_lines(one), _code_lines(other)
     for name, instead in (renamed or {}).items():
         others = [line.replace(name, instead) for line in others]
     if lines == others:
@@ -97,12 +92,12 @@ def _changed_lines(
     return [_MARKS[line[0]] + line[1:] for line in list(pairs)[2:] if line[0] in _MARKS]
 
 
-def _tree(function: Callable[..., Any]) -> list[ast.stmt]:
+def _body_of(function: Callable[..., Any]) -> list[ast.stmt]:
     (tree,) = ast.parse(inspect.getsource(function)).body
     assert isinstance(tree, ast.FunctionDef)
     return tree.body[ast.get_docstring(tree) is not None :]
 
 
-def _lines(body: list[ast.stmt]) -> list[str]:
+def _code_lines(body: list[ast.stmt]) -> list[str]:
     text = "\n".join(ast.unparse(node) for node in body)
     return [line.removeprefix("losses = ") for line in text.splitlines() if not line.startswith("check_")]

@@ -8,7 +8,7 @@ such as the norm to which gradients are clipped, are in `fitted_bugs`.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
 import torch
@@ -97,6 +97,7 @@ class Bug:
     name: str
     words: str
     weight: Weight = _sum_over_all
+    _: KW_ONLY
     reach: Literal["all", "own", "first", "used", "owned", "none"] = "all"
     cut: Literal["even", "chunk", "drop"] = "even"
     keep: Literal["", "total", "own"] = ""
@@ -130,7 +131,7 @@ def simulate(bug: Bug, case: StepCase) -> list[torch.Tensor]:
             update = _update(bug, rank, own, total, k)
             if update is not None:
                 velocity[rank] = update + bug.momentum * velocity[rank]
-                replicas[rank] = replicas[rank] * _kept(bug, case) - case.lr * velocity[rank]
+                replicas[rank] = replicas[rank] * _share_kept(bug, case) - case.lr * velocity[rank]
             left[rank] = {"": None, "total": total, "own": own[rank] if rank < len(own) else None}[bug.keep]
     return replicas
 
@@ -166,7 +167,7 @@ def _clipped(bug: Bug, grad: torch.Tensor, n_i: int, case: StepCase) -> torch.Te
     return grad * min(1.0, bug.max_norm / (float(grad.norm()) + CLIP_EPSILON)) * bug.after(n_i, case.n, case.k)
 
 
-def _kept(bug: Bug, case: StepCase) -> torch.Tensor | float:
+def _share_kept(bug: Bug, case: StepCase) -> torch.Tensor | float:
     """Return what weight decay leaves of each parameter, as a factor."""
     if bug.decay is None:
         return 1.0
@@ -228,8 +229,9 @@ KNOWN_BUGS = (
         "the number of examples as well.", lambda n_i, n, k: 1 / (n * k)),
     Bug("loss divided by the local batch", "each replica's loss is a mean over its own shard, and these means are "
         "averaged. An example of a small shard counts for more.", _mean_of_means),
-    *(Bug("no all-reduce", _APART, weight, "own") for weight in (_sum_over_all, _sum_of_means, _mean_of_means, _sum)),
-    *(Bug("rebinding all-reduce", _FIRST, weight, "first")
+    *(Bug("no all-reduce", _APART, weight, reach="own")
+      for weight in (_sum_over_all, _sum_of_means, _mean_of_means, _sum)),
+    *(Bug("rebinding all-reduce", _FIRST, weight, reach="first")
       for weight in (_sum_over_all, _sum_of_means, _mean_of_means, _sum)),
     *(Bug("forgotten zero_grad", _LEFT, weight, keep=keep)
       for weight in (_sum_over_all, _mean_of_means) for keep in ("total", "own")),

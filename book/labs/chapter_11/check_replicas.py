@@ -59,7 +59,7 @@ def judge_replicas(device_params: Any) -> Verdict:
     drift = replica_drift(device_params)
     if drift <= min(replica_drift_rtol(dtype) for _, dtype in shapes[0]):
         return Verdict(True, "equal up to rounding", f"{k} replicas differ by {drift:.0e} of their weights.")
-    rank, i, most = _farthest(device_params)
+    rank, i, most = _farthest_element(device_params)
     size = f"{drift:.2g} of their weights" if math.isfinite(drift) else "numbers that are not finite"
     return Verdict(
         False,
@@ -127,7 +127,7 @@ def _bits(tensor: torch.Tensor) -> torch.Tensor:
     )
 
 
-def _farthest(device_params: Any) -> tuple[int, int, float]:
+def _farthest_element(device_params: Any) -> tuple[int, int, float]:
     """Return (replica, parameter, difference) of the element that is farthest from that of replica 0."""
     found = [
         (float((q.detach().to(p.device) - p.detach()).abs().max().double().nan_to_num(math.inf)), rank, i)

@@ -34,13 +34,13 @@ CPU = torch.device("cpu")
 
 # what is said of a step whose bug has no name
 SAME = "same"
-RANDOM = " The step draws random numbers; without them it could be compared."
+DRAWS = " The step draws random numbers; without them it could be compared."
 STATE = (
     " Two calls with the same seed differ: the step keeps something between calls, such as an optimizer or a generator."
 )
 ALIKE = (
-    " On several devices the step does what it does on one device, so that the difference from plain SGD is not in how "
-    "it is split."
+    " Your step gives the same weights on several devices as on one. The split is right; something else differs from "
+    "plain SGD."
 )
 
 
@@ -127,10 +127,10 @@ def _on_rank_0(train_batch: TrainBatch, replicate: Replicate, masked: bool) -> V
 def judge_step(train_batch: TrainBatch, replicate: Replicate = copies, masked: bool = False) -> Verdict:
     """Return the verdict of `check_step`, from this process and without a limit of time."""
     with one_intra_op_thread([CPU]):
-        return _judged(train_batch, replicate, MASKED_CASES if masked else CASES)
+        return _verdict_of(train_batch, replicate, MASKED_CASES if masked else CASES)
 
 
-def _judged(train_batch: TrainBatch, replicate: Replicate, cases: Sequence[StepCase]) -> Verdict:
+def _verdict_of(train_batch: TrainBatch, replicate: Replicate, cases: Sequence[StepCase]) -> Verdict:
     results: list[tuple[StepCase, list[torch.Tensor]]] = []
     most, wrong, notes = 0.0, None, []
     for case in cases:
@@ -138,7 +138,7 @@ def _judged(train_batch: TrainBatch, replicate: Replicate, cases: Sequence[StepC
             made = replicate([p.clone() for p in start_params()], [CPU] * case.k)
             if not (start := judge_replicas(made)).passed:
                 return _wrong_start(start, train_batch, made, case)
-            _run(train_batch, made, case)
+            _take_steps(train_batch, made, case)
             got = [flat(params).double() for params in made]
             off = _distance(got, _simulated(RIGHT, case), case)
         except Exception as error:
@@ -169,7 +169,7 @@ def _judged(train_batch: TrainBatch, replicate: Replicate, cases: Sequence[StepC
         )
         return Verdict(False, "same random numbers on each replica", f"{words} Make the rank a part of the seed.")
     more = draws or (ALIKE if _is_its_own_one_device(train_batch, replicate, results) else "")
-    return _unknown(*results[wrong], most, more)
+    return _unknown_cause(*results[wrong], most, more)
 
 
 @functools.lru_cache(8)  # up to 4 MB each
@@ -178,7 +178,7 @@ def _simulated(bug: Bug, case: StepCase) -> list[torch.Tensor]:
     return simulate(bug, case)
 
 
-def _run(train_batch: TrainBatch, device_params: Any, case: StepCase) -> None:
+def _take_steps(train_batch: TrainBatch, device_params: Sequence[Sequence[torch.Tensor]], case: StepCase) -> None:
     for X, y in case.batches:
         train_batch(X.clone(), y.clone(), device_params, [CPU] * case.k, case.lr)
 
@@ -219,8 +219,8 @@ def _wrong_start(start: Verdict, train_batch: TrainBatch, made: Any, case: StepC
             words = start.words.split(" Before", 1)[0]
             return Verdict(False, "different initial weights", f"before the first step, {words} Copy one to all.")
         return start
-    _run(train_batch, made, case)
-    times = _times(flat(made[0]).double(), case)
+    _take_steps(train_batch, made, case)
+    times = _times_as_far(flat(made[0]).double(), case)
     far = f"({case}: they have moved {times:.3g} times as far as one device.)"
     return Verdict(False, start.name, f"{start.words} {far}")
 
@@ -245,14 +245,14 @@ def _draws(train_batch: TrainBatch, replicate: Replicate) -> str:
     Then what it makes of an example depends on the place of the example in the minibatch, and several copies of one
     example have a gradient of a different direction than one.
 
-    Which replica draws what is seen with a minibatch that holds the same examples twice. If each example has random
-    numbers of its own, its mean gradient differs from that of one half, on one device and on two. If it differs on one
-    device but not on two, the two replicas have drawn the same numbers.
+    To see which replica draws what, feed four examples twice. If every copy draws its own numbers, the mean gradient
+    changes, on one device and on two. If it changes on one device but not on two, the two replicas have drawn the same
+    numbers.
     """
     X, y = examples(4, torch.Generator().manual_seed(SEED))
 
     def moved(places: list[int], k: int = 1, seed: int = SEED) -> torch.Tensor:
-        return _moved(train_batch, replicate, X[places], y[places], k, seed)
+        return _change_in_a_step(train_batch, replicate, X[places], y[places], k, seed)
 
     half, whole = [0, 1, 2, 3], [0, 1, 2, 3, 0, 1, 2, 3]
     once = moved(half)
@@ -262,7 +262,7 @@ def _draws(train_batch: TrainBatch, replicate: Replicate) -> str:
         copies_of_one = [moved(places) for places in ([0], [0, 0, 0, 0])]
         if _equal(once, moved(half[::-1])) or _parallel(*copies_of_one):
             return ""
-    return SAME if not _equal(once, moved(whole)) and _equal(once, moved(whole, k=2)) else RANDOM
+    return SAME if not _equal(once, moved(whole)) and _equal(once, moved(whole, k=2)) else DRAWS
 
 
 def _equal(one: torch.Tensor, other: torch.Tensor) -> bool:
@@ -273,7 +273,7 @@ def _parallel(one: torch.Tensor, other: torch.Tensor) -> bool:
     return float(torch.nn.functional.cosine_similarity(one, other, dim=0)) > 1 - SAME_BUG_RTOL**2
 
 
-def _moved(
+def _change_in_a_step(
     train_batch: TrainBatch, replicate: Replicate, X: torch.Tensor, y: torch.Tensor, k: int, seed: int
 ) -> torch.Tensor:
     """Return the change of the parameters of replica 0 in one step, after all seeds were set."""
@@ -291,21 +291,21 @@ def _is_its_own_one_device(train_batch: TrainBatch, replicate: Replicate, result
         if case.k > 1:
             alone = StepCase(1, case.n, case.steps, case.lr, case.masked)
             made = replicate([p.clone() for p in start_params()], [CPU])
-            _run(train_batch, made, alone)
+            _take_steps(train_batch, made, alone)
             if not _distance(got, [flat(made[0]).double()] * case.k, case) <= FLOAT32_STEP_RTOL:
                 return False
     return True
 
 
-def _times(got: torch.Tensor, case: StepCase) -> float:
+def _times_as_far(got: torch.Tensor, case: StepCase) -> float:
     """Return how many times as far as it should replica 0 has moved."""
     begin = flat(start_params())
     return float((got - begin).norm() / (_simulated(RIGHT, case)[0] - begin).norm())
 
 
-def _unknown(case: StepCase, got: list[torch.Tensor], most: float, more: str) -> Verdict:
+def _unknown_cause(case: StepCase, got: list[torch.Tensor], most: float, more: str) -> Verdict:
     words = f"the first case that differs is {case}. "
-    words += f"Replica 0 has moved {_times(got[0], case):.3g} times as far as one device."
+    words += f"Replica 0 has moved {_times_as_far(got[0], case):.3g} times as far as one device."
     if most <= SIXTEEN_BIT_STEP_RTOL:
         words += f" All cases differ by at most {most:.0e} of a step, as 16-bit numbers may."
     if case.k > 1:

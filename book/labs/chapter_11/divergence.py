@@ -43,7 +43,7 @@ class Divergence:
         )
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Comparison:
     """Two runs, step by step.
 
@@ -125,7 +125,7 @@ def _differences(one: StepRecord, other: StepRecord, with_first: bool) -> Iterat
         names = {i: write for (_, i), write in [*expected.items(), *got.items()]}
         found: list[Divergence] = []
         nearest: dict[int, float] = {}  # of each parameter, the difference of the replica that differs least
-        for (rank, i), write in sorted(got.items(), key=lambda item: _order(other, item[1])):
+        for (rank, i), write in sorted(got.items(), key=lambda item: _order_of(other, item[1])):
             same = None if with_first else expected.get((rank, i))
             same = same or expected.get((0, i))
             if same is None:
@@ -133,7 +133,7 @@ def _differences(one: StepRecord, other: StepRecord, with_first: bool) -> Iterat
                     f"one, other: expected two runs of one network, got {write.name} in only one of them. Record both "
                     "with steps that write the same gradients and weights."
                 )
-            difference = 0.0 if same.digest == write.digest else _difference(same.tensor, write.tensor)
+            difference = 0.0 if same.digest == write.digest else _largest_difference(same.tensor, write.tensor)
             nearest[i] = min(difference, nearest.get(i, math.inf))
             found.append(Divergence(other.step, write, same.tensor, difference, False))
         for d in found:
@@ -147,9 +147,9 @@ def _differences(one: StepRecord, other: StepRecord, with_first: bool) -> Iterat
 def _is_rounding(d: Divergence, with_first: bool, nearest: float) -> bool:
     """Return whether rounding explains a difference.
 
-    Replicas of one run are updated with the same sum, so that rounding moves them apart far less than it does two runs:
-    a replica that is farther from the first run than a different replica is, by more than that, is not rounded alone.
-    Neither is a tensor whose elements are all numbers of 16 bits, if the other one has more.
+    All replicas of a run add the same sum, so rounding hardly separates them. A replica that is clearly farther from
+    the first run than its neighbours has a bug. So has a tensor whose elements are all numbers of 16 bits, if those of
+    the first run have more.
     """
     if d.one is None or d.write.tensor is None:
         return not d.difference
@@ -166,11 +166,11 @@ def _has_16_bits(tensor: torch.Tensor) -> bool:
     return bool(tensor.any()) and any(torch.equal(tensor.to(t).to(tensor.dtype), tensor) for t in _SIXTEEN_BITS)
 
 
-def _order(record: StepRecord, write: Write) -> int:
+def _order_of(record: StepRecord, write: Write) -> int:
     return next(i for i, own in enumerate(record.writes) if own is write)
 
 
-def _difference(one: torch.Tensor | None, other: torch.Tensor | None) -> float:
+def _largest_difference(one: torch.Tensor | None, other: torch.Tensor | None) -> float:
     if one is None or other is None:
         return math.nan
     if one.shape != other.shape:

@@ -19,7 +19,7 @@ HEIGHT = 330
 CELLS = 24  # the largest number of cells of a tensor's picture, in each direction
 _SIDE = 168  # pixels of a tensor's picture: two stand beside each other on a narrow page
 _EQUAL = "equal"  # a difference of 0 has no place on a logarithmic axis: it is drawn on a line of its own
-_MISSING = "not written"
+_NOT_WRITTEN = "not written"
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -48,7 +48,7 @@ def divergence_figure(comparison: Comparison, step: int | None = None) -> Figure
             mode="lines+markers",
             line={"color": colour, "dash": dash, "width": 2.5},
             marker={"symbol": marker, "size": 8, "color": colour},
-            text=[f"{_said(v)}, replica {rank}" for v, rank in largest],
+            text=[f"{_number_text(v)}, replica {rank}" for v, rank in largest],
             hovertemplate=f"step %{{x}}, {name}: %{{text}}<extra></extra>",
             cliponaxis=False,
             meta={"words": [_told(comparison, largest)]},
@@ -57,7 +57,7 @@ def divergence_figure(comparison: Comparison, step: int | None = None) -> Figure
     every = max(1, math.ceil((high - low) / 4))
     ticks = {10.0**power: "10" + str(power).translate(_SUPERSCRIPTS)
              for power in range(low, high + 1, every)}  # fmt: skip
-    ticks = {10.0**bottom: _EQUAL} | ticks | ({10.0**top: _MISSING} if is_missing else {})
+    ticks = {10.0**bottom: _EQUAL} | ticks | ({10.0**top: _NOT_WRITTEN} if is_missing else {})
     figure.update_yaxes(
         type="log", range=[bottom - 0.3, top + 0.3], tickvals=list(ticks), ticktext=list(ticks.values())
     )
@@ -81,8 +81,8 @@ def _largest(row: Sequence[float]) -> tuple[float, int]:
     return value, -rank
 
 
-def _said(value: float) -> str:
-    return {0.0: _EQUAL, math.inf: _MISSING}.get(value, f"{value:.2g}")
+def _number_text(value: float) -> str:
+    return {0.0: _EQUAL, math.inf: _NOT_WRITTEN}.get(value, f"{value:.2g}")
 
 
 def _told(comparison: Comparison, largest: Sequence[tuple[float, int]]) -> str:
@@ -91,7 +91,7 @@ def _told(comparison: Comparison, largest: Sequence[tuple[float, int]]) -> str:
     if comparison.first is not None:
         steps |= {comparison.first.step - 1, comparison.first.step}
     return ", ".join(
-        f"{_said(largest[step - 1][0])} in step {step}" for step in sorted(steps) if 0 < step <= len(largest)
+        f"{_number_text(largest[step - 1][0])} in step {step}" for step in sorted(steps) if 0 < step <= len(largest)
     )
 
 
@@ -104,12 +104,12 @@ def tensor_picture(tensor: torch.Tensor, words: str, most: float | None = None) 
     """
     flat = tensor.detach().double().cpu()
     rows = flat.reshape(flat.shape[0], -1) if flat.dim() > 1 else flat.reshape(1, -1)
-    cells = [[_farthest(part) for part in _cut(row, 1)] for row in _cut(rows, 0)]
+    cells = [[_farthest(part) for part in _cut_along(row, 1)] for row in _cut_along(rows, 0)]
     most = most or max((abs(value) for row in cells for value in row if math.isfinite(value)), default=1.0) or 1.0
     across, down = max(map(len, cells), default=1), max(len(cells), 1)
     wide, high = min(_SIDE // max(across, 1), 2 * CELLS), min(_SIDE // down, CELLS)
     parts = [
-        f'<rect x="{wide * x}" y="{high * y + 22}" width="{wide}" height="{high}" fill="{_colour(value / most)}"/>'
+        f'<rect x="{wide * x}" y="{high * y + 22}" width="{wide}" height="{high}" fill="{_mixture(value / most)}"/>'
         for y, row in enumerate(cells)
         for x, value in enumerate(row)
     ]
@@ -121,7 +121,7 @@ def tensor_picture(tensor: torch.Tensor, words: str, most: float | None = None) 
     )
 
 
-def _cut(tensor: torch.Tensor, dim: int) -> Sequence[torch.Tensor]:
+def _cut_along(tensor: torch.Tensor, dim: int) -> Sequence[torch.Tensor]:
     return tensor.tensor_split(min(CELLS, tensor.shape[dim]), dim) if tensor.numel() else []
 
 
@@ -129,7 +129,7 @@ def _farthest(part: torch.Tensor) -> float:
     return float(part.flatten()[part.abs().argmax()])
 
 
-def _colour(value: float) -> str:
+def _mixture(value: float) -> str:
     """Return a mixture of light grey with blue (-1) or orange (1); black for what is no finite number."""
     if not math.isfinite(value):
         return "#000000"

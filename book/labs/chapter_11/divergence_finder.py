@@ -51,7 +51,7 @@ class DivergenceFinder(Explorer):
         self.step.style.button_width = "76px"
         self.tensor = widgets.Dropdown(options=self._tensors(), **control_style("tensor", 420, 60))
         if first is not None:
-            self.tensor.value = _key(first.write)
+            self.tensor.value = _place_of(first.write)
         self.summary = widgets.HTML(layout=widgets.Layout(max_width="820px", margin="0 0 8px", flex="none"))
         self.pictures = widgets.HTML()
         self.plot = PlotlyWidget(divergence_figure(comparison, self.step.value or None))
@@ -62,10 +62,10 @@ class DivergenceFinder(Explorer):
 
     def _tensors(self) -> list[tuple[str, tuple[bool, int, int]]]:
         """The gradients and weights of all replicas, as (name, (is a weight, replica, parameter))."""
-        found = {_key(write): write.name for _, other in self.comparison.kept.values() for write in other.writes}
+        found = {_place_of(write): write.name for _, other in self.comparison.kept.values() for write in other.writes}
         first = self.comparison.first
         if first is not None:
-            found[_key(first.write)] = first.write.name
+            found[_place_of(first.write)] = first.write.name
         found = found or {(True, 0, 0): "not kept"}
         return [
             (f"{'weight' if key[0] else 'gradient'} {name}, replica {key[1]}", key)
@@ -91,7 +91,7 @@ class DivergenceFinder(Explorer):
             return f"Step {step}: this tensor was not written."
         first = self.comparison.first
         words = ""  # of the first difference, the summary has said it
-        if first is None or (step, self.tensor.value) != (first.step, _key(first.write)):
+        if first is None or (step, self.tensor.value) != (first.step, _place_of(first.write)):
             line = f"line {write.line}: <code>{html.escape(write.code)}</code>"
             words = f"Step {step}, last written by {line if write.line else 'a line that was not seen'}<br>"
         if write.tensor is None or same.tensor is None or write.tensor.shape != same.tensor.shape:
@@ -106,7 +106,7 @@ class DivergenceFinder(Explorer):
         return f"{words}Orange is above 0, blue below, the strongest colour {most:.2g}.<br>{shown}"
 
 
-def _key(write: Write) -> tuple[bool, int, int]:
+def _place_of(write: Write) -> tuple[bool, int, int]:
     """Return (whether it is a weight, replica, parameter) of a write."""
     return write.operation == "update", write.rank, write.index
 

@@ -47,7 +47,7 @@ def fitted_bugs(results: Sequence[Result]) -> Iterator[Bug]:
         yield from _clipping_of_parts(case, got[0])
 
 
-def _moved(case: StepCase, got: torch.Tensor) -> torch.Tensor:
+def _subtracted(case: StepCase, got: torch.Tensor) -> torch.Tensor:
     """Return the change of the parameters, divided by the learning rate: what one step has subtracted."""
     return (flat(start_params()) - got) / case.lr
 
@@ -63,7 +63,7 @@ def _even(case: StepCase) -> list[tuple[int, int]]:
 
 def _wrong_divisor(case: StepCase, got: torch.Tensor) -> Iterator[Bug]:
     total = torch.stack([grad for _, grad in _shard_gradients(case)]).sum(0)
-    moved = _moved(case, got)
+    moved = _subtracted(case, got)
     factor = float((moved @ total) / (total @ total))
     if not (factor > 0 and float((moved - factor * total).norm()) <= SAME_BUG_RTOL * float(moved.norm())):
         return
@@ -110,7 +110,7 @@ def _momentum(case: StepCase, got: torch.Tensor) -> Iterator[Bug]:
 
 def _clipping(case: StepCase, got: torch.Tensor) -> Iterator[Bug]:
     sizes, grads = zip(*_shard_gradients(case), strict=True)
-    moved, columns = _moved(case, got), torch.stack(grads, 1)
+    moved, columns = _subtracted(case, got), torch.stack(grads, 1)
     weights = torch.linalg.lstsq(columns, moved[:, None]).solution[:, 0]
     if not float((moved - columns @ weights).norm()) <= SAME_BUG_RTOL * float(moved.norm()):
         return
@@ -129,7 +129,7 @@ def _clipping(case: StepCase, got: torch.Tensor) -> Iterator[Bug]:
 
 def _clipping_of_parts(case: StepCase, got: torch.Tensor) -> Iterator[Bug]:
     total = torch.stack([grad for _, grad in _shard_gradients(case)]).sum(0) / case.n
-    moved = _moved(case, got)
+    moved = _subtracted(case, got)
     words = (
         "each device clips its part of the gradient to {:.4g}, by the norm of this part, so that parts are clipped by "
         "different factors. Add up the squares of all parts: the root of that is the norm of the whole gradient."

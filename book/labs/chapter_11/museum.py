@@ -26,9 +26,9 @@ __all__ = ["Museum"]
 LEARNING_RATES = (0.01, 0.02, 0.05, 0.1)
 # of minibatches: shards of 16 + 2 on four devices, so that the last piece is smaller; the last minibatch of an epoch is
 # small, as it is where a data set ends
-SIZES = (72, 72, 72, 5)
-NUM_EXAMPLES = 960  # that are loaded: a sixth of so many are test images
-RIGHT = "right code"
+BATCH_SIZES = (72, 72, 72, 5)
+NUM_LOADED = 960  # that are loaded: a sixth of so many are test images
+RIGHT_CODE = "right code"
 ASK = "choose one to see the curves"
 
 
@@ -68,7 +68,7 @@ class Museum(Explorer):
         self.exhibits, self.num_epochs = dict(exhibits), num_epochs
         self.guesses: dict[str, str] = {}
         self._run = lru_cache(64)(self._trained)
-        names = [RIGHT, *self.exhibits]
+        names = [RIGHT_CODE, *self.exhibits]
         self.exhibit = widgets.Dropdown(options=names, value=names[1], **control_style("exhibit", 400, 90))
         self.k = widgets.IntSlider(value=k, min=2, max=4, continuous_update=False, **control_style("devices", 300, 90))
         self.lr = widgets.SelectionSlider(
@@ -86,7 +86,7 @@ class Museum(Explorer):
         self._follow(controls)
 
     def _trained(self, step: Any, make: Any, k: int, lr: float) -> History:
-        batches, test = _data(self.num_epochs)
+        batches, test = _minibatches(self.num_epochs)
         devices = try_gpus(k)
         with torch.random.fork_rng(devices=[]):  # for exhibits that draw random numbers: the same in every run
             torch.manual_seed(0)
@@ -95,27 +95,27 @@ class Museum(Explorer):
     @property
     def is_revealed(self) -> bool:
         """Whether the curves of the exhibit are shown: a symptom was chosen."""
-        return self.exhibit.value == RIGHT or self.exhibit.value in self.guesses
+        return self.exhibit.value == RIGHT_CODE or self.exhibit.value in self.guesses
 
     def _draw(self) -> Any:
         name, k, lr = self.exhibit.value, self.k.value, self.lr.value
         if (exhibit := self.exhibits.get(name)) is None:
-            self.histories = {RIGHT: self._run(train_batch, replicate, k, lr)}
+            self.histories = {RIGHT_CODE: self._run(train_batch, replicate, k, lr)}
         else:
             pairs = ((exhibit.right_step, exhibit.right_replicate), (exhibit.train_batch, exhibit.replicate))
             own = [self._run(step, make, k, lr) for step, make in pairs]
-            self.histories = dict(zip((RIGHT, name), own, strict=True))
+            self.histories = dict(zip((RIGHT_CODE, name), own, strict=True))
         shown = dict(self.histories)
         if exhibit is None or not self.is_revealed:
-            shown = {RIGHT: shown[RIGHT], f"{name} {'(not shown yet)' if exhibit else 'again'}": History()}
+            shown = {RIGHT_CODE: shown[RIGHT_CODE], f"{name} {'(not shown yet)' if exhibit else 'again'}": History()}
         return drift_figure(shown, f"{k} replicas, learning rate {lr:g}")
 
     def _redraw(self) -> None:
         name = self.exhibit.value
         if name != self._asked:  # the symptom that is shown belongs to the exhibit before
             self._asked = name
-            self.symptom.value, self.symptom.disabled = self.guesses.get(name, ASK), name == RIGHT
-        elif self.symptom.value != ASK and name != RIGHT:
+            self.symptom.value, self.symptom.disabled = self.guesses.get(name, ASK), name == RIGHT_CODE
+        elif self.symptom.value != ASK and name != RIGHT_CODE:
             self.guesses[name] = self.symptom.value
         exhibit = self.exhibits.get(name)
         self.code.value = f"<pre>{html.escape(chr(10).join(exhibit.changes if exhibit else []))}</pre>"
@@ -127,7 +127,7 @@ class Museum(Explorer):
         words = f"<b>{html.escape(name)}</b> ({html.escape(devices)}). "
         if not self.is_revealed:
             return words + "Read the lines, and choose the symptom that you expect. Then its curves are shown."
-        right, own = self.histories[RIGHT], self.histories[name]
+        right, own = self.histories[RIGHT_CODE], self.histories[name]
         if exhibit := self.exhibits.get(name):
             guess = self.guesses[name]
             others = html.escape("; ".join(sign for sign in exhibit.signs if sign != guess))
@@ -152,10 +152,10 @@ class Museum(Explorer):
 
 
 @lru_cache(2)
-def _data(num_epochs: int) -> tuple[list[tuple[torch.Tensor, torch.Tensor]], tuple[torch.Tensor, torch.Tensor]]:
+def _minibatches(num_epochs: int) -> tuple[list[tuple[torch.Tensor, torch.Tensor]], tuple[torch.Tensor, torch.Tensor]]:
     """Return the minibatches of all epochs, and test images with their labels."""
-    train_iter, test_iter = load_data_fashion_mnist(sum(SIZES), NUM_EXAMPLES)
+    train_iter, test_iter = load_data_fashion_mnist(sum(BATCH_SIZES), NUM_LOADED)
     X, y = next(iter(train_iter))
     X_test, y_test = (torch.cat(parts) for parts in zip(*test_iter, strict=True))
-    batches = list(zip(X.split(list(SIZES)), y.split(list(SIZES)), strict=True)) * num_epochs
+    batches = list(zip(X.split(list(BATCH_SIZES)), y.split(list(BATCH_SIZES)), strict=True)) * num_epochs
     return batches, (X_test, y_test)

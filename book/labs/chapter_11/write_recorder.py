@@ -27,7 +27,7 @@ LENET = ("conv1.weight", "conv1.bias", "conv2.weight", "conv2.bias") + tuple(
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Write:
     """A tensor after it was written to.
 
@@ -177,7 +177,18 @@ class WriteRecorder:
         for j, write in enumerate(self.writes):
             if write.tensor is not None and (write.rank, write.index) == place and write.operation in kind:
                 self.writes[j] = replace(write, tensor=None)
-        self.writes.append(Write(operation, rank, i, self.names[i], line, code, b"", kept))
+        self.writes.append(
+            Write(
+                operation=operation,
+                rank=rank,
+                index=i,
+                name=self.names[i],
+                line=line,
+                code=code,
+                digest=b"",
+                tensor=kept,
+            )
+        )
 
     def end(self) -> list[Write]:
         """Return all writes, including writes to weights that no counter has shown, such as writes through `.data`."""
@@ -210,14 +221,14 @@ class _Lines:
             sys.settrace(before)
         self.look(0, "")
 
-    def _called(self, frame: Any, event: str, arg: Any) -> Any:
+    def _called(self, frame: Any, event: str, arg: object) -> Any:
         if frame.f_globals is not self.names:
             return None
         self._note()
         self.stack.append((0, ""))
         return self._line
 
-    def _line(self, frame: Any, event: str, arg: Any) -> Any:
+    def _line(self, frame: Any, event: str, arg: object) -> Any:
         if event in ("line", "return"):
             self._note()
         if event == "line":

@@ -11,14 +11,18 @@ from notebook_ranks.hang_diagnosis import first_mismatch
 
 __all__ = ["sequence_figure"]
 
-MOST = 6  # columns; more have no room for names
-_WIDTH = 0.94  # of a bar, where a column is 1
+MOST_COLUMNS = 6  # more have no room for names
+_BAR_WIDTH = 0.94  # of a bar, where a column is 1
 _Column = tuple[str, int]  # group, number
-_Bar = tuple[int, str, str, str]  # column, lane, what is written on it, what is said of it
+_CallBar = tuple[int, str, str, str]  # column, lane, what is written on it, what is said of it
 
 
 def sequence_figure(
-    records: Mapping[int, FlightRecord], title: str = "", most: int = MOST, marked: bool = True, late: bool = False
+    records: Mapping[int, FlightRecord],
+    title: str = "",
+    most: int = MOST_COLUMNS,
+    marked: bool = True,
+    late: bool = False,
 ) -> Figure:
     """Return a figure of the last `most` collectives of all ranks: one lane a rank, one column a collective.
 
@@ -36,8 +40,8 @@ def sequence_figure(
             "workers.flight_records() after a call."
         )
     wrong = first_mismatch(records)
-    columns = _columns(records, wrong, most)
-    lanes = {rank: _lane(record) for rank, record in sorted(records.items())}
+    columns = _shown_columns(records, wrong, most)
+    lanes = {rank: _lane_name(record) for rank, record in sorted(records.items())}
     figure = Figure(layout=layout(title=title or "the last collectives of each rank", xlabel="", bottom=56))
     key = []
     began = _began(records) if late else {}
@@ -49,8 +53,8 @@ def sequence_figure(
         figure.add_bar(
             orientation="h",
             name=escape_label(name),
-            base=[column - _WIDTH / 2 for column, *_ in bars],
-            x=[_WIDTH] * len(bars),
+            base=[column - _BAR_WIDTH / 2 for column, *_ in bars],
+            x=[_BAR_WIDTH] * len(bars),
             y=[lane for _, lane, _, _ in bars],
             text=[text for _, _, text, _ in bars],
             hovertext=[about for *_, about in bars],
@@ -83,7 +87,7 @@ def sequence_figure(
     return figure.update_layout(uniformtext={"mode": "hide", "minsize": 13})
 
 
-def _columns(records: Mapping[int, FlightRecord], wrong: _Column | None, most: int) -> list[_Column]:
+def _shown_columns(records: Mapping[int, FlightRecord], wrong: _Column | None, most: int) -> list[_Column]:
     """Return (group, number) of the columns in the order of time: the last ones, `wrong` among them."""
     began = _began(records)
     columns = sorted(began, key=lambda key: (began[key], key))
@@ -109,10 +113,10 @@ def _bars(
     lanes: Mapping[int, str],
     wrong: _Column | None,
     began: Mapping[_Column, float],
-) -> dict[str, list[_Bar]]:
+) -> dict[str, list[_CallBar]]:
     """Return {name in the legend: bars}; bars that do not match come first, also in the alternative text."""
     places = {column: i for i, column in enumerate(columns)}
-    bars: dict[str, list[_Bar]] = {"does not match": [], "not called": []}
+    bars: dict[str, list[_CallBar]] = {"does not match": [], "not called": []}
     for rank, record in sorted(records.items()):
         for call in record.collectives:
             column = (call.group, call.number)
@@ -132,7 +136,7 @@ def _bars(
     return {name: found for name, found in bars.items() if found}
 
 
-def _lane(record: FlightRecord) -> str:
+def _lane_name(record: FlightRecord) -> str:
     words = {"error": "waits", "died": "ended", "silent": "stopped", "done": "returned", "running": "running"}
     return f"rank {record.rank}: {words.get(record.state, record.state)}"
 

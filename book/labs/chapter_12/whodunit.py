@@ -187,7 +187,7 @@ class Whodunit:
         display(self._repr_mimebundle_(), raw=True)
         self._static_picture.show()
 
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
         return {**self._box._repr_mimebundle_(), "text/plain": repr(self)}
 
     def __repr__(self) -> str:

@@ -1,6 +1,6 @@
 """The bytes that a rank holds: parameters, gradients, the optimizer's state and activations, for each stage of ZeRO."""
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 
 from notebook_ranks.shared.checks import non_negative_number, one_of, positive_int, true_or_false, whole_number
 
@@ -25,6 +25,7 @@ class MemoryModel:
     """A transformer by its sizes: parameters, width, blocks, heads, context, different tokens; `source` has them."""
 
     name: str
+    _: KW_ONLY
     num_params: float
     width: int
     num_blocks: int
@@ -35,30 +36,21 @@ class MemoryModel:
 
 
 MEMORY_MODELS = (
-    MemoryModel("Transformer of chapter 13", 826_208, 128, 4, 4, 64, 96, "d2lite.Transformer()"),
-    MemoryModel(
-        "GPT-2, 1.5 B", 1.558e9, 1600, 48, 25, 1024, 50_257, "Radford et al. 2019, Table 2; github.com/openai/gpt-2"
-    ),
-    MemoryModel(
-        "Llama 2, 7 B", 6.74e9, 4096, 32, 32, 4096, 32_000, "Touvron et al. 2023, arXiv:2307.09288; its config.json"
-    ),
-    MemoryModel(
-        "GPT-3, 175 B", 1.746e11, 12_288, 96, 96, 2048, 50_257, "Brown et al. 2020, arXiv:2005.14165, Table 2.1"
-    ),
-    MemoryModel(
-        "Llama 3, 405 B",
-        405_853_388_800,  # of the sizes in the table: 8 key-value heads, MLP of width 53,248, embedding apart from head
-        16_384,
-        126,
-        128,
-        8192,
-        128_256,
-        "Grattafiori et al. 2024, arXiv:2407.21783, Table 3",
-    ),
-    MemoryModel(
-        "GPT, 1 T", 1.008e12, 25_600, 128, 160, 2048, 51_200, "Narayanan et al. 2021, arXiv:2104.04473, Table 1"
-    ),
-)
+    MemoryModel("Transformer of chapter 13", num_params=826_208, width=128, num_blocks=4, num_heads=4, context=64,
+                num_characters=96, source="d2lite.Transformer()"),
+    MemoryModel("GPT-2, 1.5 B", num_params=1.558e9, width=1600, num_blocks=48, num_heads=25, context=1024,
+                num_characters=50_257, source="Radford et al. 2019, Table 2; github.com/openai/gpt-2"),
+    MemoryModel("Llama 2, 7 B", num_params=6.74e9, width=4096, num_blocks=32, num_heads=32, context=4096,
+                num_characters=32_000, source="Touvron et al. 2023, arXiv:2307.09288; its config.json"),
+    MemoryModel("GPT-3, 175 B", num_params=1.746e11, width=12_288, num_blocks=96, num_heads=96, context=2048,
+                num_characters=50_257, source="Brown et al. 2020, arXiv:2005.14165, Table 2.1"),
+    # its parameters are those of the sizes in the table: 8 key-value heads, MLP of width 53,248, embedding apart from
+    # the head
+    MemoryModel("Llama 3, 405 B", num_params=405_853_388_800, width=16_384, num_blocks=126, num_heads=128, context=8192,
+                num_characters=128_256, source="Grattafiori et al. 2024, arXiv:2407.21783, Table 3"),
+    MemoryModel("GPT, 1 T", num_params=1.008e12, width=25_600, num_blocks=128, num_heads=160, context=2048,
+                num_characters=51_200, source="Narayanan et al. 2021, arXiv:2104.04473, Table 1"),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

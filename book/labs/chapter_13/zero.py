@@ -14,6 +14,8 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 
+from .network_parts import Network
+
 __all__ = [
     "all_gather_parts",
     "backward_on_shard",
@@ -64,7 +66,7 @@ def all_gather_parts(part: torch.Tensor, shape: torch.Size) -> torch.Tensor:
     return torch.cat(parts)[: shape.numel()].view(shape)
 
 
-def backward_on_shard(net: nn.Module, X: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+def backward_on_shard(net: Network, X: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """Compute this rank's share of the gradient, into `.grad`, and return its share of the mean loss.
 
     The shares of all ranks add up to the loss and the gradient of the mean over the global minibatch, also where shards
@@ -88,7 +90,9 @@ def momentum_step(param: torch.Tensor, gradient: torch.Tensor, momentum: torch.T
     param.sub_(lr * momentum)
 
 
-def plain_step(net: Any, momenta: Sequence[torch.Tensor], X: torch.Tensor, y: torch.Tensor, lr: float) -> torch.Tensor:
+def plain_step(
+    net: Network, momenta: Sequence[torch.Tensor], X: torch.Tensor, y: torch.Tensor, lr: float
+) -> torch.Tensor:
     """Take a step of plain data parallelism: every rank holds everything. Returns this rank's share of the loss.
 
     `momenta` has a tensor of the shape of each parameter, zero in the beginning.
@@ -101,7 +105,9 @@ def plain_step(net: Any, momenta: Sequence[torch.Tensor], X: torch.Tensor, y: to
     return loss
 
 
-def zero_1_step(net: Any, momenta: Sequence[torch.Tensor], X: torch.Tensor, y: torch.Tensor, lr: float) -> torch.Tensor:
+def zero_1_step(
+    net: Network, momenta: Sequence[torch.Tensor], X: torch.Tensor, y: torch.Tensor, lr: float
+) -> torch.Tensor:
     """Take a step of ZeRO stage 1: a rank updates its part of each parameter, with its part of the momentum.
 
     `momenta` has a tensor of the shape of `my_part(param)` for each parameter, zero in the beginning.
@@ -124,7 +130,9 @@ def reduce_at_once(param: Any) -> None:
     param.grad = None
 
 
-def zero_2_step(net: Any, momenta: Sequence[torch.Tensor], X: torch.Tensor, y: torch.Tensor, lr: float) -> torch.Tensor:
+def zero_2_step(
+    net: Network, momenta: Sequence[torch.Tensor], X: torch.Tensor, y: torch.Tensor, lr: float
+) -> torch.Tensor:
     """Take a step of ZeRO stage 2: as stage 1, but the parameters have `reduce_at_once` as a hook."""
     loss = backward_on_shard(net, X, y)
     for param, momentum in zip(net.parameters(), momenta, strict=True):
@@ -134,7 +142,7 @@ def zero_2_step(net: Any, momenta: Sequence[torch.Tensor], X: torch.Tensor, y: t
     return loss
 
 
-def gather_params(layer: nn.Module, *_: Any) -> None:
+def gather_params(layer: nn.Module, *_: object) -> None:
     """Make the parameters of a layer complete: a hook before its forward and before its backward pass."""
     params: Params = layer.parameters()
     for param in params:
@@ -142,7 +150,7 @@ def gather_params(layer: nn.Module, *_: Any) -> None:
         param.data.copy_(all_gather_parts(param.part, param.shape))
 
 
-def free_params(layer: nn.Module, *_: Any) -> None:
+def free_params(layer: nn.Module, *_: object) -> None:
     """Free the memory of the parameters of a layer, except the rank's parts: a hook after its forward pass."""
     for param in layer.parameters():
         param.untyped_storage().resize_(0)
@@ -170,7 +178,9 @@ def shard_layers(layers: Iterable[nn.Module]) -> None:
         free_params(layer)
 
 
-def zero_3_step(net: Any, momenta: Sequence[torch.Tensor], X: torch.Tensor, y: torch.Tensor, lr: float) -> torch.Tensor:
+def zero_3_step(
+    net: Network, momenta: Sequence[torch.Tensor], X: torch.Tensor, y: torch.Tensor, lr: float
+) -> torch.Tensor:
     """Take a step of ZeRO stage 3, of a network whose layers went through `shard_layers`: no rank holds all of it."""
     loss = backward_on_shard(net, X, y)
     for param, momentum in zip(net.parameters(), momenta, strict=True):

@@ -16,6 +16,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 
+from ..chapter_13.network_parts import Network, TransformerParts
 from ..chapter_13.zero import momentum_step
 from .autograd_collectives import Group, all_to_all, part_sizes, summed, to_next
 
@@ -31,7 +32,7 @@ __all__ = [
     "ulysses_attention",
 ]
 
-Attend = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, int, Any], torch.Tensor]
+Attend = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, int, Group], torch.Tensor]
 
 
 def causal_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
@@ -162,7 +163,7 @@ class PlacesAttention(nn.Module):
         return self.out(self.attend(q, k, v, self.t, self.group).flatten(2))
 
 
-def split_text(net: Any, attend: Attend, group: Group = None) -> Any:
+def split_text(net: TransformerParts, attend: Attend, group: Group = None) -> TransformerParts:
     """Let each rank compute its places in a `d2lite.Transformer`, in place, and return it.
 
     All ranks get the same tokens, [b, t], and the logits of their places come out, [b, t / k, characters]. Each rank
@@ -174,7 +175,7 @@ def split_text(net: Any, attend: Attend, group: Group = None) -> Any:
         group: the ranks; without it all.
     """
 
-    def keep_my_places(embedding: nn.Module, args: Any, X: torch.Tensor) -> torch.Tensor:
+    def keep_my_places(embedding: nn.Module, args: object, X: torch.Tensor) -> torch.Tensor:
         for block in net.blocks:
             block.attention.t = X.shape[1]
         return X.tensor_split(dist.get_world_size(group), 1)[dist.get_rank(group)]
@@ -186,7 +187,7 @@ def split_text(net: Any, attend: Attend, group: Group = None) -> Any:
 
 
 def context_step(
-    net: Any, momenta: Sequence[torch.Tensor], X: torch.Tensor, y: torch.Tensor, lr: float, group: Group = None
+    net: Network, momenta: Sequence[torch.Tensor], X: torch.Tensor, y: torch.Tensor, lr: float, group: Group = None
 ) -> torch.Tensor:
     """Take a step of a network that went through `split_text`; returns this rank's share of the mean loss.
 

@@ -93,7 +93,7 @@ class ExpertsOverRanks(nn.Module):
 
 
 def tokens_per_rank(expert: torch.Tensor, num_experts: int, group: Group = None) -> list[int]:
-    """Return how many tokens each rank receives, its own included, where `expert`, [n], are those of this rank's."""
+    """Return how many tokens each rank receives, its own included; `expert`, [n], has the experts of this rank's."""
     counts = summed(expert.bincount(minlength=num_experts), group)
     return [int(part.sum()) for part in counts.tensor_split(dist.get_world_size(group))]
 

@@ -15,6 +15,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 
+from ..chapter_13.network_parts import BlockParts, ShardedTransformer, TransformerParts
 from ..chapter_13.zero import momentum_step
 from .autograd_collectives import (
     Change,
@@ -75,7 +76,9 @@ class RowParallel(nn.Module):
         return self.end(F.linear(X, self.weight), self.group) + self.bias
 
 
-def shard_block(block: Any, group: Group = None, begin: Change = copy_to_ranks, end: Change = add_partials) -> None:
+def shard_block(
+    block: BlockParts, group: Group = None, begin: Change = copy_to_ranks, end: Change = add_partials
+) -> None:
     """Leave this rank its heads of the attention and its part of the MLP, in a block of `d2lite.Transformer`.
 
     `begin` comes before attention and MLP, and `end` after the summands of each.
@@ -120,7 +123,9 @@ class VocabularyParallel(nn.Module):
         return self.end(self.weight[index].where(is_mine[..., None], 0), self.group)
 
 
-def shard_vocabulary(net: Any, group: Group = None, begin: Change = copy_to_ranks, end: Change = add_partials) -> None:
+def shard_vocabulary(
+    net: TransformerParts, group: Group = None, begin: Change = copy_to_ranks, end: Change = add_partials
+) -> None:
     """Leave this rank its characters of the embedding and of the head, in a `d2lite.Transformer`.
 
     The logits of the network are then those of the rank's characters, [b, t, characters / k], for
@@ -156,7 +161,9 @@ def sharded_cross_entropy(logits: torch.Tensor, y: torch.Tensor, first: int, gro
     return (total.log() + largest - right).mean()
 
 
-def shard_network(net: Any, group: Group = None, begin: Change = copy_to_ranks, end: Change = add_partials) -> Any:
+def shard_network(
+    net: Any, group: Group = None, begin: Change = copy_to_ranks, end: Change = add_partials
+) -> ShardedTransformer:
     """Leave this rank its part of every layer of a `d2lite.Transformer`, in place, and return it.
 
     `net.partial` lists the parameters whose gradients are partial: here none.
@@ -171,7 +178,7 @@ def shard_network(net: Any, group: Group = None, begin: Change = copy_to_ranks, 
     return net
 
 
-def shard_sequence(net: Any, group: Group = None) -> Any:
+def shard_sequence(net: Any, group: Group = None) -> ShardedTransformer:
     """Do what `shard_network` does, and share normalisations and residuals, too: each rank computes its places.
 
     The gradients of the parameters that are used there are partial; `net.partial` lists these parameters.
@@ -188,7 +195,12 @@ def shard_sequence(net: Any, group: Group = None) -> Any:
 
 
 def tensor_step(
-    net: Any, momenta: Sequence[torch.Tensor], X: torch.Tensor, y: torch.Tensor, lr: float, group: Group = None
+    net: ShardedTransformer,
+    momenta: Sequence[torch.Tensor],
+    X: torch.Tensor,
+    y: torch.Tensor,
+    lr: float,
+    group: Group = None,
 ) -> torch.Tensor:
     """Take a step of tensor parallelism, of a network that went through `shard_network`; returns the mean loss.
 

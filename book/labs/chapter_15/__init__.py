@@ -23,6 +23,6 @@ if TYPE_CHECKING:
     from .pipeline_search import shortest_step
     from .pipeline_step import bubble_formula, bubble_of, microbatches_held, predict_pipeline
     from .schedule_puzzle import SchedulePuzzle
-    from .torch_schedules import TORCH_SCHEDULES, torch_held, torch_schedule
+    from .torch_schedules import TORCH_SCHEDULES, torch_schedule
 
 __all__, __getattr__, __dir__ = lazy_names(__name__, missing)

@@ -4,13 +4,14 @@ All functions run on a rank, and every rank of the group must call them in the s
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 
+from ..chapter_13.network_parts import Network, TransformerParts
 from ..chapter_13.zero import momentum_step
 from ..chapter_14.autograd_collectives import Group, part_sizes
 from .pipeline_schedule import Pass
@@ -28,7 +29,14 @@ __all__ = [
     "share_of_loss",
 ]
 
-Schedule = Callable[[int, int, int], list[Pass]]  # of a stage, the number of stages and that of microbatches
+PipelineSchedule = Callable[[int, int, int], list[Pass]]  # of a stage, the number of stages and that of microbatches
+
+
+class StageParts(Network, Protocol):
+    """What the passes need of a stage: a network that says what it takes from the stage before."""
+
+    def empty_activations(self, tokens: torch.Tensor, /) -> torch.Tensor:
+        """Return an uninitialised tensor for what the stage before computes from tokens."""
 
 
 class Stage(nn.Module):
@@ -41,7 +49,7 @@ class Stage(nn.Module):
         ValueError: if the sizes do not add up to the blocks of the network, or an inner stage has none.
     """
 
-    def __init__(self, net: Any, i: int, sizes: Sequence[int]) -> None:
+    def __init__(self, net: TransformerParts, i: int, sizes: Sequence[int]) -> None:
         super().__init__()
         if sum(sizes) != len(net.blocks) or min(sizes) < 0 or 0 in sizes[1:-1]:
             expected = f"{len(net.blocks)} blocks in all, and at least one in each inner stage"
@@ -62,7 +70,7 @@ class Stage(nn.Module):
         return self.layers(X)
 
 
-def my_stage(net: Any, group: Group = None, sizes: Sequence[int] | None = None) -> Stage:
+def my_stage(net: TransformerParts, group: Group = None, sizes: Sequence[int] | None = None) -> Stage:
     """Return the stage of this rank; without `sizes` the blocks are divided as evenly as possible.
 
     Raises:
@@ -97,7 +105,7 @@ def share_of_loss(logits: torch.Tensor, y_part: torch.Tensor, n: int) -> torch.T
 
 
 def forward_pass(
-    stage: Any, X_part: torch.Tensor, y_part: torch.Tensor, n: int, i: int, group: Group, lap: Callable[..., Any]
+    stage: StageParts, X_part: torch.Tensor, y_part: torch.Tensor, n: int, i: int, group: Group, lap: Callable[..., Any]
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Compute the forward pass of microbatch i, of a minibatch of n pieces; return the stage's input and its output.
 
@@ -116,7 +124,9 @@ def forward_pass(
     return X_in, out
 
 
-def backward_pass(X_in: torch.Tensor, out: torch.Tensor, i: int, group: Group, lap: Callable[..., Any]) -> Any:
+def backward_pass(
+    X_in: torch.Tensor, out: torch.Tensor, i: int, group: Group, lap: Callable[..., Any]
+) -> torch.Tensor | None:
     """Compute the backward pass of microbatch i; return the gradient of the stage's input, None for tokens."""
     grad = None
     if dist.get_rank(group) < dist.get_world_size(group) - 1:
@@ -136,7 +146,7 @@ def check_passes(passes: Sequence[Pass], rank: int, num_microbatches: int) -> No
 
 
 def run_passes(
-    stage: Any,
+    stage: StageParts,
     passes: Sequence[Pass],
     X: torch.Tensor,
     y: torch.Tensor,
@@ -186,12 +196,12 @@ def run_passes(
 
 
 def pipeline_step(
-    stage: Any,
+    stage: StageParts,
     momenta: Sequence[torch.Tensor],
     X: torch.Tensor,
     y: torch.Tensor,
     lr: float,
-    schedule: Schedule,
+    schedule: PipelineSchedule,
     num_microbatches: int = 4,
     group: Group = None,
 ) -> torch.Tensor:

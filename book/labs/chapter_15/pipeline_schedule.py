@@ -94,7 +94,7 @@ def needs(done: Pass, num_stages: int) -> list[Pass]:
     return [Pass("F", stage, i), *([Pass("B", stage + 1, i)] if stage < num_stages - 1 else [])]
 
 
-def _name(one: Pass) -> str:
+def _pass_name(one: Pass) -> str:
     return f"{one} (the {PASS_KINDS[one.kind]} of microbatch {one.microbatch} through stage {one.stage})"
 
 
@@ -133,11 +133,13 @@ def _stuck(
             first = first._replace(kind="I")
         if first in schedule[rank][at[rank] :]:
             return (
-                f"rank {rank}, pass {at[rank] + 1}: {_name(one)} needs {first} first, which comes later on the same "
-                "rank. Put it before this one, after all that it needs."
+                f"rank {rank}, pass {at[rank] + 1}: {_pass_name(one)} needs {first} first, which comes later on the "
+                "same rank. Put it before this one, after all that it needs."
             )
         if first not in listed:
-            return f"rank {rank}, pass {at[rank] + 1}: {_name(one)} needs {first} first, which is in no rank's list."
+            return (
+                f"rank {rank}, pass {at[rank] + 1}: {_pass_name(one)} needs {first} first, which is in no rank's list."
+            )
         words.append(f"rank {rank} waits with {one} for {first}")
     return f"No rank can go on: {'; '.join(words)}. Each waits for a pass that comes after one which waits itself."
 
@@ -145,8 +147,8 @@ def _stuck(
 def check_schedule(schedule: Sequence[Sequence[Pass]], num_stages: int, num_microbatches: int) -> None:
     """Raise ValueError, with the reason in words, unless the ranks can run the schedule to its end.
 
-    Every stage belongs to one rank, each microbatch goes forward and backward once through every stage, in an order in
-    which what a pass needs has ended before it, and no ranks wait for each other for ever.
+    Every stage belongs to one rank, and each microbatch goes forward and backward once through every stage; each pass
+    comes after the passes that it needs, and no two ranks wait for each other.
 
     Args:
         schedule: the passes of each rank, in their order.

@@ -53,11 +53,19 @@ def shortest_step(
     return next(
         limit
         for limit in range(work, most + 1)
-        if _Search(num_ranks, num_microbatches, most_held, forward, backward, split, limit).fits()
+        if _Search(
+            num_ranks=num_ranks,
+            m=num_microbatches,
+            most_held=most_held,
+            forward=forward,
+            backward=backward,
+            split=split,
+            limit=limit,
+        ).fits()
     )
 
 
-@dataclass
+@dataclass(kw_only=True)
 class _Search:
     """Whether a schedule ends within `limit`: a search by depth over what each rank begins at each moment."""
 

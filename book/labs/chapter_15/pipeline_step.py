@@ -51,7 +51,7 @@ def predict_pipeline(
         lasts_s = forward[one.stage] if one.kind == "F" else backward[one.stage] / (1 if one.kind == "B" else 2)
         free_s[rank] = start_s + lasts_s
         ended[one] = ended[one._replace(kind="B") if one.kind == "I" else one] = rank, free_s[rank]
-        events.append(Event(rank, PASS_EVENTS[one.kind], str(one), start_s, free_s[rank]))
+        events.append(Event(rank=rank, kind=PASS_EVENTS[one.kind], name=str(one), start_s=start_s, end_s=free_s[rank]))
     return events
 
 

@@ -13,7 +13,7 @@ from notebook_ranks.shared.checks import one_of, positive_int
 
 from .pipeline_schedule import PASS_KINDS, Pass
 
-__all__ = ["TORCH_SCHEDULES", "torch_held", "torch_schedule"]
+__all__ = ["TORCH_SCHEDULES", "torch_schedule"]
 
 # name in torch.distributed.pipelining: stages per rank
 TORCH_SCHEDULES = {
@@ -25,7 +25,7 @@ TORCH_SCHEDULES = {
     "ZBVZeroBubble": 2,
     "DualPipeV": 2,
 }
-_KINDS = {"FORWARD": "F", "FULL_BACKWARD": "B", "BACKWARD_INPUT": "I", "BACKWARD_WEIGHT": "W"}  # PyTorch's: ours
+_OUR_KINDS = {"FORWARD": "F", "FULL_BACKWARD": "B", "BACKWARD_INPUT": "I", "BACKWARD_WEIGHT": "W"}  # PyTorch's: ours
 _MISSING = "PyTorch {version} does not show its pipeline schedules here ({error}). PyTorch 2.15 does."
 
 
@@ -43,25 +43,6 @@ def torch_schedule(name: str, num_ranks: int, num_microbatches: int) -> list[lis
     passes = [list(_passes(schedule[rank])) for rank in range(num_ranks)]
     # The last rank's forward passes of 1F1B are numbered from 1 on in PyTorch 2.15, and run from 0 on.
     return [_renumbered(mine) for mine in passes] if name == "1F1B" else passes
-
-
-def torch_held(name: str, num_ranks: int, num_microbatches: int) -> list[int]:
-    """Return for each rank the most microbatches that it holds at a time, by PyTorch's own analysis (from 2.15 on).
-
-    It is made for the schedules with two stages per rank, and counts each of the two. Errors are those of
-    `torch_schedule`.
-    """
-    schedule = _built(name, num_ranks, num_microbatches)
-    try:
-        from torch.distributed.pipelining.schedules import analyze_pipeline_activation_liveness as analyze
-    except ImportError as error:
-        raise NotImplementedError(_MISSING.format(version=torch.__version__, error=error)) from None
-    held = []
-    for rank in range(num_ranks):
-        own = sorted({one.stage for one in _passes(schedule.pipeline_order[rank])})
-        plan = analyze(schedule, pp_rank=rank, stage_indices=own, granularity="stage_microbatch")
-        held.append(len(set(plan.slot_by_stage_and_microbatch.values())))
-    return held
 
 
 def _built(name: str, num_ranks: int, num_microbatches: int) -> Any:
@@ -89,7 +70,7 @@ def _passes(actions: Sequence[Any]) -> Iterator[Pass]:
     for action in filter(None, actions):
         if action.sub_actions is not None:
             yield from _passes(action.sub_actions)
-        elif kind := _KINDS.get(action.computation_type.name):
+        elif kind := _OUR_KINDS.get(action.computation_type.name):
             yield Pass(kind, action.stage_index, action.microbatch_index)
 
 

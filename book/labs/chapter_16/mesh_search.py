@@ -168,7 +168,7 @@ def _why_it_does_not_fit(step: MeshStep, device_n_bytes: float) -> str:
     )
 
 
-def _ring(step: MeshStep, name: str) -> tuple[float, float, Link]:
+def _ring_of(step: MeshStep, name: str) -> tuple[float, float, Link]:
     """Return how many messages the rings of a dimension send one after another, their bytes, and their link."""
     link, n_bytes = step.links[name], step.sent_n_bytes[name]
     if name == "data":
@@ -179,8 +179,8 @@ def _ring(step: MeshStep, name: str) -> tuple[float, float, Link]:
 
 def _lost_in_rings(mine: MeshStep, best: MeshStep, name: str) -> dict[str, float]:
     """Return the seconds that rings lose by each difference; together they are the difference of their times."""
-    messages, n_bytes, link = _ring(mine, name)
-    best_messages, best_n_bytes, best_link = _ring(best, name)
+    messages, n_bytes, link = _ring_of(mine, name)
+    best_messages, best_n_bytes, best_link = _ring_of(best, name)
     return {
         "speed": n_bytes / link.bandwidth_bytes_per_s - n_bytes / best_link.bandwidth_bytes_per_s,
         "latency": messages * (link.latency_s - best_link.latency_s),
@@ -257,7 +257,7 @@ def _why_data(mine: MeshStep, best: MeshStep, cluster: Cluster) -> str:
     lost_s = _lost_in_rings(mine, best, "data")
     hidden_s, best_hidden_s = (  # behind the last of m microbatches
         messages * link.latency_s + n_bytes / link.bandwidth_bytes_per_s - step.data_s
-        for step, (messages, n_bytes, link) in ((step, _ring(step, "data")) for step in (mine, best))
+        for step, (messages, n_bytes, link) in ((step, _ring_of(step, "data")) for step in (mine, best))
     )
     reasons = {
         "link": lost_s["speed"] + lost_s["latency"],

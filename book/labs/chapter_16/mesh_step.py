@@ -53,7 +53,7 @@ class Mesh:
         return " x ".join(map(str, self.shape))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class MeshStep:
     """One predicted step on a mesh: its time in seconds, in four terms, and what one rank sends and holds.
 
@@ -61,8 +61,8 @@ class MeshStep:
     while the pipeline fills and empties, and for `data_s` in the all-reduce of gradients; with ZeRO stage 1 this is a
     reduce-scatter of gradients and an all-gather of parameters. `sent_n_bytes` has the bytes that a rank in the middle
     of the mesh sends in a step, by dimension: "tensor", "pipe", "data". `links` has the link that each dimension uses;
-    where a group uses several ports to the network, its bandwidth is that of all of them. A replica has
-    `num_microbatches` of `microbatch` pieces of text.
+    where a group uses several ports to the network, its bandwidth counts all of them. A replica has `num_microbatches`
+    of `microbatch` pieces of text.
     """
 
     mesh: Mesh
@@ -146,7 +146,8 @@ def predict_mesh_step(
         TypeError: If an argument has another type.
 
     Example:
-        >>> model = MemoryModel("small", 1e9, 2048, 24, 16, 1024, 50_000, "")
+        >>> sizes = {"width": 2048, "num_blocks": 24, "num_heads": 16, "context": 1024, "num_characters": 50_000}
+        >>> model = MemoryModel("small", num_params=1e9, source="", **sizes)
         >>> step = predict_mesh_step(model, Mesh(tensor=4), 8, Device(1e14), Link(5e-6, 1e11))
         >>> step.num_microbatches, round(step.compute_s, 3), round(step.tensor_s, 3), f"{step.tflops_per_gpu:.0f}"
         (8, 0.123, 0.071, '63')
@@ -196,8 +197,20 @@ def predict_mesh_step(
     held = min(m, p + ((p - 1) / stages_per_rank if stages_per_rank > 1 else 0))
     kept = (held * (kept - block) / p + block) / k
     memory = predict_memory(params, "Adam", "mixed", stage, d, kept)
-    times = (arithmetic_s + device.overhead_s, tensor_s, bubble_s, data_s)
-    return MeshStep(mesh, *times, microbatch, m, stages_per_rank, sent, links, memory, model_flops)
+    return MeshStep(
+        mesh=mesh,
+        compute_s=arithmetic_s + device.overhead_s,
+        tensor_s=tensor_s,
+        bubble_s=bubble_s,
+        data_s=data_s,
+        microbatch=microbatch,
+        num_microbatches=m,
+        stages_per_rank=stages_per_rank,
+        sent_n_bytes=sent,
+        links=links,
+        memory=memory,
+        model_flops_per_gpu=model_flops,
+    )
 
 
 def bubble_parts(

@@ -9,7 +9,7 @@ import json
 import math
 import statistics
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import KW_ONLY, asdict, dataclass, fields
 from typing import Any, NoReturn, TypeVar
 
 from d2lite.costs.alpha_beta import Link, lower_bound_n_bytes
@@ -73,7 +73,8 @@ class PredictionCard:
         TypeError: A value is of another type.
 
     Example:
-        >>> card = PredictionCard("an MLP", {"data": 2}, 0.2, 4, 0.001, 10_000_000, 1e8, hidden_s=0.05)
+        >>> sending = {"num_messages": 4, "latency_s": 0.001, "n_bytes": 10_000_000, "bandwidth_bytes_per_s": 1e8}
+        >>> card = PredictionCard("an MLP", {"data": 2}, compute_s=0.2, hidden_s=0.05, **sending)
         >>> round(card.communication_s, 3), round(card.seconds, 3)
         (0.104, 0.254)
         >>> card_from_json(card.to_json()) == card
@@ -82,6 +83,7 @@ class PredictionCard:
 
     what: str
     mesh: dict[str, int]
+    _: KW_ONLY
     compute_s: float
     num_messages: int
     latency_s: float
@@ -122,16 +124,16 @@ class PredictionCard:
 
     def to_json(self) -> str:
         """Return the card as text, for `card_from_json`."""
-        return _as_text(CARD_SCHEMA, self)
+        return _as_json_text(CARD_SCHEMA, self)
 
 
 @dataclass(frozen=True)
 class Measured:
     """What a cluster measured: `step_s`, seconds of single steps, and, as far as it is known, what they consist of.
 
-    `compute_s` has a number for each rank: a step without any communication. `latency_s` is that of one message,
-    `bandwidth_bytes_per_s` that of large ones, `communication_s` the seconds that the messages of a step take without
-    computing. Raises ValueError for a number that is out of its range or an empty list, and TypeError for a value of
+    `compute_s` has a number for each rank: a step without any communication. `latency_s` belongs to one message and
+    `bandwidth_bytes_per_s` to large ones; `communication_s` is how long the messages of a step take when nothing
+    computes. Raises ValueError for a number that is out of its range or an empty list, and TypeError for a value of
     another type.
     """
 
@@ -155,10 +157,10 @@ class Measured:
 
     def to_json(self) -> str:
         """Return what was measured as text, for `measured_from_json`."""
-        return _as_text(MEASURED_SCHEMA, self)
+        return _as_json_text(MEASURED_SCHEMA, self)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CardVerdict:
     """What `compare_with_measured` found; printed, it is its `words`.
 
@@ -168,8 +170,8 @@ class CardVerdict:
         holds: Whether the prediction is right, to 10% or within the spread of the measured steps.
         terms: Seconds by which each term makes the measured step longer than the predicted one. Together they are
             measured_s - predicted_s. What the measurements cannot tell is "not known".
-        factors: For each term that was not measured: by which factor it would have to differ from the card to explain
-            alone what is not known; infinite where the card predicts none. A term that cannot is left out.
+        factors: For each term that was not measured: how many times its predicted value this term would need to
+            explain the whole rest by itself; infinite where the card predicts none. A term that cannot is left out.
         culprit: The term that was wrong, or None.
         words: All of this in words.
     """
@@ -250,17 +252,18 @@ def compare_with_measured(card: PredictionCard, measured: Measured) -> CardVerdi
     minus the step. So a wait that is in no other measurement counts as less overlap, and is "not known" once it is
     longer than all overlap that was predicted.
 
-    The prediction holds if it is off by 10% or less, or is no shorter and no longer than most of the steps (all but
-    the lowest and the highest tenth, and at least one of each where there are five). A term is the culprit if it is
-    larger than all others together and twice as large as any of them, whatever their sign: so it explains more than
-    half of the difference. Otherwise the verdict is not sure, and names the two largest.
+    A prediction holds if it is within 10% of the median step, or inside the range of the steps without their lowest
+    and highest tenth. A term is the culprit if it is larger than all others together and twice as large as any of them,
+    whatever their sign: so it explains more than half of the difference. Otherwise the verdict is not sure, and names
+    the two largest.
 
     Raises:
         ValueError: `measured.compute_s` has another number of ranks than the mesh of the card.
         TypeError: An argument is of another type.
 
     Example:
-        >>> card = PredictionCard("an MLP", {"data": 2}, 0.2, 4, 0.001, 10_000_000, 1e8)
+        >>> sending = {"num_messages": 4, "latency_s": 0.001, "n_bytes": 10_000_000, "bandwidth_bytes_per_s": 1e8}
+        >>> card = PredictionCard("an MLP", {"data": 2}, compute_s=0.2, **sending)
         >>> measured = Measured([0.61], [0.2, 0.21], 0.001, 2.5e7, 0.404)
         >>> verdict = compare_with_measured(card, measured)
         >>> verdict.culprit, round(verdict.terms["bandwidth"], 3)
@@ -276,7 +279,7 @@ def compare_with_measured(card: PredictionCard, measured: Measured) -> CardVerdi
             f"measured.compute_s: expected {k} numbers, one per rank of the card's mesh, got {len(measured.compute_s)}."
         )
     step_s = statistics.median(measured.step_s)
-    terms = _terms(card, measured, step_s)
+    terms = _terms_of(card, measured, step_s)
     factors = _factors(card, terms)
     low, high = _middle(measured.step_s)
     difference = step_s - card.seconds
@@ -293,10 +296,18 @@ def compare_with_measured(card: PredictionCard, measured: Measured) -> CardVerdi
         words.append(_values_in_words(card, culprit, terms[culprit]))
     else:
         words += _not_sure_in_words(measured, terms, factors)
-    return CardVerdict(card.seconds, step_s, holds, terms, factors, culprit, " ".join(words))
+    return CardVerdict(
+        predicted_s=card.seconds,
+        measured_s=step_s,
+        holds=holds,
+        terms=terms,
+        factors=factors,
+        culprit=culprit,
+        words=" ".join(words),
+    )
 
 
-def _terms(card: PredictionCard, measured: Measured, step_s: float) -> dict[str, float]:
+def _terms_of(card: PredictionCard, measured: Measured, step_s: float) -> dict[str, float]:
     """Return the terms that can be known, and "not known": together step_s - card.seconds."""
     terms = {}
     latency_s, bandwidth = measured.latency_s, measured.bandwidth_bytes_per_s
@@ -420,7 +431,7 @@ def _not_sure_in_words(measured: Measured, terms: dict[str, float], factors: dic
     return words
 
 
-def _as_text(schema: str, data: Any) -> str:
+def _as_json_text(schema: str, data: Any) -> str:
     """Return the schema and the fields that are not None as JSON, a line for each."""
     found = {"schema": schema} | {name: value for name, value in asdict(data).items() if value is not None}
     return "{" + ",\n ".join(f"{json.dumps(name)}: {json.dumps(value)}" for name, value in found.items()) + "}"
@@ -431,7 +442,7 @@ def _from_text(text: str, schema: str, kind: type[_T], required: Iterable[str]) 
     if len(text) > MOST_CHARS:
         raise ValueError(f"text: expected at most {MOST_CHARS:,} characters, got {len(text):,}.")
     try:
-        found = json.loads(text, parse_constant=_refuse, object_pairs_hook=_each_once)
+        found = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_each_once)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"text: expected JSON, got an error: {error}. Paste all of it, braces included.") from error
     got = found.pop("schema", None) if isinstance(found, dict) else None
@@ -448,7 +459,7 @@ def _from_text(text: str, schema: str, kind: type[_T], required: Iterable[str]) 
         raise ValueError(f"text: {error}") from error
 
 
-def _refuse(constant: str) -> NoReturn:
+def _refuse_constant(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not a number")
 
 

@@ -36,7 +36,12 @@ def released(course, chapter=4):
 
 def scores(points, words="what is said"):
     """Scores of exercises, {name: points} of 10."""
-    entries = [ExerciseScore(name, "", p, 10.0, words, ["a note"], "", "", "") for name, p in points.items()]
+    entries = [
+        ExerciseScore(
+            name=name, title="", points=p, of=10.0, said=words, notes=["a note"], code="", printed="", file=""
+        )
+        for name, p in points.items()
+    ]
     return SubmissionScore("notebook", ["one line"], entries)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from d2lite_course import grade, sandboxed_run
 from d2lite_course import sandbox as sandbox_file
-from d2lite_course.sandbox import FOLDER, Sandbox, find_sandbox, no_sandbox
+from d2lite_course.sandbox import WRITABLE, Sandbox, find_sandbox, no_sandbox
 from d2lite_course.sandboxed_run import run_in_sandbox
 from packages.d2lite_course.tests.notebooks import submission
 
@@ -42,12 +42,12 @@ def test_it_sees_python_and_the_package_and_can_write_one_folder(tmp_path):
 seen = [path for path in {outside!r} if os.path.exists(path)]
 written = [path for path in {shown!r} if os.access(path, os.W_OK)]
 status = dict(line.split(":\\t") for line in open("/proc/self/status").read().splitlines() if line.startswith("Cap"))
-open("{FOLDER}/x", "w").write("y")
+open("{WRITABLE}/x", "w").write("y")
 import d2lite_course.in_sandbox
 print(json.dumps([seen, written, status["CapEff"], status["CapPrm"], sorted(os.environ), os.getcwd()]))"""
-    code = f"import sys; sys.path[:0] = {sandbox_file.import_path()!r}\n{code}"
+    code = f"import sys; sys.path[:0] = {sandbox_file.package_folders()!r}\n{code}"
     seen, written, effective, permitted, names, here = inside(tmp_path, code)
-    assert seen == written == [] and int(effective, 16) == int(permitted, 16) == 0 and here == FOLDER
+    assert seen == written == [] and int(effective, 16) == int(permitted, 16) == 0 and here == WRITABLE
     assert not {"PYTHONPATH", "SSH_AUTH_SOCK"}.intersection(names) and len(names) < 20
 
 
@@ -89,7 +89,7 @@ def test_it_ends_with_all_that_it_has_started(tmp_path):
         BOX.command(str(tmp_path), ["-c", code]), env=BOX.environment(str(tmp_path)), stdout=subprocess.PIPE
     )
     assert process.stdout.readline() == b"1\n"
-    sandboxed_run._end(process)
+    sandboxed_run._end_family(process)
     process.stdout.close()
     time.sleep(0.3)
     assert not any(
@@ -120,7 +120,7 @@ def test_processes_that_need_too_much_memory_together_are_ended(monkeypatch):
     found, _ = run_in_sandbox(
         BOX, {"a.ipynb": submission({"2.3": eater})}, [request(), request("2.9", "all_reduce_mean")]
     )
-    assert found["2.3"].why == sandboxed_run.NO_MEMORY
+    assert found["2.3"].why == sandboxed_run.TOO_MUCH_MEMORY
     assert found["2.9"].got or found["2.9"].unfit  # the next one ran
 
 

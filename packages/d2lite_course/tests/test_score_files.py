@@ -13,7 +13,17 @@ PLACES = [GradedExercise("2.3", 10.0, 2, "settings_for", "exercise-3")]
 
 
 def score(name="ann", text="ok", points=5.0):
-    entry = ExerciseScore("2.3", "Settings", points, 10.0, text, [text], text, text, text)
+    entry = ExerciseScore(
+        name="2.3",
+        title="Settings",
+        points=points,
+        of=10.0,
+        said=text,
+        notes=[text],
+        code=text,
+        printed=text,
+        file=text,
+    )
     return SubmissionScore(name, [text], [entry])
 
 

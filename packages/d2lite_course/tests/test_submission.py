@@ -63,7 +63,7 @@ def test_a_bomb_is_refused_or_cut(tmp_path, monkeypatch):
     bomb = archive(tmp_path / "ann.zip", **{f"{i}.ipynb": b"0" * 9_000_000 for i in range(5)})
     assert bomb.stat().st_size < 100_000
     assert "unpacked it has more than" in read(bomb).wrong[0]
-    monkeypatch.setattr(submission, "_refused", lambda entries: "")  # as if the sizes that it names were small
+    monkeypatch.setattr(submission, "_why_refused", lambda entries: "")  # as if the sizes that it names were small
     found = read(bomb)
     assert len(found.notebooks) == 4 and "too large" in found.wrong[0]
     many = archive(tmp_path / "many.zip", **{f"{i}.ipynb": "" for i in range(submission.MOST_FILES + 1)})

@@ -116,7 +116,7 @@ def test_rows_of_few_kinds_of_words_have_sums_of_their_own(dtype):
 
 
 def test_no_other_word_has_the_sum_of_a_word():
-    factors = gpu_fingerprint._factors(torch.device("cpu"))
+    factors = gpu_fingerprint._odd_numbers(torch.device("cpu"))
     assert (factors % 2 == 1).all()
     words = torch.tensor([1.0], dtype=torch.float64).view(torch.int64)
     for change in range(64):  # -1 and its like have most bits in common with their opposites

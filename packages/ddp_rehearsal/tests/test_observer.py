@@ -31,19 +31,19 @@ class FullDisk:
         return self.file.write(data[:3] if self.times == 2 else data)
 
 
-def events(tmp_path):
-    return [event.name for event in read_observations(tmp_path, 1)[0].events]
+def names(tmp_path):
+    return [one.name for one in read_observations(tmp_path, 1)[0].noted]
 
 
 def test_a_forward_pass_is_written_with_what_follows_it(observer, tmp_path):
     observer.note(Forward, model=0, name="a", rows=())
-    assert events(tmp_path) == []
+    assert names(tmp_path) == []
     observer.note(Scheduled, name="b")
-    assert events(tmp_path) == ["a", "b"]
+    assert names(tmp_path) == ["a", "b"]
     observer.note(Forward, model=0, name="c", rows=())
     observer.write()  # as the next pulse does
     observer.write()  # nothing waits
-    assert events(tmp_path) == ["a", "b", "c"]
+    assert names(tmp_path) == ["a", "b", "c"]
 
 
 def test_a_full_disk_stops_nothing_and_loses_nothing(observer, tmp_path, capsys):
@@ -51,25 +51,25 @@ def test_a_full_disk_stops_nothing_and_loses_nothing(observer, tmp_path, capsys)
     observer.note(Scheduled, name="a")
     assert "not observed: OSError" in capsys.readouterr().err
     observer.note(Scheduled, name="b")
-    assert events(tmp_path) == []  # a line that was cut
+    assert names(tmp_path) == []  # a line that was cut
     observer.note(Scheduled, name="c")
-    assert events(tmp_path) == ["a", "b", "c"]
+    assert names(tmp_path) == ["a", "b", "c"]
 
 
-def test_a_signal_of_the_script_while_events_are_written_stops_nothing(observer, tmp_path, monkeypatch):
-    def line(event):
-        if event.name == "a":
+def test_a_signal_of_the_script_while_the_observer_writes_stops_nothing(observer, tmp_path, monkeypatch):
+    def line(one):
+        if one.name == "a":
             observer.note(Scheduled, name="in the handler")  # as one that saves a checkpoint
-        return as_line(event)
+        return as_line(one)
 
     monkeypatch.setattr(module, "LOCK_S", 0.01)
     monkeypatch.setattr(module, "as_line", line)
     observer.note(Scheduled, name="a")
     observer.note(Scheduled, name="b")
-    assert events(tmp_path) == ["a", "in the handler", "b"]
+    assert names(tmp_path) == ["a", "in the handler", "b"]
 
 
-def test_events_of_one_thread_that_another_one_writes_are_all_there(observer, tmp_path):
+def test_what_one_thread_notes_and_another_one_writes_are_all_there(observer, tmp_path):
     ended = threading.Event()
 
     def pulse():
@@ -83,7 +83,7 @@ def test_events_of_one_thread_that_another_one_writes_are_all_there(observer, tm
     ended.set()
     thread.join(20)
     observer.write()
-    assert events(tmp_path) == [f"{i}" for i in range(300)]
+    assert names(tmp_path) == [f"{i}" for i in range(300)]
 
 
 def test_another_process_writes_nothing_and_waits_for_nothing(observer, tmp_path, monkeypatch):

@@ -38,7 +38,7 @@ def folders_of_pools():
 
 
 def is_a_rank(process):
-    return "ddp_rehearsal.rank_starter" in (process.info["cmdline"] or ()) and is_mine(process)
+    return "ddp_rehearsal.fork_ranks" in (process.info["cmdline"] or ()) and is_mine(process)
 
 
 def is_mine(process):

@@ -8,8 +8,8 @@ from torch.distributed import distributed_c10d
 
 from ddp_rehearsal import Finding, Rehearsal, report_json, report_page, report_text
 from ddp_rehearsal.observations import Ended, Forward, LoaderBegins, Memory, RankObservations, Scheduled, Update
-from ddp_rehearsal.ranks import Run
-from ddp_rehearsal.rehearsal import judge, with_comparison
+from ddp_rehearsal.ranks import Outcome
+from ddp_rehearsal.rehearsal import rehearsal_of, with_comparison
 from notebook_ranks import Collective, FlightRecord
 from packages.ddp_rehearsal.tests.packing import packed
 
@@ -19,12 +19,30 @@ PRINTS = {"w": ("ab", packed(1.0))}
 
 
 def update(step):
-    return Update(step, (SCRIPT, 9, "main"), 0, "SGD", (0.1,), PRINTS, PRINTS, devices=("cuda:0",), group=(0, 1))
+    return Update(
+        step,
+        (SCRIPT, 9, "main"),
+        optimizer=0,
+        name="SGD",
+        lrs=(0.1,),
+        grads=PRINTS,
+        weights=PRINTS,
+        devices=("cuda:0",),
+        group=(0, 1),
+    )
 
 
 def run(ending, reports, updates=(2, 2), records=None, waited_s=15.0):
     observed = [RankObservations(r, [update(s + 1) for s in range(n)]) for r, n in enumerate(updates)]
-    return Run(observed, ending, 20.0, waited_s, dict(enumerate(reports)), records or {}, {0: "out", 1: ""})
+    return Outcome(
+        observed=observed,
+        ending=ending,
+        seconds=20.0,
+        waited_s=waited_s,
+        reports=dict(enumerate(reports)),
+        records=records or {},
+        outputs={0: "out", 1: ""},
+    )
 
 
 def error(message, frames=FRAMES, kind="RuntimeError"):
@@ -33,7 +51,7 @@ def error(message, frames=FRAMES, kind="RuntimeError"):
 
 def ending_of(given):
     """The finding of a run, besides that all its ranks are on one GPU."""
-    found = judge(given, "train.py")
+    found = rehearsal_of(given, "train.py")
     (finding,) = [f for f in [*found.findings, *found.notes] if "on cuda:0" not in f.words]
     return finding
 
@@ -55,13 +73,13 @@ def test_what_a_gpu_refuses(message, repair):
     finding = ending_of(run("failed", [error(message), error(message.replace("cuda:0", "cuda:1"))]))
     assert (finding.kind, finding.ranks, finding.place) == ("devices", (0, 1), (SCRIPT, 12, "main"))
     assert message in finding.words and repair in finding.repair and finding.step == 3
-    refused_at_once = judge(run("failed", [error(message)] * 2, updates=(0, 0)))
+    refused_at_once = rehearsal_of(run("failed", [error(message)] * 2, updates=(0, 0)))
     assert not refused_at_once.error and refused_at_once.exit_code == 1
 
 
 def test_ranks_on_one_gpu():
     message = "Duplicate GPU detected: rank 1 and rank 0 both on CUDA device 0."
-    found = judge(run("failed", [error(message), {"state": "running", "frames": FRAMES}], updates=(0, 0)))
+    found = rehearsal_of(run("failed", [error(message), {"state": "running", "frames": FRAMES}], updates=(0, 0)))
     assert (found.findings[0].kind, found.findings[0].ranks) == ("devices", (0, 1))
 
 
@@ -71,18 +89,20 @@ def test_an_error_of_one_rank():
 
 
 def test_an_error_of_all_ranks_before_any_update_is_no_finding():
-    found = judge(run("failed", [error("No module named 'x'", kind="ImportError")] * 2, updates=(0, 0)), "train.py")
+    found = rehearsal_of(
+        run("failed", [error("No module named 'x'", kind="ImportError")] * 2, updates=(0, 0)), "train.py"
+    )
     assert found.exit_code == 2 and found.error == "ImportError: No module named 'x'"
     assert "could not be run. ImportError" in report_text(found) and report_text(found).endswith("out")
-    later = judge(run("failed", [error("no label", kind="KeyError")] * 2))
+    later = rehearsal_of(run("failed", [error("no label", kind="KeyError")] * 2))
     assert later.exit_code == 1 and "all ranks raised KeyError" in later.findings[0].words
-    one = judge(run("failed", [error("x", kind="KeyError"), {"state": "done"}], updates=(0, 0)))
+    one = rehearsal_of(run("failed", [error("x", kind="KeyError"), {"state": "done"}], updates=(0, 0)))
     assert one.exit_code == 1
 
 
 def test_a_lost_connection_is_not_why_a_script_cannot_be_run():
     lost = error("[c10d] Connection closed by peer", kind="DistNetworkError")
-    found = judge(run("failed", [lost, lost], updates=(0, 0)))
+    found = rehearsal_of(run("failed", [lost, lost], updates=(0, 0)))
     assert found.exit_code == 1 and found.findings[0].ranks == ()
 
 
@@ -90,13 +110,23 @@ def test_a_process_that_died():
     died = {"state": "died", "exitcode": -9, "output": ""}
     finding = ending_of(run("failed", [{"state": "running", "frames": FRAMES}, died]))
     assert (finding.kind, finding.ranks) == ("error", (1,)) and "SIGKILL" in finding.words
-    found = judge(run("failed", [died, died], updates=(0, 0)))
+    found = rehearsal_of(run("failed", [died, died], updates=(0, 0)))
     assert found.exit_code == 2 and "(-9) before the script began" in found.error
 
 
 def calls(*names):
     return tuple(
-        Collective(name, ((4,),), "float32", "0", number, SCRIPT, 9 + len(name), "main", float(number))
+        Collective(
+            name,
+            ((4,),),
+            "float32",
+            group="0",
+            number=number,
+            file=SCRIPT,
+            line=9 + len(name),
+            function="main",
+            at_s=float(number),
+        )
         for number, name in enumerate(names, 1)
     )
 
@@ -105,7 +135,7 @@ def hanging(ending="hang", names=("all_reduce", "all_reduce", "barrier")):
     in_c10d = (distributed_c10d.__file__, 1)
     groups = {"0": (0, 1, 2)}
     records = {
-        r: FlightRecord(r, calls("broadcast", name), groups, "running", (*FRAMES, (*in_c10d, name)))
+        r: FlightRecord(r, calls("broadcast", name), groups=groups, state="running", frames=(*FRAMES, (*in_c10d, name)))
         for r, name in enumerate(names)
     }
     return run(
@@ -120,7 +150,9 @@ def test_a_hang_names_the_guilty_rank_only_if_it_is_sure():
     assert ending_of(hanging(names=("all_reduce", "barrier", "broadcast"))).ranks == ()
     agree = ending_of(hanging(names=("all_reduce",) * 3))
     assert agree.ranks == () and "the collectives agree" in agree.words
-    assert any("rank 0 is in main, line 12, rank 1 is in main, line 12" in fact for fact in judge(hanging()).facts)
+    assert any(
+        "rank 0 is in main, line 12, rank 1 is in main, line 12" in fact for fact in rehearsal_of(hanging()).facts
+    )
 
 
 def test_a_rank_that_waits_for_something_else_is_only_a_note():
@@ -137,34 +169,45 @@ def test_facts():
     def rank(r, n):
         rows = tuple(f"{r} {i}" for i in range(n))
         return RankObservations(r, [
-            Forward(1, None, 0, "Net", rows), update(1), Scheduled(2, None, "StepLR"), update(2),
-            Memory(3, None, 400, 400, 800, 10**10), Ended(3, None, "enough"),
+            Forward(1, None, model=0, name="Net", rows=rows), update(1), Scheduled(2, None, "StepLR"), update(2),
+            Memory(3, None, parameters=400, gradients=400, optimizer=800, activations=10**10), Ended(3, None, "enough"),
         ])  # fmt: skip
 
-    facts = judge(Run([rank(0, 4), rank(1, 3)], "enough", 1.0)).facts
+    facts = rehearsal_of(Outcome(observed=[rank(0, 4), rank(1, 3)], ending="enough", seconds=1.0)).facts
     assert "Global minibatch: 7 = 4 + 3 rows. SGD, learning rate 0.1." in facts
     assert "Learning rates: 1 steps of a scheduler in 2 updates." in facts
     assert "The weights are the same on all ranks after each update." in facts
     assert any("fits in 24 GB (predicted)" in fact and "10.0 GB kept by the forward pass" in fact for fact in facts)
-    same = [RankObservations(r, [Forward(1, None, 0, "Net", ("a", "b")), update(1)]) for r in (0, 1)]
-    assert "Minibatch: 2 rows, the same on all ranks." in judge(Run(same, "enough", 1.0)).facts[0]
+    same = [RankObservations(r, [Forward(1, None, model=0, name="Net", rows=("a", "b")), update(1)]) for r in (0, 1)]
+    assert (
+        "Minibatch: 2 rows, the same on all ranks."
+        in rehearsal_of(Outcome(observed=same, ending="enough", seconds=1.0)).facts[0]
+    )
     # a GradScaler skips the first two updates: the first one that is made follows three minibatches
     rows = [("a",), ("b",), ("c",)], [("d",)], [("e",)]
-    scaled = [Forward(i + 1, None, 0, "Net", one) for i, of_step in enumerate(rows) for one in of_step]
-    facts = judge(Run([RankObservations(0, [*scaled, update(1), update(2), update(3)])], "enough", 1.0)).facts
+    scaled = [Forward(i + 1, None, model=0, name="Net", rows=one) for i, of_step in enumerate(rows) for one in of_step]
+    facts = rehearsal_of(
+        Outcome(
+            observed=[RankObservations(0, [*scaled, update(1), update(2), update(3)])], ending="enough", seconds=1.0
+        )
+    ).facts
     assert "Global minibatch: 1 = 1 × 1 rows. SGD, learning rate 0.1." in facts
-    loader = LoaderBegins(1, None, 0, 0, "DistributedSampler", num_batches=9)
-    begun = [loader, Forward(1, None, 0, "Net", ("a",), loader=0, epoch=0), update(1)]
+    loader = LoaderBegins(1, None, loader=0, epoch=0, sampler="DistributedSampler", num_batches=9)
+    begun = [loader, Forward(1, None, model=0, name="Net", rows=("a",), loader=0, epoch=0), update(1)]
     assert any(
-        "See its end with --steps 10" in f for f in judge(Run([RankObservations(0, begun)], "enough", 1.0)).facts
+        "See its end with --steps 10" in f
+        for f in rehearsal_of(Outcome(observed=[RankObservations(0, begun)], ending="enough", seconds=1.0)).facts
     )
-    large = RankObservations(0, [update(1), Memory(2, None, 10**11, 0, 0)])
-    assert any("does not fit in 80 GB (predicted)" in fact for fact in judge(Run([large], "enough", 1.0)).facts)
+    large = RankObservations(0, [update(1), Memory(2, None, parameters=10**11, gradients=0, optimizer=0)])
+    assert any(
+        "does not fit in 80 GB (predicted)" in fact
+        for fact in rehearsal_of(Outcome(observed=[large], ending="enough", seconds=1.0)).facts
+    )
 
 
 def test_a_run_on_one_gpu_that_ended_badly_is_told():
     both = run("enough", [{"state": "done"}] * 2)
-    found = judge(both, "train.py")
+    found = rehearsal_of(both, "train.py")
     wrong = with_comparison(found, both, run("failed", [error("no such k", kind="KeyError")], updates=(0,)))
     assert wrong.exit_code == 2 and wrong.error == "On 1 GPU: KeyError: no such k"
     wrong = with_comparison(found, both, run("failed", [error("no such k", kind="KeyError")], updates=(1,)))
@@ -199,16 +242,24 @@ def test_the_comparison_is_in_the_verdict_and_the_exit_code():
 def test_errors_whose_cause_is_known(message, kind, words):
     failed = run("failed", [error(message)] * 2)
     without = [
-        replace(one, events=[replace(u, grads={**PRINTS, "b": None}) for u in one.events]) for one in failed.observed
+        replace(one, noted=[replace(u, grads={**PRINTS, "b": None}) for u in one.noted]) for one in failed.observed
     ]
-    found = judge(replace(failed, observed=without))
+    found = rehearsal_of(replace(failed, observed=without))
     (finding,) = [f for f in found.findings if "on cuda:0" not in f.words]
     assert finding.kind == kind and words in finding.words and finding.ranks == (0, 1)
 
 
-FINDING = Finding("copies", "the <weights> differ", "Mend it.", (0, 1), 3, (SCRIPT, 12, "main"))
+FINDING = Finding("copies", "the <weights> differ", "Mend it.", ranks=(0, 1), step=3, place=(SCRIPT, 12, "main"))
 FOUND = Rehearsal(
-    "train.py", 2, False, 20, 7.4, [FINDING], [replace(FINDING, is_sure=False)], ["A fact."], outputs={0: "<b>\x1b[1m"}
+    command="train.py",
+    gpus=2,
+    are_real=False,
+    steps=20,
+    seconds=7.4,
+    findings=[FINDING],
+    notes=[replace(FINDING, is_sure=False)],
+    facts=["A fact."],
+    outputs={0: "<b>\x1b[1m"},
 )
 
 
@@ -235,6 +286,6 @@ def test_the_page_is_escaped_and_complete():
     page = report_page(FOUND)
     assert "the &lt;weights&gt; differ" in page and "&lt;b&gt;" in page and "look at" in page
     assert "prefers-color-scheme: dark" in page and "default-src 'none'" in page and "<table" not in page
-    hangs = report_page(judge(hanging(), "train.py"))
+    hangs = report_page(rehearsal_of(hanging(), "train.py"))
     assert hangs.count("<tr>") == 4 and hangs.count("class=wrong") == 3  # a row for each rank, and one for the numbers
     assert "<td class=wrong>barrier 4 float32, line 16</td>" in hangs

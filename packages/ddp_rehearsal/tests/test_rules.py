@@ -9,7 +9,7 @@ from ddp_rehearsal.observations import (
     DataSet,
     Ended,
     Forward,
-    Group,
+    Joined,
     Loaded,
     LoaderBegins,
     RankObservations,
@@ -43,7 +43,7 @@ from ddp_rehearsal.rules import (
 from packages.ddp_rehearsal.tests.packing import packed
 
 HERE = ("train.py", 7, "main")
-GROUP = Group(1, HERE, "nccl")
+JOINED = Joined(1, HERE, "nccl")
 
 
 def prints(**values):
@@ -57,16 +57,16 @@ def update(step=1, grads=None, weights=None, **facts):
     facts = {"lrs": (0.1,), "devices": ("cuda:0",), **facts}
     grads = prints(w=[step, 1], b=step) if grads is None else grads
     weights = prints(w=[step, 2], b=-step) if weights is None else weights
-    return Update(step, HERE, 0, "SGD", grads=grads, weights=weights, **facts)
+    return Update(step, HERE, optimizer=0, name="SGD", grads=grads, weights=weights, **facts)
 
 
 def forward(step, *rows, **facts):
-    return Forward(step, HERE, 0, "Net", rows, **facts)
+    return Forward(step, HERE, model=0, name="Net", rows=rows, **facts)
 
 
-def ranks(*events):
-    """Observations of ranks 0, 1, ...: a list of events for each."""
-    return [RankObservations(rank, of) for rank, of in enumerate(events)]
+def ranks(*noted):
+    """Observations of ranks 0, 1, ...: a list for each."""
+    return [RankObservations(rank, of) for rank, of in enumerate(noted)]
 
 
 def rightly(step, rank):
@@ -81,26 +81,26 @@ def the_one(found):
 
 
 def test_a_right_run_has_no_finding_and_no_note():
-    observed = ranks(*([GROUP, *rightly(1, r), *rightly(2, r), Ended(3, None, "returned")] for r in (0, 1)))
+    observed = ranks(*([JOINED, *rightly(1, r), *rightly(2, r), Ended(3, None, "returned")] for r in (0, 1)))
     assert [finding for rule in RULES for finding in rule(observed)] == []
     assert replicas(observed)
 
 
-def test_no_rule_needs_any_event():
-    for observed in (ranks([]), ranks([], []), ranks([GROUP], [])):
+def test_no_rule_needs_any_observation():
+    for observed in (ranks([]), ranks([], []), ranks([JOINED], [])):
         assert [finding for rule in RULES for finding in rule(observed)] == []
         assert not replicas(observed)
 
 
 # copies
 
-DIVIDED = LoaderBegins(1, HERE, 0, 0, "DistributedSampler")
+DIVIDED = LoaderBegins(1, HERE, loader=0, epoch=0, sampler="DistributedSampler")
 OWN = [update(1, prints(w=r), prints(w=r)) for r in (1, 2)]  # of a network of its own
 
 
 def test_gradients_that_nothing_averages():
     apart = [(prints(w=[r, 1], b=r), prints(w=[r, 9], b=r + 9)) for r in (0, 1)]
-    runs = [[GROUP, update(1, broadcast=True), update(2, *apart[r])] for r in (0, 1)]
+    runs = [[JOINED, update(1, broadcast=True), update(2, *apart[r])] for r in (0, 1)]
     finding = the_one(copies(ranks(*runs)))
     assert (finding.ranks, finding.step, finding.place, finding.is_sure) == ((0, 1), 2, HERE, True)
     assert "the gradients (w)" in finding.words and "nothing averages them" in finding.words
@@ -112,9 +112,9 @@ def test_a_script_without_a_process_group_is_told_so():
     assert finding.is_sure and "never joins a process group" in finding.words and "init_process_group" in finding.repair
 
 
-def networks_of_their_own(*events, facts=None):
-    """What is found if each of two ranks trains a network of its own, from the same seed, and the events come first."""
-    return the_one(copies(ranks(*([GROUP, *events, replace(OWN[r], **(facts or {}))] for r in (0, 1)))))
+def networks_of_their_own(*noted, facts=None):
+    """What is found if each of two ranks trains a network of its own, from the same seed, after what is `noted`."""
+    return the_one(copies(ranks(*([JOINED, *noted, replace(OWN[r], **(facts or {}))] for r in (0, 1)))))
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_networks_of_their_own_may_be_there_on_purpose(facts):
 
 def test_equal_gradients_of_different_minibatches_show_that_there_is_one_network():
     def run(r, rows, grads):
-        return [GROUP, forward(1, rows), update(1, grads, prints(w=1)), update(2, prints(w=r), prints(w=r))]
+        return [JOINED, forward(1, rows), update(1, grads, prints(w=1)), update(2, prints(w=r), prints(w=r))]
 
     averaged = [run(r, f"{r}", prints(w=5)) for r in (1, 2)]
     assert the_one(copies(ranks(*averaged))).is_sure
@@ -148,26 +148,26 @@ def test_folds_have_examples_in_common():
 
 
 def test_a_small_learning_rate_does_not_hide_different_gradients():
-    runs = [[GROUP, update(1, prints(w=r), prints(w=1 + r * 1e-7))] for r in (1, 2)]
+    runs = [[JOINED, update(1, prints(w=r), prints(w=1 + r * 1e-7))] for r in (1, 2)]
     assert copies(ranks(*runs))
 
 
 @pytest.mark.parametrize("apart", [1e-6, 0.0])
 def test_rounding_is_no_finding(apart):
-    runs = [[GROUP, update(1, prints(w=[1 + r * apart, 3]), prints(w=[2 + r * apart, 3]))] for r in (0, 1)]
+    runs = [[JOINED, update(1, prints(w=[1 + r * apart, 3]), prints(w=[2 + r * apart, 3]))] for r in (0, 1)]
     assert copies(ranks(*runs)) == [] and replicas(ranks(*runs))
 
 
 def test_numbers_that_are_not_finite_are_equal():
     values = packed(float("nan"), float("inf"))
     nan = {"w": ("one", values)}, {"w": ("other", values)}
-    assert copies(ranks(*([GROUP, update(1, nan[r], nan[r])] for r in (0, 1)))) == []
+    assert copies(ranks(*([JOINED, update(1, nan[r], nan[r])] for r in (0, 1)))) == []
 
 
 def test_weights_that_differ_at_the_start():
     def run(r, grads, sampler="RandomSampler"):
-        data = [LoaderBegins(1, HERE, 0, 0, sampler), forward(1, f"{r}", loader=0, epoch=0)]
-        return [GROUP, *data, update(1, grads, prints(w=[r, 1], b=[r, 1]), before=prints(w=[r, 2], b=[r, 0]))]
+        data = [LoaderBegins(1, HERE, loader=0, epoch=0, sampler=sampler), forward(1, f"{r}", loader=0, epoch=0)]
+        return [JOINED, *data, update(1, grads, prints(w=[r, 1], b=[r, 1]), before=prints(w=[r, 2], b=[r, 0]))]
 
     same = the_one(copies(ranks(*(run(r, prints(w=1, b=1)) for r in (0, 1)))))
     assert "begin with different weights (w)" in same.words and same.is_sure
@@ -180,17 +180,17 @@ def test_weights_that_differ_at_the_start():
 def test_parts_of_one_network_are_only_a_note():
     def run(r, rows):  # b is the same at the start, as a norm in tensor parallelism
         before = prints(w=[r, 2], b=[5, 6])
-        return [GROUP, forward(1, *rows), update(1, prints(w=r, b=r), prints(w=r, b=r), before=before)]
+        return [JOINED, forward(1, *rows), update(1, prints(w=r, b=r), prints(w=r, b=r), before=before)]
 
     assert not the_one(copies(ranks(*(run(r, [f"{r}"]) for r in (0, 1))))).is_sure
-    both = [[GROUP, forward(1, "a"), update(1, prints(w=r), prints(w=r), before=prints(w=[r, 2]))] for r in (0, 1)]
+    both = [[JOINED, forward(1, "a"), update(1, prints(w=r), prints(w=r), before=prints(w=[r, 2]))] for r in (0, 1)]
     assert not the_one(copies(ranks(*both))).is_sure
 
 
 def some_differ(of):
     """Two ranks with different gradients w; of(r) has further ones of rank r, which may be the same."""
     grads = [prints(w=r, **of(r)) for r in (0, 1)]
-    return the_one(copies(ranks(*([GROUP, update(1, some, some, broadcast=True)] for some in grads))))
+    return the_one(copies(ranks(*([JOINED, update(1, some, some, broadcast=True)] for some in grads))))
 
 
 @pytest.mark.parametrize(
@@ -225,17 +225,17 @@ def test_a_few_values_that_are_close_by_chance_and_zeros_are_not_the_same(values
 
 def test_a_tensor_that_is_not_read_shows_nothing():
     grads = [prints(w=r) | {"b": ("not read", "")} for r in (0, 1)]
-    runs = ranks(*([GROUP, update(1, of, of, broadcast=True)] for of in grads))
+    runs = ranks(*([JOINED, update(1, of, of, broadcast=True)] for of in grads))
     assert the_one(copies(runs)).words.endswith("step 1: nothing averages them.")
     grads = [prints(w=r) | {"b": (digest, "")} for r, digest in enumerate(("one", "other"))]  # complex numbers
-    runs = ranks(*([GROUP, update(1, of, of, broadcast=True)] for of in grads))
+    runs = ranks(*([JOINED, update(1, of, of, broadcast=True)] for of in grads))
     assert the_one(copies(runs)).words.endswith("step 1: nothing averages them.")
 
 
 def test_one_number_that_is_clipped_is_no_average():
     clipped = [Clipped(1, HERE, {"w": f"{r}"}, 20.0 + r, 1.0) for r in (0, 1)]
     runs = [
-        [GROUP, forward(1, f"{r}"), clipped[r], update(1, prints(w=[1]), prints(w=[r]), before=prints(w=[3 + r]))]
+        [JOINED, forward(1, f"{r}"), clipped[r], update(1, prints(w=[1]), prints(w=[r]), before=prints(w=[3 + r]))]
         for r in (0, 1)
     ]
     assert clipped_before_the_reduction(ranks(*runs)) == []
@@ -246,7 +246,7 @@ def test_one_number_that_is_clipped_is_no_average():
 def test_weights_that_differ_by_rounding_later_are_only_a_note(values):
     def run(r):
         start = {"w": (f"{r}", packed(values[0] + 5e-5 * r, *values[1:]))}
-        return [GROUP, replace(OWN[r], broadcast=True), update(2, prints(w=r), prints(w=r), start=start)]
+        return [JOINED, replace(OWN[r], broadcast=True), update(2, prints(w=r), prints(w=r), start=start)]
 
     assert the_one(copies(ranks(run(0), run(1)))).is_sure == (len(values) == 1)
 
@@ -255,7 +255,7 @@ def test_weights_that_differ_by_rounding_later_are_only_a_note(values):
 def test_weights_that_are_averaged_now_and_then_are_only_a_note(facts):
     def run(r):
         return [
-            GROUP,
+            JOINED,
             update(1, prints(w=r), prints(w=r)),
             update(2, prints(w=r), prints(w=r if facts else 7), **facts),
         ]
@@ -263,14 +263,15 @@ def test_weights_that_are_averaged_now_and_then_are_only_a_note(facts):
     note = the_one(copies(ranks(run(1), run(2))))
     assert "equal again later" in note.words and not note.is_sure
     still = [
-        [GROUP, replace(OWN[r], broadcast=True), update(2, prints(w=r), prints(w=r), start=prints(w=r))] for r in (0, 1)
+        [JOINED, replace(OWN[r], broadcast=True), update(2, prints(w=r), prints(w=r), start=prints(w=r))]
+        for r in (0, 1)
     ]
     assert the_one(copies(ranks(*still))).is_sure
 
 
 def test_why_ddp_averages_nothing():
     def run(r, **facts):
-        return [GROUP, forward(1, f"{r}", **facts), update(1, prints(w=r), prints(w=r), group=(0, 1))]
+        return [JOINED, forward(1, f"{r}", **facts), update(1, prints(w=r), prints(w=r), group=(0, 1))]
 
     past = the_one(copies(ranks(*(run(r, around_ddp=True) for r in (0, 1)))))
     assert "inside of DistributedDataParallel" in past.words and "model(X)" in past.repair
@@ -283,23 +284,23 @@ def test_why_ddp_averages_nothing():
 
 
 def test_weights_that_something_else_changes():
-    runs = [[GROUP, update(1, prints(w=1), prints(w=1)), update(2, prints(w=1), prints(w=r + 1))] for r in (0, 1)]
+    runs = [[JOINED, update(1, prints(w=1), prints(w=1)), update(2, prints(w=1), prints(w=r + 1))] for r in (0, 1)]
     finding = the_one(copies(ranks(*runs)))
     assert "something else changes them" in finding.words and finding.step == 2
-    runs = [[GROUP, update(1, weights=prints(w=r), closure=True)] for r in (1, 2)]
+    runs = [[JOINED, update(1, weights=prints(w=r), closure=True)] for r in (1, 2)]
     assert "no longer the same" in the_one(copies(ranks(*runs))).words
 
 
 def test_only_ranks_of_one_group_are_compared():
     runs = [
-        [GROUP, update(1, prints(w=r // 2), prints(w=r // 2), group=(r // 2 * 2, r // 2 * 2 + 1))] for r in range(4)
+        [JOINED, update(1, prints(w=r // 2), prints(w=r // 2), group=(r // 2 * 2, r // 2 * 2 + 1))] for r in range(4)
     ]
     assert copies(ranks(*runs)) == []
 
 
 @pytest.mark.parametrize("facts", [{"sharded": True}, {"weights": prints(v=1)}])
 def test_parts_are_not_compared(facts):
-    runs = [[GROUP, update(1, prints(w=1))], [GROUP, update(1, prints(w=2), **facts)]]
+    runs = [[JOINED, update(1, prints(w=1))], [JOINED, update(1, prints(w=2), **facts)]]
     assert copies(ranks(*runs)) == []
 
 
@@ -307,15 +308,15 @@ def test_parts_are_not_compared(facts):
 
 
 def test_rows_of_a_step_are_those_of_all_microbatches_of_the_first_network():
-    events = [forward(1, "a"), forward(1, "b"), replace(forward(1, "noise"), model=1), forward(2, "c"), forward(2)]
-    assert minibatch_rows(RankObservations(0, events)) == {1: ["a", "b"], 2: ["c"]}
+    noted = [forward(1, "a"), forward(1, "b"), replace(forward(1, "noise"), model=1), forward(2, "c"), forward(2)]
+    assert minibatch_rows(RankObservations(0, noted)) == {1: ["a", "b"], 2: ["c"]}
 
 
 def test_the_same_minibatch_on_two_ranks():
-    loader = LoaderBegins(1, ("train.py", 3, "main"), 0, 0, "SequentialSampler", num_examples=4)
+    loader = LoaderBegins(1, ("train.py", 3, "main"), loader=0, epoch=0, sampler="SequentialSampler", num_examples=4)
     facts = {"loader": 0, "output": "y"}
     runs = [
-        [GROUP, loader, forward(1, "a", "b", **facts), update(1), forward(2, "c", "d", **facts), update(2)]
+        [JOINED, loader, forward(1, "a", "b", **facts), update(1), forward(2, "c", "d", **facts), update(2)]
         for _ in range(2)
     ]
     finding = the_one(equal_minibatches(ranks(*runs)))
@@ -323,7 +324,7 @@ def test_the_same_minibatch_on_two_ranks():
     assert "DistributedSampler" in finding.repair
     without = ranks(*([e for e in run if e is not loader] for run in runs))
     assert "rank::world_size" in the_one(equal_minibatches(without)).repair
-    three = ranks(*runs, [GROUP, forward(1, "x"), update(1), forward(2, "y"), update(2)])
+    three = ranks(*runs, [JOINED, forward(1, "x"), update(1), forward(2, "y"), update(2)])
     assert the_one(equal_minibatches(three)).ranks == (0, 1)
 
 
@@ -332,7 +333,7 @@ def test_the_same_minibatch_in_parts_is_only_a_note():
 
     def run(r, facts=None, **more):
         steps = ((forward(s, f"{s}", "z", loader=0, **(facts or {"output": "y"})), update(s, **more)) for s in (1, 2))
-        return [GROUP, *(event for step in steps for event in step)]
+        return [JOINED, *(one for step in steps for one in step)]
 
     assert the_one(equal_minibatches(ranks(run(0), run(1)))).is_sure
     parts = [run(r, {"output": f"part {r}"}) for r in (0, 1)]
@@ -345,17 +346,17 @@ def test_the_same_minibatch_in_parts_is_only_a_note():
 
 @pytest.mark.parametrize("rows", [["a a", "a a"], ["a b", "a b"], ["a b"]])
 def test_made_up_input_is_only_a_note(rows):
-    runs = [[GROUP, *(e for s, of in enumerate(rows, 1) for e in (forward(s, *of.split()), update(s)))] for _ in "ab"]
+    runs = [[JOINED, *(e for s, of in enumerate(rows, 1) for e in (forward(s, *of.split()), update(s)))] for _ in "ab"]
     assert not the_one(equal_minibatches(ranks(*runs))).is_sure
 
 
 def test_the_same_minibatch_for_parts_of_a_network_is_only_a_note():
-    runs = [[GROUP, *(e for s in (1, 2) for e in (forward(s, f"{s}", "z"), update(s, sharded=True)))] for _ in "ab"]
+    runs = [[JOINED, *(e for s in (1, 2) for e in (forward(s, f"{s}", "z"), update(s, sharded=True)))] for _ in "ab"]
     assert not the_one(equal_minibatches(ranks(*runs))).is_sure
 
 
 def drawn(rank, rows, sampler="RandomSampler", n=100):
-    loader = LoaderBegins(1, HERE, 0, 0, sampler, num_examples=n)
+    loader = LoaderBegins(1, HERE, loader=0, epoch=0, sampler=sampler, num_examples=n)
     return [loader, *(forward(s, f"{row}", loader=0, epoch=0) for s, row in enumerate(rows, 1))]
 
 
@@ -380,11 +381,21 @@ def test_examples_that_may_be_shared_rightly(other):
 
 
 def epochs(*numbers, shuffles=True, trains=True):
-    events = []
+    noted = []
     for epoch, number in enumerate(numbers):
-        events.append(LoaderBegins(epoch + 1, HERE, 0, epoch, "DistributedSampler", shuffles, number))
-        events += [forward(epoch + 1, "a", loader=0, epoch=epoch)] if trains else []
-    return events
+        noted.append(
+            LoaderBegins(
+                epoch + 1,
+                HERE,
+                loader=0,
+                epoch=epoch,
+                sampler="DistributedSampler",
+                shuffles=shuffles,
+                sampler_epoch=number,
+            )
+        )
+        noted += [forward(epoch + 1, "a", loader=0, epoch=epoch)] if trains else []
+    return noted
 
 
 def test_a_sampler_that_is_not_told_the_epoch():
@@ -396,7 +407,7 @@ def test_a_sampler_that_is_not_told_the_epoch():
 
 def test_data_sets_that_differ():
     def run(*items, trains=True):
-        begins = LoaderBegins(1, HERE, 0, 0, "DistributedSampler")
+        begins = LoaderBegins(1, HERE, loader=0, epoch=0, sampler="DistributedSampler")
         return [begins, *([forward(1, "x", loader=0)] if trains else []), DataSet(9, None, 0, items)]
 
     finding = the_one(data_sets(ranks(run("a", "z"), run("a", "y"))))

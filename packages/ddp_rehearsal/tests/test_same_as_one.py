@@ -33,7 +33,7 @@ def train(
     """Observations of k ranks: SGD on gradients that are drawn; from step `at` on a factor, a rate, more."""
     generator = torch.Generator().manual_seed(0)
     weights = {name: torch.randn(5, 7, generator=generator, dtype=torch.float64) + begin for name in NAMES}
-    events = [[] for _ in range(k)]
+    noted = [[] for _ in range(k)]
     for step in range(1, num_steps + 1):
         grads = {name: torch.randn(5, 7, generator=generator, dtype=torch.float64) for name in NAMES}
         changed = step >= at
@@ -41,14 +41,15 @@ def train(
         rate = lr if changed else 0.1
         changes = {name: -rate * g + (adds if changed else 0) for name, g in grads.items()}
         numbers = [f"{step} {i}" for i in range(rows)] if seen is None else [f"{step} {s}" for s in seen]
-        for r, of in enumerate(events):
-            of.append(Forward(step, HERE, 0, "Net", tuple(numbers[r::k]), **facts))
-            of.append(Update(step, HERE, 0, "SGD", (rate,), {}, {}, closure=closure))
-        samples = [{name: tensor_sample(t.to(dtype)) for name, t in of.items()} for of in (weights, grads, changes)]
+        for r, of in enumerate(noted):
+            of.append(Forward(step, HERE, model=0, name="Net", rows=tuple(numbers[r::k]), **facts))
+            of.append(Update(step, HERE, optimizer=0, name="SGD", lrs=(rate,), grads={}, weights={}, closure=closure))
+        tensors = {"weights": weights, "grads": grads, "changes": changes}
+        samples = {what: {n: tensor_sample(t.to(dtype)) for n, t in of.items()} for what, of in tensors.items()}
         types = dict.fromkeys(NAMES, str(dtype).removeprefix("torch."))
-        events[0].append(Sampled(step, HERE, 0, *samples, types, halves))
+        noted[0].append(Sampled(step, HERE, optimizer=0, **samples, dtypes=types, halves=halves))
         weights = {name: weights[name] + changes[name] for name in NAMES}
-    return [RankObservations(r, of) for r, of in enumerate(events)]
+    return [RankObservations(r, of) for r, of in enumerate(noted)]
 
 
 def compared(k=2, one=None, **facts):
@@ -93,7 +94,7 @@ def test_a_tensor_that_differs_alone_is_named():
 
 
 def replaced(run, old, new):
-    return replace(run, events=[new if event is old else event for event in run.events])
+    return replace(run, noted=[new if other is old else other for other in run.noted])
 
 
 def test_ranks_with_different_numbers_of_rows_are_told():
@@ -125,7 +126,7 @@ def test_different_examples_cannot_be_compared():
 
 
 def test_all_rows_on_each_rank_are_the_same_examples():
-    run = [RankObservations(r, train()[0].events if r == 0 else train()[0].of(Forward)) for r in range(2)]
+    run = [RankObservations(r, train()[0].noted if r == 0 else train()[0].of(Forward)) for r in range(2)]
     assert compare_with_one(train()[0], run).finding is None
 
 
@@ -138,8 +139,8 @@ def test_what_else_keeps_runs_from_being_compared():
     one, run = train()[0], train(2)
     assert "one has made no update" in of(RankObservations(0), run)
     assert "made 4 updates, and that on 2 made 3" in of(one, train(2, num_steps=3))
-    loaded = RankObservations(0, [Loaded(1, HERE, "/x/net.pt", False), *one.events])
-    saved = [RankObservations(0, [*run[0].events, Saved(5, HERE, "/x/net.pt")]), run[1]]
+    loaded = RankObservations(0, [Loaded(1, HERE, "/x/net.pt", False), *one.noted])
+    saved = [RankObservations(0, [*run[0].noted, Saved(5, HERE, "/x/net.pt")]), run[1]]
     assert "begins with net.pt, which that on 2 has saved" in of(loaded, saved)
     assert compare_with_one(loaded, run).finding is None  # both have loaded it
     first = one.of(Sampled)[0]
@@ -184,9 +185,9 @@ def test_rounding_that_has_grown_ends_the_comparison_of_tensors():
         sampled.grads["a"] = grown
     found = compare_with_one(one, run)
     assert found.finding is None and found.steps == 2 and "rounding had grown" in found.ended
-    scheduled = [replace(u, lrs=(1.0,)) if u.step == 5 else u for u in run[0].events if isinstance(u, Update)]
-    events = [*[e for e in run[0].events if not isinstance(e, Update)], *scheduled]
-    found = compare_with_one(one, [RankObservations(0, events), run[1]])
+    scheduled = [replace(u, lrs=(1.0,)) if u.step == 5 else u for u in run[0].noted if isinstance(u, Update)]
+    noted = [*[e for e in run[0].noted if not isinstance(e, Update)], *scheduled]
+    found = compare_with_one(one, [RankObservations(0, noted), run[1]])
     assert found.finding.step == 5 and found.steps == 2  # rates are compared on
 
 

@@ -2,11 +2,13 @@
 
 import os
 import re
+import subprocess
+import sys
 import time
 
 import pytest
 
-from notebook_ranks.output import Cell, Output
+from notebook_ranks.output import LAST_CHARS, Cell, Output, append_output, last_output
 from tests.by_value import by_value
 
 TIMEOUT_S = 20  # of the pool
@@ -194,3 +196,22 @@ def test_the_last_words_of_a_rank_that_dies_are_kept(pool):
 
     with pytest.raises(WorkersError, match=r"rank \d died \(exit code 3\)\. Its last output: last words"):
         pool.run(by_value(die))
+
+
+def test_the_last_output_of_a_process_is_bounded(tmp_path):
+    path = tmp_path / "rank-0.txt"
+    assert last_output(path) == ""
+    path.write_bytes(b"begin\xff\r\nend")
+    assert last_output(path) == "begin\ufffd\r\nend"
+    path.write_text("a" + "\N{GRINNING FACE}" * LAST_CHARS, encoding="utf-8")  # of four bytes each
+    assert last_output(path) == "\N{GRINNING FACE}" * LAST_CHARS
+
+
+def test_what_a_process_and_its_children_write_is_appended(tmp_path):
+    path = tmp_path / "rank-0.txt"
+    path.write_text("before\n")
+    code = f"from {append_output.__module__} import append_output; import os; append_output({str(path)!r}); "
+    code += "os.write(1, b'one\\n'); os.write(2, b'two\\n'); os.system('echo three')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    assert path.read_text() == "before\none\ntwo\nthree\n"

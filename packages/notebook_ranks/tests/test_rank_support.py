@@ -25,8 +25,8 @@ for name in "SIGKILL SIGSTOP SIGCONT SIGUSR1 SIGUSR2 SIGALRM SIGCHLD SIGHUP SIGQ
         delattr(signal, name)
 """
 IN_A_RANK = {  # nothing imports them here
+    "ddp_rehearsal.fork_ranks",
     "ddp_rehearsal.rank_process",
-    "ddp_rehearsal.rank_starter",
     "notebook_ranks.rank",
     "notebook_ranks.rank_starter",
     "notebook_ranks.reaper",
@@ -44,9 +44,7 @@ def test_ranks_can_start_here(recwarn):
 
 
 def test_on_windows_a_chapter_says_so_in_its_first_cell(windows):
-    with pytest.warns(
-        UserWarning, match="`Workers`.* will fail here.*use WSL 2.*Colab and Binder"
-    ) as caught:
+    with pytest.warns(UserWarning, match="`Workers`.* will fail here.*use WSL 2.*Colab and Binder") as caught:
         warn_without_ranks()
     assert caught[0].filename == __file__  # the cell's line, and not the package's
 

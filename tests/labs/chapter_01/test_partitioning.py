@@ -110,7 +110,19 @@ def by_trying_all_cuts(layers, k, slack):
 
 # few different sizes, so that many choices of cuts are equal
 drawn_layers = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 5)), min_size=1, max_size=10).map(
-    lambda sizes: [Layer(str(i), "Linear", (1, 1), 0, n, 0, (), work) for i, (n, work) in enumerate(sizes)]
+    lambda sizes: [
+        Layer(
+            name=str(i),
+            kind="Linear",
+            output_shape=(1, 1),
+            params_n_bytes=0,
+            input_n_bytes=n,
+            output_n_bytes=0,
+            reads=(),
+            n_macs=work,
+        )
+        for i, (n, work) in enumerate(sizes)
+    ]
 )
 
 
@@ -122,7 +134,19 @@ def test_stages_are_those_that_trying_all_cuts_finds(layers, k, slack):
 
 
 def test_stages_of_many_layers_take_no_time():
-    layers = [Layer(str(i), "Linear", (1, 1), 4, 4, 4, (), 1) for i in range(100)]  # 10**22 choices of cuts
+    layers = [
+        Layer(
+            name=str(i),
+            kind="Linear",
+            output_shape=(1, 1),
+            params_n_bytes=4,
+            input_n_bytes=4,
+            output_n_bytes=4,
+            reads=(),
+            n_macs=1,
+        )
+        for i in range(100)
+    ]  # 10**22 choices of cuts
     begin = time.monotonic()
     sizes = [len(run) for run in stages(layers, 32)]
     assert sum(sizes) == 100 and len(sizes) == 32 and max(sizes) == 4

@@ -109,7 +109,9 @@ def test_the_least_bytes():
             for k in (1, 3, 4):
                 trace = trace_collective(collective, algorithm, k, torch.zeros(8))
                 assert max(trace.sent_n_bytes()) >= least_n_bytes(trace)
-    own = Trace(start=[[{0}], [{1}]], chunk_n_bytes=[4], steps=[[Send(0, 0, 1, 0, 4, True)]])
+    own = Trace(
+        start=[[{0}], [{1}]], chunk_n_bytes=[4], steps=[[Send(step=0, src=0, dst=1, chunk=0, n_bytes=4, adds=True)]]
+    )
     figure = collective_figure(own, 1)  # a schedule of one's own: nothing is known about it
     assert least_n_bytes(own) is None and figure.data[4].showlegend is False and not figure.data[4].x
 

@@ -8,7 +8,7 @@ from d2lite.costs.alpha_beta import COST_FORMULAS, Device, Link  # noqa: E402
 from d2lite.costs.hardware import DEVICES, LINKS, find_device, find_link  # noqa: E402
 from d2lite.labs.chapter_08.scaling import Setup, describe_scaling, predict_scaling  # noqa: E402
 from d2lite.labs.chapter_08.scaling_explorer import ScalingExplorer  # noqa: E402
-from d2lite.labs.chapter_08.scaling_figure import PARTS, efficiency_figure, predicted_and_measured, step_figure  # noqa: E402
+from d2lite.labs.chapter_08.scaling_figure import STEP_PARTS, efficiency_figure, predicted_and_measured, step_figure  # noqa: E402
 from d2lite.widgets.live_figure import close_all  # noqa: E402
 
 LENET = Setup("LeNet", 256, is_global=True)
@@ -37,7 +37,7 @@ def check(explorer, setup, k):
     assert mark == (k, expected[k] and expected[k].efficiency)
     shown = [o for o in (predict_scaling(setup, 1), expected[k] if k > 1 else None) if o]
     parts = [(o.step.overhead_s, o.step.compute_s, o.step.exposed_s, o.step.wait_s) for o in shown]
-    assert [tuple(bars[part][i] for part in PARTS) for i in range(len(shown))] == [
+    assert [tuple(bars[part][i] for part in STEP_PARTS) for i in range(len(shown))] == [
         tuple(1e3 * value for value in values) for values in parts
     ]
     assert explorer.summary.value == describe_scaling(setup, k, explorer.controls["price"].value)

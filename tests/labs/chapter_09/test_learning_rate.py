@@ -2,11 +2,11 @@
 
 import pytest
 
-from d2lite.labs.chapter_09 import RULES, scaled_lr, warm_up
+from d2lite.labs.chapter_09 import LR_RULES, scaled_lr, warm_up
 
 
 def test_the_rules():
-    assert [scaled_lr(0.1, 64, 256, rule) for rule in RULES] == pytest.approx([0.1, 0.4, 0.2])
+    assert [scaled_lr(0.1, 64, 256, rule) for rule in LR_RULES] == pytest.approx([0.1, 0.4, 0.2])
     assert scaled_lr(0.4, 256, 64) == pytest.approx(0.1)  # and back
 
 

@@ -347,6 +347,19 @@ def test_outputs_and_gradients_have_the_type_of_the_inputs(dtype):
     assert Y.dtype == X.grad.dtype == dtype
 
 
+@pytest.mark.parametrize("mean", [0.0, 1000.0])
+def test_a_gradient_that_almost_cancels_keeps_its_digits(mean):
+    """The gradient of the sum of squares is almost 0: what is left of it must not be rounding."""
+    X = mean + torch.randn(64, 3, generator=torch.Generator().manual_seed(0))
+    same = nn.BatchNorm1d(3, affine=False).double()
+    grad = same(X.double()).float()
+    right, mine = X.double().requires_grad_(), X.clone().requires_grad_()
+    same(right).backward(grad.double())
+    SyncBatchNorm(3, affine=False)(mine).backward(grad)
+    assert right.grad.abs().max() < 1e-4 * grad.abs().max()
+    torch.testing.assert_close(mine.grad.double(), right.grad, rtol=1e-4, atol=1e-9)
+
+
 def test_a_large_mean_costs_no_digits_and_would_in_32_bits():
     X = 1000 + 0.1 * torch.randn(4096, 1, generator=torch.Generator().manual_seed(0))
     true = X.double().var(correction=0).item()

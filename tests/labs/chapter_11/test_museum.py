@@ -6,7 +6,7 @@ pytest.importorskip("anywidget")
 
 from d2lite.exercises import EXHIBITS  # noqa: E402
 from d2lite.labs.chapter_11.bug_exhibit import DRIFT, SHORT, SIGNS, SIZES  # noqa: E402
-from d2lite.labs.chapter_11.museum import ASK, RIGHT, Museum  # noqa: E402
+from d2lite.labs.chapter_11.museum import ASK, RIGHT_CODE, Museum  # noqa: E402
 from d2lite.widgets.live_figure import close_all  # noqa: E402
 
 
@@ -21,7 +21,7 @@ def museum():
 def test_the_figure_shows_what_was_measured_of_both_runs(museum):
     museum.exhibit.value = "rebinding all-reduce"
     museum.symptom.value = DRIFT
-    assert list(museum.histories) == [RIGHT, "rebinding all-reduce"]
+    assert list(museum.histories) == [RIGHT_CODE, "rebinding all-reduce"]
     drawn = [list(trace.y) for trace in museum.figure.data]
     right, own = museum.histories.values()
     assert drawn == [right.losses, right.accuracies, right.drifts, own.losses, own.accuracies, own.drifts]
@@ -40,13 +40,13 @@ def test_the_length_of_the_first_step_is_told(museum):
 
 
 def test_right_code_alone_is_drawn_once_and_a_run_is_kept(museum):
-    museum.exhibit.value = RIGHT
+    museum.exhibit.value = RIGHT_CODE
     assert [len(trace.y) for trace in museum.figure.data] == [4, 4, 4, 0, 0, 0]
-    before = museum.histories[RIGHT]
+    before = museum.histories[RIGHT_CODE]
     museum.lr.value = 0.02
-    assert museum.histories[RIGHT] is not before
+    assert museum.histories[RIGHT_CODE] is not before
     museum.lr.value = 0.05
-    assert museum.histories[RIGHT] is before
+    assert museum.histories[RIGHT_CODE] is before
 
 
 def test_it_is_told_in_words(museum):
@@ -76,7 +76,7 @@ def test_each_exhibit_keeps_its_own_answer(museum):
     assert museum.symptom.value == ASK and not museum.is_revealed
     museum.exhibit.value = "mean for sum"
     assert museum.symptom.value == SHORT and museum.is_revealed and museum.guesses == {"mean for sum": SHORT}
-    museum.exhibit.value = RIGHT
+    museum.exhibit.value = RIGHT_CODE
     assert museum.symptom.disabled and museum.is_revealed and museum.guesses == {"mean for sum": SHORT}
 
 
@@ -93,12 +93,12 @@ def test_on_four_devices_every_exhibit_differs_from_right_code_within_an_epoch()
 
 
 def test_the_right_code_of_an_exhibit_with_noise_has_noise(museum):
-    museum.exhibit.value = RIGHT
-    plain = museum.histories[RIGHT]
+    museum.exhibit.value = RIGHT_CODE
+    plain = museum.histories[RIGHT_CODE]
     museum.exhibit.value = "same random numbers on each replica"
-    assert museum.histories[RIGHT].losses != plain.losses
+    assert museum.histories[RIGHT_CODE].losses != plain.losses
     museum.exhibit.value = "no all-reduce"
-    assert museum.histories[RIGHT] is plain
+    assert museum.histories[RIGHT_CODE] is plain
 
 
 def test_wrong_settings_are_refused():

@@ -50,16 +50,23 @@ def test_hovering_shows_what_was_called_and_where():
 
 
 def test_text_from_outside_is_no_markup():
-    call = Collective("<b>x", ((3,),), "float32", "0", 1, "<i>.py", 1, "<u>f")
+    call = Collective(
+        name="<b>x", sizes=((3,),), dtype="float32", group="0", number=1, file="<i>.py", line=1, function="<u>f"
+    )
     figure = sequence_figure({0: FlightRecord(0, (call,))}, title="<b>mine")
     assert "<b>" not in figure.layout.title.text and "<u>" not in figure.data[0].hovertext[0]
     assert "<b>x" not in figure.data[0].text[0]
 
 
 def test_only_the_last_columns_are_shown_the_mismatch_among_them():
-    calls = tuple(Collective("barrier", (), "", "0", n, "t.py", 1, "f", float(n)) for n in range(1, 41))
+    calls = tuple(
+        Collective(
+            name="barrier", sizes=(), dtype="", group="0", number=n, file="t.py", line=1, function="f", at_s=float(n)
+        )
+        for n in range(1, 41)
+    )
     both = {"0": (0, 1)}
-    figure = sequence_figure({0: FlightRecord(0, calls, both), 1: FlightRecord(1, calls[:30], both)})
+    figure = sequence_figure({0: FlightRecord(0, calls, groups=both), 1: FlightRecord(1, calls[:30], groups=both)})
     assert len(figure.layout.xaxis.ticktext) == 6 and "no. 31" in figure.layout.xaxis.ticktext
 
 

@@ -95,6 +95,17 @@ def test_parts_cover_the_tensor_and_keep_units_together(pool):
     assert max(sizes) - min(sizes) <= 1 and {len(unit) % 5 for unit in units} == {0}
 
 
+def other_strides_on_each_rank():
+    """The sum of a matrix that is stored by rows on rank 0, and by columns on the others."""
+    matrix = torch.arange(6.0).view(2, 3)
+    total = summed(matrix if dist.get_rank() == 0 else matrix.t().contiguous().t(), None)
+    return torch.equal(total, dist.get_world_size() * matrix)
+
+
+def test_a_sum_is_right_where_ranks_store_their_tensors_in_other_orders(pool):
+    assert all(pool.run(other_strides_on_each_rank))
+
+
 def own_pair():
     """A pair of the learner's own: doubled in the forward pass, tripled in the backward pass."""
     X = torch.ones(3, requires_grad=True)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 import torch.distributed as dist
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from d2lite.labs.chapter_14 import Experts, ExpertsOverRanks, part_sizes, rebalance, route, tokens_per_rank
@@ -104,6 +104,8 @@ def test_the_router_has_a_gradient():
 
 
 @given(counts=st.lists(st.integers(0, 1000), min_size=1, max_size=9))
+@example([0, 1])  # less than one token from the mean
+@example([3, 3, 4])
 def test_the_bias_moves_against_the_load(counts):
     bias, counts = torch.zeros(len(counts)), torch.tensor(counts)
     rebalance(bias, counts, 0.5)

@@ -31,9 +31,9 @@ def measured(*names):
     def measure(schedule, microbatches):
         calls.append((schedule, microbatches))
         return [
-            Event(0, "forward", names[0] if names else "F0", 0.010, 0.011),
-            Event(1, "wait", "wait", 0.010, 0.011),
-            Event(1, "backward", "B0", 0.011, 0.014),
+            Event(rank=0, kind="forward", name=names[0] if names else "F0", start_s=0.010, end_s=0.011),
+            Event(rank=1, kind="wait", name="wait", start_s=0.010, end_s=0.011),
+            Event(rank=1, kind="backward", name="B0", start_s=0.011, end_s=0.014),
         ]
 
     return measure, calls

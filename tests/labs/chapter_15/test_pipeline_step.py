@@ -82,8 +82,14 @@ def test_a_slow_stage_makes_the_others_wait():
 
 
 def test_waiting_and_sending_are_not_computing():
-    computing = [Event(0, "forward", "0F0", 5, 6), Event(1, "backward", "1B0", 7, 8)]
-    others = [Event(0, "wait", "wait", 0, 5), Event(2, "all_reduce", "all", 0, 100)]
+    computing = [
+        Event(rank=0, kind="forward", name="0F0", start_s=5, end_s=6),
+        Event(rank=1, kind="backward", name="1B0", start_s=7, end_s=8),
+    ]
+    others = [
+        Event(rank=0, kind="wait", name="wait", start_s=0, end_s=5),
+        Event(rank=2, kind="all_reduce", name="all", start_s=0, end_s=100),
+    ]
     assert bubble_of(computing) == bubble_of([*others, *computing]) == pytest.approx(1 - 2 / 6)
     assert bubble_of(computing[:1]) == 0
     for none in ([], others):

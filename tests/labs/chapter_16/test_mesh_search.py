@@ -15,7 +15,9 @@ from d2lite.labs.chapter_13 import MEMORY_MODELS, MemoryModel
 from d2lite.labs.chapter_16 import Mesh, fastest_mesh, possible_meshes, predict_mesh_step, why_slower
 from notebook_ranks.shared.format import format_bytes
 
-MODEL = MemoryModel("small", 1.2e9, 2048, 24, 16, 1024, 50_000, "")
+MODEL = MemoryModel(
+    "small", num_params=1.2e9, width=2048, num_blocks=24, num_heads=16, context=1024, num_characters=50_000, source=""
+)
 GPT3, LLAMA = (next(m for m in MEMORY_MODELS if m.name == name) for name in ("GPT-3, 175 B", "Llama 2, 7 B"))
 H100 = find_device("H100, bfloat16, GPT 1.3B")
 NVLINK, NETWORK = find_link("NVLink 4 (H100, 18 links)"), find_link("InfiniBand NDR 400 Gb/s")

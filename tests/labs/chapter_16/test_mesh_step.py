@@ -16,7 +16,9 @@ from d2lite.labs.chapter_13 import MEMORY_MODELS, MemoryModel, predict_memory, t
 from d2lite.labs.chapter_15 import bubble_formula, one_f_one_b, predict_pipeline
 from d2lite.labs.chapter_16 import Mesh, MeshStep, predict_mesh_step
 
-MODEL = MemoryModel("small", 1.2e9, 2048, 24, 16, 1024, 50_000, "")
+MODEL = MemoryModel(
+    "small", num_params=1.2e9, width=2048, num_blocks=24, num_heads=16, context=1024, num_characters=50_000, source=""
+)
 DEVICE, FREE = Device(1e14), Link(0.0, 1e30)
 NVLINK, NETWORK = find_link("NVLink 4 (H100, 18 links)"), find_link("InfiniBand NDR 400 Gb/s")
 CLUSTER = Cluster(NVLINK, NETWORK, 8)

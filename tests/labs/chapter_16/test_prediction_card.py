@@ -19,7 +19,17 @@ from d2lite.labs.chapter_16.prediction_card import (
     measured_from_json,
 )
 
-CARD = PredictionCard("an MLP, 512 examples", {"data": 2}, 0.2, 4, 0.005, 10_000_000, 1e8, 0.05, 0.01)
+CARD = PredictionCard(
+    "an MLP, 512 examples",
+    {"data": 2},
+    compute_s=0.2,
+    num_messages=4,
+    latency_s=0.005,
+    n_bytes=10_000_000,
+    bandwidth_bytes_per_s=1e8,
+    hidden_s=0.05,
+    straggler_s=0.01,
+)
 AS_PREDICTED = {"compute_s": [0.2, 0.21], "latency_s": 0.005, "bandwidth_bytes_per_s": 1e8, "communication_s": 0.12}
 
 
@@ -43,7 +53,17 @@ def cluster(compute=0.2, straggler=0.05, latency=0.005, bandwidth=1e8, congestio
 def card_of(compute=0.2, straggler=0.05, latency=0.005, bandwidth=1e8, congestion=1.0, hidden=0.05, k=2, messages=4):
     """The card that predicts this cluster; without congestion, which no card can predict."""
     assert congestion == 1
-    return PredictionCard("", {"data": k}, compute, messages, latency, 10_000_000, bandwidth, hidden, straggler)
+    return PredictionCard(
+        "",
+        {"data": k},
+        compute_s=compute,
+        num_messages=messages,
+        latency_s=latency,
+        n_bytes=10_000_000,
+        bandwidth_bytes_per_s=bandwidth,
+        hidden_s=hidden,
+        straggler_s=straggler,
+    )
 
 
 ingredients = st.fixed_dictionaries(
@@ -232,11 +252,15 @@ def test_what_cannot_make_a_step_so_short_is_left_out():
 
 
 def test_a_term_of_which_nothing_is_predicted_has_no_finite_factor():
-    card = PredictionCard("", {"data": 2}, 0.2, 4, 0.0, 10_000_000, 1e8)
+    card = PredictionCard(
+        "", {"data": 2}, compute_s=0.2, num_messages=4, latency_s=0.0, n_bytes=10_000_000, bandwidth_bytes_per_s=1e8
+    )
     verdict = compare_with_measured(card, Measured([0.5]))
     assert verdict.factors["straggler"] == verdict.factors["latency"] == math.inf
     assert "straggler +200 ms, where none is predicted" in verdict.words
-    alone = PredictionCard("", {"data": 1}, 0.2, 0, 0.0, 0, 1e8)
+    alone = PredictionCard(
+        "", {"data": 1}, compute_s=0.2, num_messages=0, latency_s=0.0, n_bytes=0, bandwidth_bytes_per_s=1e8
+    )
     assert set(compare_with_measured(alone, Measured([0.5])).factors) == {"compute", "straggler"}
 
 
@@ -295,7 +319,15 @@ def test_cards_and_measurements_travel_as_text():
     only = Measured([0.3])
     assert measured_from_json(only.to_json()) == only and "compute_s" not in only.to_json()
     assert only.to_json() == '{"schema": "d2lite-measured/1",\n "step_s": [0.3]}'  # short enough for a cell
-    of_numpy = PredictionCard("", {"data": np.int64(2)}, np.float32(0.5), np.int64(4), 0, np.int64(10), np.float64(1))
+    of_numpy = PredictionCard(
+        "",
+        {"data": np.int64(2)},
+        compute_s=np.float32(0.5),
+        num_messages=np.int64(4),
+        latency_s=0,
+        n_bytes=np.int64(10),
+        bandwidth_bytes_per_s=np.float64(1),
+    )
     assert card_from_json(of_numpy.to_json()) == of_numpy
 
 

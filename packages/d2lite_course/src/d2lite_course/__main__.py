@@ -20,7 +20,7 @@ def hand_out_main(arguments: Sequence[str], program: str = "d2lite-course hand-o
     parser.add_argument("folder")
     parser.add_argument("--chapters", default="", help="for example 2,4,5; default: those that the course has")
     parser.add_argument("--format", choices=("nbgrader", "otter"), help="also write what this program needs")
-    _run(program, _hand_out, parser.parse_args(arguments))
+    _run_command(program, _hand_out, parser.parse_args(arguments))
 
 
 def grade_main(arguments: Sequence[str], program: str = "d2lite-course grade") -> None:
@@ -37,7 +37,7 @@ def grade_main(arguments: Sequence[str], program: str = "d2lite-course grade") -
     parser.add_argument(
         "--unsafe-no-sandbox", action="store_true", help="run submissions with all your rights, where no sandbox works"
     )
-    _run(program, _grade, parser.parse_args(arguments))
+    _run_command(program, _grade, parser.parse_args(arguments))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     commands[command](rest)
 
 
-def _run(program: str, command: Callable[[argparse.Namespace], None], given: argparse.Namespace) -> None:
+def _run_command(program: str, command: Callable[[argparse.Namespace], None], given: argparse.Namespace) -> None:
     try:
         command(given)
     except (ImportError, OSError, ValueError) as error:

@@ -14,7 +14,7 @@ from notebook_ranks.shared.checks import instance_of
 __all__ = ["CourseFolder", "GradedExercise", "Notebook", "check_calls", "read_notebook"]
 
 FILE = "exercises.json"
-POINTS = 10.0
+DEFAULT_POINTS = 10.0
 Notebook = dict[str, Any]
 
 

@@ -189,7 +189,7 @@ def _exercises(course: CourseFolder, places: list[GradedExercise]) -> tuple[list
             exercise = specifications.find_exercise(place.name)
             if isinstance(exercise, Exercise) and place.name not in refused:
                 drawn = replace(exercise, draw=fresh.get(place.name, exercise.draw))
-                ours[place.name] = drawn.with_drawn_cases(_number(seed, place.name))
+                ours[place.name] = drawn.with_drawn_cases(_seed_of(seed, place.name))
         keys = {key.name: key for key in handed_out_exercises(list(ours.values()))}
     found = [
         _Graded(
@@ -204,7 +204,7 @@ def _exercises(course: CourseFolder, places: list[GradedExercise]) -> tuple[list
     return found, {name: why for name, why in refused.items() if name in {place.name for place in places}}
 
 
-def _number(seed: str, name: str) -> int:
+def _seed_of(seed: str, name: str) -> int:
     return random.Random(f"{seed}/{name}").getrandbits(64)
 
 
@@ -213,14 +213,14 @@ def _one(name: str, path: Path, kept: Path, key: str, box: Sandbox, exercises: l
     submission = read_submission(name, path)
     digest = hashlib.sha256(f"{key}/{submission.digest}".encode()).hexdigest()
     file = kept / f"{hashlib.sha256(name.encode()).hexdigest()[:16]}.json"
-    if (before := _kept(file, digest)) is not None:
+    if (before := _kept_score(file, digest)) is not None:
         return before
     score = _scored(submission, box, exercises)
     replace_file(file, json.dumps({"digest": digest, **asdict(score)}))
     return score
 
 
-def _kept(file: Path, digest: str) -> SubmissionScore | None:
+def _kept_score(file: Path, digest: str) -> SubmissionScore | None:
     try:
         read = json.loads(file.read_text(encoding="utf-8"))
         if read.pop("digest") != digest:
@@ -240,7 +240,7 @@ def _scored(submission: Submission, box: Sandbox, exercises: list[_Graded]) -> S
 
 
 def _entry(exercise: _Graded, found: Collected) -> ExerciseScore:
-    score = _judged(exercise.key, found)
+    score = _score_of(exercise.key, found)
     total = score.total or len(exercise.key.recorded)
     points = round(exercise.place.points * score.right / total, 2)
     return ExerciseScore(
@@ -256,7 +256,7 @@ def _entry(exercise: _Graded, found: Collected) -> ExerciseScore:
     )
 
 
-def _judged(key: HandedOut, found: Collected) -> Score:
+def _score_of(key: HandedOut, found: Collected) -> Score:
     """Return the score of an answer from what was observed; the expected results never left this process."""
     total = len(key.recorded)
     if found.stub:

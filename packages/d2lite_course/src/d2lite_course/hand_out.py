@@ -12,7 +12,7 @@ from d2lite.book import PARTS, book_root, copy_book
 from d2lite.exercises import specifications
 from d2lite.exercises.exercise import Exercise
 from d2lite.exercises.handed_out import as_json
-from d2lite_course.course_folder import POINTS, CourseFolder, Notebook, check_calls, read_notebook
+from d2lite_course.course_folder import DEFAULT_POINTS, CourseFolder, Notebook, check_calls, read_notebook
 from d2lite_course.observers import observers_of
 from d2lite_course.recording import handed_out_exercises
 
@@ -103,7 +103,7 @@ def _settings(before: dict[str, Any], paths: dict[int, Path], refused: dict[str,
         kept = before.get("chapters", {}).get(str(chapter), {})
         chapters[str(chapter)] = {"title": title, "notebook": path.name, "due": kept.get("due", "")}
         for name in [name for name in check_calls(notebook) if name not in refused]:
-            points = before.get("exercises", {}).get(name, {}).get("points", POINTS)
+            points = before.get("exercises", {}).get(name, {}).get("points", DEFAULT_POINTS)
             exercises[name] = {"points": points}
     return {"title": before.get("title", "A course with d2lite"), "chapters": chapters, "exercises": exercises}
 

@@ -64,10 +64,10 @@ def main() -> None:
     send(read=sorted(notebooks))
     for exercise in request["exercises"]:
         send(exercise=exercise["name"], begins=True)
-        code, file = _find(notebooks, exercise)
+        code, file = _find_code(notebooks, exercise)
         send(exercise=exercise["name"], code=code.source, notes=code.notes, file=file)
         if code.source:
-            for message in _run(exercise, code, out, request["alone"]):
+            for message in _run_answer(exercise, code, out, request["alone"]):
                 send(exercise=exercise["name"], **message)
         send(exercise=exercise["name"], done=True)
         if not _cleaned(Path(tempfile.gettempdir())):
@@ -87,7 +87,7 @@ def _limit_all(alone: bool) -> None:
         ctypes.CDLL(None).prctl(4, 0)  # PR_SET_DUMPABLE: no process of the same user may look into this one
 
 
-def _find(notebooks: dict[str, Any], exercise: dict[str, Any]) -> tuple[ExerciseCode, str]:
+def _find_code(notebooks: dict[str, Any], exercise: dict[str, Any]) -> tuple[ExerciseCode, str]:
     """Return the code of an exercise, and the notebook that has it: by its name, else the first that has a function."""
     last = ExerciseCode(notes=["there is no notebook that can be read."])
     order = sorted(notebooks, key=lambda name: (Path(name).name != exercise["notebook"], name))
@@ -100,7 +100,7 @@ def _find(notebooks: dict[str, Any], exercise: dict[str, Any]) -> tuple[Exercise
     return last, order[0] if order else ""
 
 
-def _run(exercise: dict[str, Any], code: ExerciseCode, out: int, alone: bool) -> Iterator[dict[str, Any]]:
+def _run_answer(exercise: dict[str, Any], code: ExerciseCode, out: int, alone: bool) -> Iterator[dict[str, Any]]:
     """Yield the messages of the processes of an answer, checked, and why they ended."""
     size, folder = exercise["world_size"], Path(tempfile.gettempdir())
     printed = folder / f"printed-{exercise['name']}"
@@ -127,15 +127,15 @@ def _run(exercise: dict[str, Any], code: ExerciseCode, out: int, alone: bool) ->
     why = ""
     ended: set[int] = set()
     try:
-        for sender, message in _messages(pipes, exercise["limit_s"] + (JOIN_S if size > 1 else 0), token):
+        for sender, message in _messages_of_answer(pipes, exercise["limit_s"] + (JOIN_S if size > 1 else 0), token):
             if sender is None:
                 why = message
             elif message.get("ended") is True:
                 ended.add(sender)
-            elif checked := _checked(message, len(exercise["cases"])):
+            elif checked := _as_allowed(message, len(exercise["cases"])):
                 yield {"rank": sender, **checked}
     finally:
-        by_itself = _end(pids, alone, ended)
+        by_itself = _end_answer(pids, alone, ended)
         why = why or by_itself
         for reads in pipes:
             with contextlib.suppress(OSError):
@@ -148,7 +148,7 @@ def _run(exercise: dict[str, Any], code: ExerciseCode, out: int, alone: bool) ->
         yield {"why": why}
 
 
-def _messages(pipes: dict[int, int], limit_s: float, token: str) -> Iterator[tuple[int | None, Any]]:
+def _messages_of_answer(pipes: dict[int, int], limit_s: float, token: str) -> Iterator[tuple[int | None, Any]]:
     """Yield (rank, message) until all processes have closed their pipe; (None, why) if that takes too long."""
     until, buffers = time.monotonic() + limit_s, dict.fromkeys(pipes, b"")
     total, open_pipes = dict.fromkeys(pipes, 0), set(pipes)
@@ -186,7 +186,7 @@ def _cleaned(folder: Path) -> bool:
     return not any(folder.iterdir()) and (os.getpid() >= 20 or not any(shared.iterdir()))
 
 
-def _checked(message: dict[str, Any], num_cases: int) -> dict[str, Any]:
+def _as_allowed(message: dict[str, Any], num_cases: int) -> dict[str, Any]:
     """Return a message of an answer's process, with what it may say and no more."""
     case = message.get("case")
     if type(case) is int and 0 <= case < num_cases and "got" in message:
@@ -194,7 +194,7 @@ def _checked(message: dict[str, Any], num_cases: int) -> dict[str, Any]:
     return {key: str(message[key])[:1000] for key in ("stub", "unfit") if key in message}
 
 
-def _end(pids: list[int], alone: bool, ended: set[int]) -> str:
+def _end_answer(pids: list[int], alone: bool, ended: set[int]) -> str:
     """End the processes and what they have started; return why one of them ended by itself, or ""."""
     why = ""
     time.sleep(0.02)  # the last ones are just ending
@@ -236,7 +236,7 @@ def _in_process(exercise: dict[str, Any], code: ExerciseCode, rank: int, writes:
     try:
         _limit_memory()
         if exercise["world_size"] > 1:
-            _join(exercise, rank, folder)
+            _join_group(exercise, rank, folder)
         observe = _observer(exercise)
         watched = _functions_of_others()
         try:
@@ -272,7 +272,7 @@ def _limit_memory() -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (most, most))
 
 
-def _join(exercise: dict[str, Any], rank: int, folder: Path) -> None:
+def _join_group(exercise: dict[str, Any], rank: int, folder: Path) -> None:
     size = exercise["world_size"]
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size)}
     store = dist.FileStore(str(folder / f"group-{exercise['name']}"), size)
@@ -307,7 +307,7 @@ def _module(path: Path) -> types.ModuleType:
     return module
 
 
-def _unfit(exercise: dict[str, Any], answer: Any) -> dict[str, Any]:
+def _unfit(exercise: dict[str, Any], answer: object) -> dict[str, Any]:
     """Return a message about an answer that cannot be called, or {}."""
     if not callable(answer):
         return {"unfit": f"it is no function, but of the type {type(answer).__name__}."}

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any
 
+from d2lite_course.definitions import names_defined, names_needed
+
 __all__ = ["ExerciseCode", "cells_of", "code_of"]
 
 MAGIC = re.compile(r"(?m)^([ \t]*)(?:[%!?].*|[\w.]+\?{1,2}[ \t]*)$")
@@ -20,7 +22,7 @@ LOOK_AT = {  # what an ordinary answer does not use
     *("_getframe", "__globals__", "__builtins__", "__code__", "__closure__", "_exit", "fork", "kill", "system"),
     *("environ", "exec", "eval", "settrace", "urllib", "requests", "http"),
 }
-Cell = tuple[str, str]  # its id, its code
+CodeCell = tuple[str, str]  # its id, its code
 
 
 @dataclass
@@ -38,7 +40,7 @@ class _Definition:
     node: ast.stmt
 
 
-def cells_of(text: str) -> list[Cell]:
+def cells_of(text: str) -> list[CodeCell]:
     """Return the code cells of a notebook as (id, code).
 
     Raises:
@@ -60,7 +62,7 @@ def cells_of(text: str) -> list[Cell]:
     return found
 
 
-def code_of(cells: list[Cell], exercise: str, function: str, cell_id: str) -> ExerciseCode:
+def code_of(cells: list[CodeCell], exercise: str, function: str, cell_id: str) -> ExerciseCode:
     """Return the code of an exercise.
 
     Args:
@@ -73,7 +75,7 @@ def code_of(cells: list[Cell], exercise: str, function: str, cell_id: str) -> Ex
     found = ExerciseCode(function=function)
     trees, broken = _parsed(cells)
     defined = _definitions(trees)
-    checks = [(i, name) for i, tree in trees.items() for name in _checked(tree, exercise)]
+    checks = [(i, name) for i, tree in trees.items() for name in _functions_checked(tree, exercise)]
     if not checks:
         found.notes.append(f'the cell check("{exercise}", ...) is not there any more, or was changed.')
     if function not in defined and checks and checks[-1][1] in defined:
@@ -92,15 +94,15 @@ def code_of(cells: list[Cell], exercise: str, function: str, cell_id: str) -> Ex
             ]
         return found
     until = checks[-1][0] if checks else len(cells)
-    nodes = _closure(found.function, defined, until)
+    nodes = _needed(found.function, defined, until)
     stars = [d for d in defined.get("*", []) if d.node not in nodes]
     chosen = sorted([*stars, *nodes.values()], key=lambda d: (d.cell, d.node.lineno))
-    found.source = "\n\n".join(_text(cells[d.cell][1], d.node) for d in chosen)
-    found.notes += _notes(found.source, trees)
+    found.source = "\n\n".join(_source_of(cells[d.cell][1], d.node) for d in chosen)
+    found.notes += _notes_on(found.source, trees)
     return found
 
 
-def _text(cell: str, node: ast.stmt) -> str:
+def _source_of(cell: str, node: ast.stmt) -> str:
     """Return the text of a statement, with its comments and decorators."""
     lines = _without_magics(cell).split("\n")
     decorators = [decorator.lineno for decorator in getattr(node, "decorator_list", [])]
@@ -113,7 +115,7 @@ def _without_magics(cell: str) -> str:
     return MAGIC.sub(r"\1pass", cell.replace("\r\n", "\n").replace("\r", "\n"))
 
 
-def _parsed(cells: list[Cell]) -> tuple[dict[int, ast.Module], dict[int, SyntaxError]]:
+def _parsed(cells: list[CodeCell]) -> tuple[dict[int, ast.Module], dict[int, SyntaxError]]:
     """Return {number: tree} of the cells, and {number: error} of those that have a syntax error."""
     trees, broken = {}, {}
     for i, (_, text) in enumerate(cells):
@@ -132,21 +134,14 @@ def _definitions(trees: dict[int, ast.Module]) -> dict[str, list[_Definition]]:
     found: dict[str, list[_Definition]] = {}
     for i, tree in trees.items():
         for node in tree.body:
-            for name in _names_defined(node):
+            for name in names_defined(node) if _is_definition(node) else ():
                 found.setdefault(name, []).append(_Definition(i, node))
     return found
 
 
-def _names_defined(node: ast.stmt) -> list[str]:
-    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-        return [node.name]
-    if isinstance(node, (ast.Import, ast.ImportFrom)):
-        return [(alias.asname or alias.name).split(".")[0] for alias in node.names]
-    if isinstance(node, ast.Assign) and _is_simple(node.value):
-        return [n.id for target in node.targets for n in ast.walk(target) if isinstance(n, ast.Name)]
-    if isinstance(node, ast.AnnAssign) and node.value is not None and _is_simple(node.value):
-        return [node.target.id] if isinstance(node.target, ast.Name) else []
-    return []
+def _is_definition(node: ast.stmt) -> bool:
+    """Return whether a statement may stand without the notebook: no assignment of what a call computes."""
+    return not isinstance(node, (ast.Assign, ast.AnnAssign)) or (node.value is not None and _is_simple(node.value))
 
 
 def _is_simple(node: ast.expr) -> bool:
@@ -158,7 +153,7 @@ def _is_simple(node: ast.expr) -> bool:
     return all(isinstance(n, (*kinds, *inside)) for n in ast.walk(node))
 
 
-def _checked(tree: ast.Module, exercise: str) -> Iterator[str]:
+def _functions_checked(tree: ast.Module, exercise: str) -> Iterator[str]:
     """Yield the names of the functions that a cell checks for an exercise."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and getattr(node.func, "id", getattr(node.func, "attr", "")) == "check":
@@ -167,20 +162,15 @@ def _checked(tree: ast.Module, exercise: str) -> Iterator[str]:
                 yield given[1].id if isinstance(given[1], ast.Name) else ""
 
 
-def _closure(function: str, defined: dict[str, list[_Definition]], until: int) -> dict[ast.stmt, _Definition]:
+def _needed(function: str, defined: dict[str, list[_Definition]], until: int) -> dict[ast.stmt, _Definition]:
     """Return the definitions that a function needs, its own included: of each name the last one before a cell."""
-    found: dict[ast.stmt, _Definition] = {}
-    todo, seen = [function], set()
-    while todo:
-        name = todo.pop()
-        if name in seen or name not in defined:
-            continue
-        seen.add(name)
+
+    def chosen(name: str) -> _Definition:
         before = [d for d in defined[name] if d.cell <= until]
-        chosen = (before or defined[name])[-1]
-        found[chosen.node] = chosen
-        todo += _globals_of(chosen.node)
-    return found
+        return (before or defined[name])[-1]
+
+    names = names_needed([function], lambda name: _globals_of(chosen(name).node) & defined.keys())
+    return {chosen(name).node: chosen(name) for name in names}
 
 
 def _globals_of(node: ast.stmt) -> set[str]:
@@ -200,16 +190,16 @@ def _names_in(code: CodeType) -> Iterator[str]:
             yield from _names_in(constant)
 
 
-def _notes(source: str, trees: dict[int, ast.Module]) -> list[str]:
+def _notes_on(source: str, trees: dict[int, ast.Module]) -> list[str]:
     """Return what a teacher should know: names that are not made here, and what ordinary answers do not use."""
     notes, tree = [], ast.parse(source)
     needed: set[str] = set().union(*(_globals_of(node) for node in tree.body))
-    made = {name for node in tree.body for name in _names_defined(node)}
+    made = {name for node in tree.body for name in names_defined(node)}
     elsewhere = {n.id for t in trees.values() for n in _stored_at_top(t)} - made
     for name in sorted(needed & elsewhere):
         notes.append(f"it needs {name}, which a statement of the notebook makes: that is not run here.")
     imported = {
-        name for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom)) for name in _names_defined(node)
+        name for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom)) for name in names_defined(node)
     }
     odd = set()
     for node in ast.walk(tree):

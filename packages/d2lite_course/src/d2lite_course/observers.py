@@ -9,6 +9,8 @@ import ast
 from collections.abc import Iterable
 from pathlib import Path
 
+from d2lite_course.definitions import names_defined, names_needed
+
 __all__ = ["observers_of"]
 
 HEAD = '''"""How the answers to the exercises of chapter {chapter} are called, and what is read from them.
@@ -31,7 +33,7 @@ def observers_of(path: Path, chapter: int) -> tuple[str, dict[str, str]]:
     """
     text = path.read_text(encoding="utf-8")
     tree = ast.parse(text)
-    defined = {name: node for node in tree.body for name in _names_defined(node)}
+    defined = {name: node for node in tree.body for name in names_defined(node)}
     tables: dict[str, list[str]] = {"OBSERVE_OF": [], "NEAR_OF": [], "PART_OF": []}
     needed: set[str] = set()
     refused: dict[str, str] = {}
@@ -40,9 +42,9 @@ def observers_of(path: Path, chapter: int) -> tuple[str, dict[str, str]]:
         name_node = given.get("name")
         if not isinstance(name_node, ast.Constant):
             raise ValueError(f'{path}, line {call.lineno}: expected name="{chapter}.1" or the like in Exercise(...).')
-        name, parts = str(name_node.value), _parts(given.get("mistakes"))
+        name, parts = str(name_node.value), _parts_of_mistakes(given.get("mistakes"))
         public = [node for node in (given.get("observe"), given.get("near"), *parts.values()) if node is not None]
-        names = _closure(public, defined)
+        names = _names_needed(public, defined)
         secret = _names_read([given["solution"], *_answers(given.get("mistakes"))]) & _functions(defined)
         if shared := sorted(names & secret):
             refused[name] = f"what observes an answer calls {', '.join(shared)}, which is an answer itself"
@@ -54,26 +56,14 @@ def observers_of(path: Path, chapter: int) -> tuple[str, dict[str, str]]:
         if parts:
             shown = ", ".join(f"{i}: {ast.unparse(node)}" for i, node in parts.items())
             tables["PART_OF"].append(f'    "{name}": {{{shown}}},')
-    nodes = [node for node in tree.body if needed.intersection(_names_defined(node))]
-    imports = [_import(node, needed) for node in nodes if isinstance(node, (ast.Import, ast.ImportFrom))]
+    nodes = [node for node in tree.body if needed.intersection(names_defined(node))]
+    imports = [_import_of(node, needed) for node in nodes if isinstance(node, (ast.Import, ast.ImportFrom))]
     kept = ["\n".join(imports)] if imports else []
     kept += [_segment(text, node) for node in nodes if not isinstance(node, (ast.Import, ast.ImportFrom))]
     kept += [
         "\n".join([f"{table} = {{", *lines, "}"]) if lines else f"{table} = {{}}" for table, lines in tables.items()
     ]
     return HEAD.format(chapter=chapter) + "\n\n".join(kept) + "\n", refused
-
-
-def _names_defined(node: ast.stmt) -> list[str]:
-    if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-        return [node.name]
-    if isinstance(node, (ast.Import, ast.ImportFrom)):
-        return [(alias.asname or alias.name).split(".")[0] for alias in node.names]
-    if isinstance(node, ast.Assign):
-        return [n.id for target in node.targets for n in ast.walk(target) if isinstance(n, ast.Name)]
-    if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-        return [node.target.id]
-    return []
 
 
 def _functions(defined: dict[str, ast.stmt]) -> set[str]:
@@ -97,7 +87,7 @@ def _answers(node: ast.expr | None) -> list[ast.expr]:
     return [call.args[0] for call in _mistakes(node) if call is not None and call.args]
 
 
-def _parts(node: ast.expr | None) -> dict[int, ast.expr]:
+def _parts_of_mistakes(node: ast.expr | None) -> dict[int, ast.expr]:
     found = {}
     for i, call in enumerate(_mistakes(node)):
         for keyword in call.keywords if call is not None else ():
@@ -110,20 +100,17 @@ def _names_read(nodes: Iterable[ast.AST]) -> set[str]:
     return {n.id for node in nodes for n in ast.walk(node) if isinstance(n, ast.Name)}
 
 
-def _closure(nodes: Iterable[ast.AST], defined: dict[str, ast.stmt]) -> set[str]:
+def _names_needed(nodes: Iterable[ast.AST], defined: dict[str, ast.stmt]) -> set[str]:
     """Return the names of the file that some code needs, directly or not."""
-    found: set[str] = set()
-    todo = _names_read(nodes) & defined.keys()
-    while todo:
-        name = todo.pop()
-        found.add(name)
+
+    def read_by(name: str) -> set[str]:
         node = defined[name]
-        if not isinstance(node, (ast.Import, ast.ImportFrom)):
-            todo |= (_names_read([node]) & defined.keys()) - found
-    return found
+        return set() if isinstance(node, (ast.Import, ast.ImportFrom)) else _names_read([node]) & defined.keys()
+
+    return names_needed(_names_read(nodes) & defined.keys(), read_by)
 
 
-def _import(node: ast.Import | ast.ImportFrom, needed: set[str]) -> str:
+def _import_of(node: ast.Import | ast.ImportFrom, needed: set[str]) -> str:
     """Return an import of the needed names alone."""
     used = [alias for alias in node.names if (alias.asname or alias.name).split(".")[0] in needed]
     if isinstance(node, ast.Import):

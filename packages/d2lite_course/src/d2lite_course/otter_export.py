@@ -71,7 +71,7 @@ class OtterPlugin:
         plugin_config: `chapter`, and `sandbox`: False runs the answers with all rights of the caller.
     """
 
-    def __init__(self, submission_path: str | None, submission_metadata: Any, plugin_config: dict[str, Any]) -> None:
+    def __init__(self, submission_path: str | None, submission_metadata: object, plugin_config: dict[str, Any]) -> None:
         self.submission_path = submission_path
         self.chapter, self.sandbox = int(plugin_config["chapter"]), bool(plugin_config.get("sandbox", True))
         self.shares: dict[str, float] = {}

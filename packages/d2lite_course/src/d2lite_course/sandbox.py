@@ -19,16 +19,16 @@ from d2lite_course.bounds import FOLDER_BYTES
 
 __all__ = ["Sandbox", "find_sandbox", "no_sandbox"]
 
-FOLDER = "/tmp"  # inside: the only folder that can be written
+WRITABLE = "/tmp"  # inside: the only folder that can be written
 NOBODY = 65534
-PACKAGES = [
+OUR_PACKAGES = [
     Path(str(importlib.util.find_spec(name).origin)).resolve().parent  # type: ignore[union-attr]
     for name in ("d2lite", "notebook_ranks", "ddp_rehearsal", "d2lite_course")
 ]
-PACKAGE = PACKAGES[0]
+PACKAGE = OUR_PACKAGES[0]
 LABS = "/book/labs"  # inside: d2lite.labs looks for this folder above the working directory
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc/ld.so.cache", "/etc/alternatives")
-DEVICES = ("null", "zero", "full", "random", "urandom")
+DEVICE_FILES = ("null", "zero", "full", "random", "urandom")
 NEEDED = ("torch", "numpy", "cloudpickle")
 # a process in the sandbox prints "alone" if nothing of the outside can be reached or written
 PROBE = """
@@ -83,7 +83,7 @@ class Sandbox:
 
     def environment(self, root: str) -> dict[str, str]:
         """Return the environment variables of the process: none of the teacher's."""
-        folder = FOLDER if self.is_alone else root
+        folder = WRITABLE if self.is_alone else root
         kept = {
             "HOME": folder,
             "TMPDIR": folder,
@@ -101,14 +101,14 @@ def no_sandbox() -> Sandbox:
     return Sandbox("none", False)
 
 
-def import_path() -> list[str]:
+def package_folders() -> list[str]:
     """Return the folders in which Python finds the packages inside."""
-    return list(dict.fromkeys(str(package.parent) for package in PACKAGES))
+    return list(dict.fromkeys(str(package.parent) for package in OUR_PACKAGES))
 
 
 def module_runner(module: str) -> list[str]:
     """Return the arguments with which Python runs `main` of a module of this package."""
-    code = f"import sys; sys.path[:0] = {import_path()!r}; from {module} import main; main()"
+    code = f"import sys; sys.path[:0] = {package_folders()!r}; from {module} import main; main()"
     return ["-c", code]
 
 
@@ -135,7 +135,7 @@ def _tried(sandbox: Sandbox) -> str:
     import tempfile
 
     with tempfile.TemporaryDirectory() as root, socket.create_server(("127.0.0.1", 0)) as server:
-        code = PROBE.format(port=server.getsockname()[1], hidden=root, package=str(PACKAGE), folder=FOLDER)
+        code = PROBE.format(port=server.getsockname()[1], hidden=root, package=str(PACKAGE), folder=WRITABLE)
         try:
             done = subprocess.run(
                 sandbox.command(root, ["-c", code]),
@@ -153,7 +153,7 @@ def _tried(sandbox: Sandbox) -> str:
 
 
 @functools.cache
-def _visible() -> tuple[tuple[str, str], ...]:
+def _visible_paths() -> tuple[tuple[str, str], ...]:
     """Return what is seen inside, read only, as (path inside, path outside); links of the system stay links."""
     found = {path: path for path in SYSTEM if os.path.exists(path)}
     for folder in (sys.base_prefix, sys.prefix, os.path.dirname(os.path.dirname(sys.executable))):
@@ -163,7 +163,7 @@ def _visible() -> tuple[tuple[str, str], ...]:
         if spec is not None and spec.origin:
             folder = str(Path(spec.origin).parents[1])
             found[folder] = os.path.realpath(folder)
-    found |= {str(package): str(package) for package in PACKAGES}
+    found |= {str(package): str(package) for package in OUR_PACKAGES}
     found[LABS] = str(find_in_book("book/labs"))
     paths = sorted(found)
     inside = {
@@ -194,10 +194,10 @@ def _bubblewrap(python: list[str]) -> list[str]:
         command += ["--unshare-user"]
     else:
         command += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
-    parents = sorted({str(parent) for inside, _ in _visible() for parent in Path(inside).parents} - {"/"})
+    parents = sorted({str(parent) for inside, _ in _visible_paths() for parent in Path(inside).parents} - {"/"})
     for parent in parents:
         command += ["--perms", "0755", "--dir", parent]
-    for inside, outside in _visible():
+    for inside, outside in _visible_paths():
         if os.path.islink(inside) and inside in SYSTEM:
             command += ["--symlink", os.readlink(inside), inside]
         else:
@@ -205,9 +205,9 @@ def _bubblewrap(python: list[str]) -> list[str]:
     for path in _hidden():
         command += ["--tmpfs", path, "--remount-ro", path]
     command += ["--proc", "/proc", "--dev", "/dev"]
-    for path in ("/dev/shm", FOLDER):
+    for path in ("/dev/shm", WRITABLE):
         command += ["--perms", "1777", "--size", f"{FOLDER_BYTES}", "--tmpfs", path]
-    command += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", FOLDER, "--"]
+    command += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", WRITABLE, "--"]
     return [*command, *(_as_nobody() if not os.geteuid() else []), *python]
 
 
@@ -222,13 +222,13 @@ def _unshare(root: str, python: list[str]) -> list[str]:
         SCRIPT,
         "sandbox",
         root,
-        FOLDER,
+        WRITABLE,
         f"{FOLDER_BYTES}",
         os.path.realpath(sys.executable),
     ]
-    for inside, outside in _visible():
+    for inside, outside in _visible_paths():
         command += [inside, outside, "ro,nodev"]
-    for device in DEVICES:
+    for device in DEVICE_FILES:
         command += [f"/dev/{device}", f"/dev/{device}", "noexec"]
     for path in _hidden():
         command += [path, "hide", ""]

@@ -21,10 +21,10 @@ START_S = 120.0  # to import PyTorch, on a machine that is busy
 SPARE_S = 25.0  # for each exercise, on top of its own limit
 SHOWN_CHARS = 50_000  # of an answer
 LOOK_S = 0.2  # between two looks at the memory
-NO_MEMORY = "it needs too much memory: its processes were ended."
+TOO_MUCH_MEMORY = "it needs too much memory: its processes were ended."
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Collected:
     """What came back of an exercise; all of it was written by the submission or may have been."""
 
@@ -50,8 +50,8 @@ def run_in_sandbox(
     left = list(exercises)
     while left:
         begun, done, why = "", set(), ""
-        messages = _messages(sandbox, {"notebooks": dict(notebooks), "exercises": left, "alone": sandbox.is_alone})
-        for message in messages:
+        request = {"notebooks": dict(notebooks), "exercises": left, "alone": sandbox.is_alone}
+        for message in _messages_of_sandbox(sandbox, request):
             name = str(message.get("exercise"))
             if "ended" in message:
                 why = str(message["ended"])
@@ -87,7 +87,7 @@ def _collect(found: Collected, message: dict[str, Any]) -> None:
     found.printed = found.printed or str(message.get("printed", ""))
 
 
-def _messages(sandbox: Sandbox, request: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _messages_of_sandbox(sandbox: Sandbox, request: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield what one sandbox prints, and at last {"ended": why} if it was ended from here."""
     limit_s = START_S + sum(exercise["limit_s"] + SPARE_S for exercise in request["exercises"])
     with tempfile.TemporaryDirectory(prefix="d2lite-grade-", ignore_cleanup_errors=True) as root:
@@ -119,7 +119,7 @@ def _messages(sandbox: Sandbox, request: dict[str, Any]) -> Iterator[dict[str, A
                     if isinstance(message, dict):
                         yield {key: value for key, value in message.items() if key != "ended"}
         finally:
-            _end(process)
+            _end_family(process)
             watcher.join()
             process.stdout.close()
         if ended:
@@ -131,16 +131,16 @@ def _watch(process: subprocess.Popen[bytes], limit_s: float, ended: list[str]) -
     until = time.monotonic() + limit_s
     while process.poll() is None:
         if _memory_of(_family(process.pid)) > MEMORY_BYTES_OF_ALL:
-            ended.append(NO_MEMORY)
+            ended.append(TOO_MUCH_MEMORY)
         elif time.monotonic() > until:
             ended.append("the submission took too long.")
         if ended:
-            _end(process)
+            _end_family(process)
             return
         time.sleep(LOOK_S)
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _end_family(process: subprocess.Popen[bytes]) -> None:
     """End a process and all that it has started: they are in its namespace or in its family."""
     family = _family(process.pid)
     for pid in (process.pid, *family):

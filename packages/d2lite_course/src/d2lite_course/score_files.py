@@ -36,7 +36,8 @@ def write_scores(folder: Path, scores: Sequence[SubmissionScore], exercises: Seq
     """Write all files of the scores into a folder, which is made."""
     folder.mkdir(parents=True, exist_ok=True)
     _write(folder / "scores.csv", scores_csv(scores, exercises))
-    _write(folder / "scores.json", json.dumps([_plain(score) for score in scores], indent=2, ensure_ascii=False) + "\n")
+    fields = [_as_fields(score) for score in scores]
+    _write(folder / "scores.json", json.dumps(fields, indent=2, ensure_ascii=False) + "\n")
     _write(folder / "scores.html", score_page(scores))
     for score in scores:
         place = folder / "gradescope" / _safe(score.name)
@@ -48,7 +49,7 @@ def _write(path: Path, text: str) -> None:
     replace_file(path, text.encode("utf-8", errors="replace").decode("utf-8"))
 
 
-def _plain(score: SubmissionScore) -> dict[str, Any]:
+def _as_fields(score: SubmissionScore) -> dict[str, Any]:
     return {"name": score.name, "points": score.points, "of": score.of, **asdict(score)}
 
 
@@ -66,12 +67,12 @@ def scores_csv(scores: Sequence[SubmissionScore], exercises: Sequence[GradedExer
     table.writerow(["submission", "points", "of", *(exercise.name for exercise in exercises), "notes"])
     for score in scores:
         notes = [*score.wrong, *(f"{e.name}: {note}" for e in score.exercises for note in e.notes)]
-        row = [_cell(score.name), score.points, score.of, *(e.points for e in score.exercises)]
-        table.writerow([*row, _cell(" ".join(notes))])
+        row = [_cell_text(score.name), score.points, score.of, *(e.points for e in score.exercises)]
+        table.writerow([*row, _cell_text(" ".join(notes))])
     return out.getvalue()
 
 
-def _cell(text: str) -> str:
+def _cell_text(text: str) -> str:
     """Return a text that no spreadsheet takes for a formula."""
     line = " ".join(text.splitlines())
     return f"'{line}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") else line

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 __all__ = ["ExerciseScore", "SubmissionScore"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ExerciseScore:
     """The score of one exercise.
 

@@ -65,7 +65,7 @@ def read_submission(name: str, path: Path) -> Submission:
     """Return a submission; what is wrong with it is among its words, and never an error."""
     found = Submission(name)
     try:
-        _read(found, path, path.name)
+        _read_into(found, path, path.name)
     except (OSError, ValueError) as error:
         found.wrong.append(f"{path.name} cannot be read: {error}")
     if not found.notebooks and not found.wrong:
@@ -73,13 +73,13 @@ def read_submission(name: str, path: Path) -> Submission:
     return found
 
 
-def _read(found: Submission, path: Path, shown: str) -> None:
+def _read_into(found: Submission, path: Path, shown: str) -> None:
     if path.is_symlink():
         found.wrong.append(f"{shown} is left out: it is a link.")
     elif path.is_dir():
         _read_folder(found, path, shown)
     elif path.suffix.lower() == ".ipynb":
-        if (data := _bytes_of(path)) is None:
+        if (data := _content_of(path)) is None:
             found.wrong.append(f"{shown} is left out: it is no ordinary file.")
         else:
             found.add(shown, data)
@@ -98,10 +98,10 @@ def _read_folder(found: Submission, folder: Path, shown: str) -> None:
                 return
             path = Path(place) / file
             if path.suffix.lower() in (".ipynb", ".zip"):
-                _read(found, path, str(path.relative_to(folder)))
+                _read_into(found, path, str(path.relative_to(folder)))
 
 
-def _bytes_of(path: Path) -> bytes | None:
+def _content_of(path: Path) -> bytes | None:
     """Return what is in an ordinary file, at most a byte more than a notebook may have; None for another kind."""
     handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
     with os.fdopen(handle, "rb") as file:
@@ -114,7 +114,7 @@ def _read_archive(found: Submission, path: Path, shown: str) -> None:
     try:
         with zipfile.ZipFile(path) as archive:
             entries = archive.infolist()
-            if why := _refused(entries):
+            if why := _why_refused(entries):
                 found.wrong.append(f"{shown} is refused: {why}.")
                 return
             for entry in entries:
@@ -126,7 +126,7 @@ def _read_archive(found: Submission, path: Path, shown: str) -> None:
         found.wrong.append(f"{shown} is refused: it is no archive that can be read ({error}).")
 
 
-def _refused(entries: list[zipfile.ZipInfo]) -> str:
+def _why_refused(entries: list[zipfile.ZipInfo]) -> str:
     """Return why an archive is refused, or ""."""
     if len(entries) > MOST_FILES:
         return f"it has more than {MOST_FILES} files"

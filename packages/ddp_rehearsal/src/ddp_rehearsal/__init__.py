@@ -8,9 +8,9 @@ from notebook_ranks.shared.own_code import not_own
 
 if TYPE_CHECKING:
     from ddp_rehearsal import pretend_gpus
-    from ddp_rehearsal.finding import Finding
+    from ddp_rehearsal.finding import Finding, Rehearsal
     from ddp_rehearsal.html_report import report_page
-    from ddp_rehearsal.rehearsal import Rehearsal, rehearse
+    from ddp_rehearsal.rehearsal import rehearse
     from ddp_rehearsal.report import report_json, report_text
 
 __version__ = "0.2.0"

@@ -1,15 +1,14 @@
 """How a run ended that did not end well: an error of the script, a GPU's refusal, a process that died, a hang."""
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from ddp_rehearsal.finding import Finding
 from ddp_rehearsal.observations import Place, Update
 from ddp_rehearsal.observer import script_place
-from ddp_rehearsal.ranks import Run
+from ddp_rehearsal.ranks import Outcome
 from ddp_rehearsal.rules import UNFINISHED
-from notebook_ranks.failures import failure_headline
+from notebook_ranks.failures import NOT_SURE, Report, failure_headline
 from notebook_ranks.hang_diagnosis import diagnose_hang
 
 __all__ = ["could_not_run", "how_it_ended", "where_ranks_are"]
@@ -24,7 +23,6 @@ REFUSALS = {
     "attempting to assign a gradient with device type": "Move the gradient to the device of its parameter.",
     "should be the same or input should be a MKLDNN": "Move each minibatch to the rank's device, as the network.",
 }
-NOT_SURE = re.compile(r"^not sure which rank is at fault: ")
 
 
 def _refusal(message: str) -> str:
@@ -32,11 +30,11 @@ def _refusal(message: str) -> str:
     return next((repair for part, repair in REFUSALS.items() if part in message), "")
 
 
-def could_not_run(run: Run) -> str:
+def could_not_run(outcome: Outcome) -> str:
     """Return why the script could not be run: the error that all ranks raised before any update; "" if it could."""
-    if run.ending != "failed" or any(one.num_updates for one in run.observed):
+    if outcome.ending != "failed" or any(one.num_updates for one in outcome.observed):
         return ""
-    errors = [run.reports[one.rank] for one in run.observed]
+    errors = [outcome.reports[one.rank] for one in outcome.observed]
     if len({(e.get("type"), str(script_place(e.get("frames", ())))) for e in errors}) > 1:
         return ""
     first = errors[0]
@@ -44,48 +42,50 @@ def could_not_run(run: Run) -> str:
         return f"the ranks ended ({first['exitcode']}) before the script began. {first['output']}".strip()
     if first["state"] != "error" or _refusal(first["message"]):
         return ""
-    rank, _ = failure_headline(run.reports, run.waited_s, run.records)
+    rank, _ = failure_headline(outcome.reports, outcome.waited_s, outcome.records)
     if rank is None:  # a time-out or a lost connection: a consequence of what ranks did
         return ""
-    return _said(first)
+    return _error_words(first)
 
 
-def how_it_ended(run: Run) -> list[Finding]:
+def how_it_ended(outcome: Outcome) -> list[Finding]:
     """Return the finding of a run that failed or hangs, [] for all others."""
-    if run.ending in ("enough", "limit"):
-        return [] if run.ending == "enough" else [_limit(run)]
-    if run.ending == "failed":
-        return [_failed(run)]
-    return [_hang(run)]
+    if outcome.ending in ("enough", "limit"):
+        return [] if outcome.ending == "enough" else [_limit(outcome)]
+    if outcome.ending == "failed":
+        return [_failure(outcome)]
+    return [_hang(outcome)]
 
 
-def _failed(run: Run) -> Finding:
-    rank, head = failure_headline(run.reports, run.waited_s, run.records)
-    head = NOT_SURE.sub("", head.splitlines()[0])
-    report = run.reports[rank] if rank is not None else {}
+def _failure(outcome: Outcome) -> Finding:
+    rank, head = failure_headline(outcome.reports, outcome.waited_s, outcome.records)
+    head = head.splitlines()[0].removeprefix(f"{NOT_SURE}: ")
+    report = outcome.reports[rank] if rank is not None else {}
     place = script_place(report.get("frames", ()))
-    step = _step(run, [rank] if rank is not None else range(len(run.reports)))
+    step = _step_of(outcome, [rank] if rank is not None else range(len(outcome.reports)))
     if report.get("state") != "error":
         kind = "error" if report.get("state") == "died" else "hang"
-        return Finding(kind, head, _REPAIR[kind], () if rank is None else (rank,), step, place)
+        return Finding(kind, head, _REPAIR[kind], ranks=() if rank is None else (rank,), step=step, place=place)
     same = (report["type"], place)
-    others = {r: (x.get("type"), script_place(x.get("frames", ()))) for r, x in sorted(run.reports.items())}
+    others = {r: (x.get("type"), script_place(x.get("frames", ()))) for r, x in sorted(outcome.reports.items())}
     ranks = tuple(r for r in others if others[r] == same)
     if "Duplicate GPU" in report["message"]:  # one rank raises it, several are there
         ranks = tuple(sorted({*ranks, *map(int, re.findall(r"rank (\d+)", report["message"]))} & set(others)))
-    said = _said(report)
+    said = _error_words(report)
     if repair := _refusal(report["message"]):
-        return Finding("devices", f"a GPU refuses this. {said}", repair, ranks, step, place)
-    if named := _named(report["message"], run, ranks):
-        return Finding(*named, ranks, step, place)
-    who = "all ranks" if len(ranks) == len(run.reports) > 1 else ", ".join(f"rank {r}" for r in ranks)
-    return Finding("error", f"{who} raised {said}", "Read the traceback in the rank's output.", ranks, step, place)
+        return Finding("devices", f"a GPU refuses this. {said}", repair, ranks=ranks, step=step, place=place)
+    if named := _named(report["message"], outcome, ranks):
+        return Finding(*named, ranks=ranks, step=step, place=place)
+    who = "all ranks" if len(ranks) == len(outcome.reports) > 1 else ", ".join(f"rank {r}" for r in ranks)
+    return Finding(
+        "error", f"{who} raised {said}", "Read the traceback in the rank's output.", ranks=ranks, step=step, place=place
+    )
 
 
-def _named(message: str, run: Run, ranks: Sequence[int]) -> tuple[str, str, str] | None:
+def _named(message: str, outcome: Outcome, ranks: Sequence[int]) -> tuple[str, str, str] | None:
     """Return (kind, words, repair) of an error whose cause is known."""
     if UNFINISHED in message:
-        updates = run.observed[ranks[0]].of(Update)
+        updates = outcome.observed[ranks[0]].of(Update)
         grads = updates[-1].grads if updates else {}
         name = next((name for name, grad in grads.items() if grad is None), "a parameter")
         return (
@@ -107,7 +107,7 @@ def _named(message: str, run: Run, ranks: Sequence[int]) -> tuple[str, str, str]
     return None
 
 
-def _said(report: Mapping[str, Any]) -> str:
+def _error_words(report: Report) -> str:
     """Return the type and the first line of an error's message."""
     return f"{report['type']}: {next((line for line in report['message'].splitlines() if line.strip()), '')}"
 
@@ -118,35 +118,43 @@ _REPAIR = {
 }
 
 
-def _hang(run: Run) -> Finding:
-    found = diagnose_hang(run.records)
-    waiting = [rank for rank, report in sorted(run.reports.items()) if report["state"] != "done"]
+def _hang(outcome: Outcome) -> Finding:
+    found = diagnose_hang(outcome.records)
+    waiting = [rank for rank, report in sorted(outcome.reports.items()) if report["state"] != "done"]
     rank = found.rank if found.rank_is_sure else None
-    words = f"no rank has moved for {run.waited_s:.0f} s: {found.words}"
+    words = f"no rank has moved for {outcome.waited_s:.0f} s: {found.words}"
     if not found.cause:
-        words = f"no rank has moved for {run.waited_s:.0f} s, and the collectives agree."
-    shown = rank if rank is not None and run.reports[rank].get("frames") else next(iter(waiting), None)
-    place = script_place(run.reports[shown].get("frames", ())) if shown is not None else None
+        words = f"no rank has moved for {outcome.waited_s:.0f} s, and the collectives agree."
+    shown = rank if rank is not None and outcome.reports[rank].get("frames") else next(iter(waiting), None)
+    place = script_place(outcome.reports[shown].get("frames", ())) if shown is not None else None
     ranks = () if rank is None else (rank,)
-    return Finding("hang", words, _REPAIR["hang"], ranks, _step(run, waiting), place, run.ending == "hang")
+    return Finding(
+        "hang",
+        words,
+        _REPAIR["hang"],
+        ranks=ranks,
+        step=_step_of(outcome, waiting),
+        place=place,
+        is_sure=outcome.ending == "hang",
+    )
 
 
-def _limit(run: Run) -> Finding:
-    words = f"ended after {run.seconds:.0f} s, before the last step: {'; '.join(where_ranks_are(run))}."
+def _limit(outcome: Outcome) -> Finding:
+    words = f"ended after {outcome.seconds:.0f} s, before the last step: {'; '.join(where_ranks_are(outcome))}."
     return Finding("hang", words, "Ask for fewer steps, a smaller network, or more time: --limit.", is_sure=False)
 
 
-def where_ranks_are(run: Run) -> list[str]:
+def where_ranks_are(outcome: Outcome) -> list[str]:
     """Return where each rank is, "rank 0 is in main, line 12", at the end of a run that did not end well."""
-    return [f"rank {rank} {_where(run, rank)}" for rank in sorted(run.reports)]
+    return [f"rank {rank} {_whereabouts(outcome, rank)}" for rank in sorted(outcome.reports)]
 
 
-def _where(run: Run, rank: int) -> str:
-    place: Place | None = script_place(run.reports[rank].get("frames", ()))
+def _whereabouts(outcome: Outcome, rank: int) -> str:
+    place: Place | None = script_place(outcome.reports[rank].get("frames", ()))
     if place is None:
-        return {"done": "has ended", "silent": "did not answer"}.get(run.reports[rank]["state"], "is elsewhere")
+        return {"done": "has ended", "silent": "did not answer"}.get(outcome.reports[rank]["state"], "is elsewhere")
     return f"is in {place[2]}, line {place[1]}"
 
 
-def _step(run: Run, ranks: Sequence[int]) -> int:
-    return min((run.observed[rank].num_updates for rank in ranks), default=0) + 1
+def _step_of(outcome: Outcome, ranks: Sequence[int]) -> int:
+    return min((outcome.observed[rank].num_updates for rank in ranks), default=0) + 1

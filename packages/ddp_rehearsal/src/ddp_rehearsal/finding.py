@@ -1,10 +1,19 @@
-"""A finding of a rehearsal: what is wrong, on which ranks, in which step, at which line, and how to mend it."""
+"""What a rehearsal found: each finding says what is wrong, where, in which step, and how to mend it."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 
 from ddp_rehearsal.observations import Place
+from notebook_ranks.flight_recorder import FlightRecord
 
-__all__ = ["Finding"]
+__all__ = ["Finding", "Rehearsal"]
+
+UNKNOWN = (
+    "Not known without GPUs: speed, errors of NCCL itself, kernels that round differently, and the memory that CUDA "
+    "takes."
+)
+# on real GPUs
+NOT_LOOKED_AT = "Not looked at: speed, the memory that CUDA takes, and, with one GPU, messages between GPUs."
 
 
 @dataclass(frozen=True)
@@ -18,7 +27,41 @@ class Finding:
     kind: str
     words: str
     repair: str
+    _: KW_ONLY
     ranks: tuple[int, ...] = ()
     step: int = 0
     place: Place | None = None
     is_sure: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rehearsal:
+    """What a rehearsal found. `error` says why the script could not be run, "" if it could.
+
+    `findings` are sure, `notes` are something to look at, and `facts` are sentences about the run. `records` and
+    `outputs` hold the last collectives and the last lines of each rank. `same_as_one` says whether a comparison has
+    shown that the updates are those of a run on one GPU; None without a comparison.
+    """
+
+    command: str
+    gpus: int
+    are_real: bool
+    steps: int
+    seconds: float
+    findings: Sequence[Finding] = ()
+    notes: Sequence[Finding] = ()
+    facts: Sequence[str] = ()
+    error: str = ""
+    records: Mapping[int, FlightRecord] = field(default_factory=dict)
+    outputs: Mapping[int, str] = field(default_factory=dict)
+    same_as_one: bool | None = None
+
+    @property
+    def exit_code(self) -> int:
+        """0 without findings; 1 with, or if runs were not shown to be the same; 2 if the script could not be run."""
+        return 2 if self.error else int(bool(self.findings) or self.same_as_one is False)
+
+    @property
+    def unknown(self) -> str:
+        """The sentence about what the run did not find out."""
+        return NOT_LOOKED_AT if self.are_real else UNKNOWN

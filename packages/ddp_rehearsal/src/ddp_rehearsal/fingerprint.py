@@ -50,26 +50,25 @@ def tensor_digest(tensor: torch.Tensor) -> str:
     """Return the digest alone of a whole tensor."""
     if not _is_read(tensor):
         return NOT_READ
-    return _digests(_plain(tensor).reshape(-1), (tensor.numel(),))[0]
+    return _digests(_resolved(tensor).reshape(-1), (tensor.numel(),))[0]
 
 
 def tensor_prints(tensors: Sequence[torch.Tensor], complete: bool = True) -> list[Print]:
     """Return (digest, up to 8 values spread over the tensor, as `unpacked` reads them) of each tensor.
 
-    With `complete=False` the digest of a large tensor is that of every n-th element, at most 16,384 of them: two
-    tensors that differ may then have the same digest, and equal ones never have different digests. Sparse and nested
-    tensors, and those without values, are not read. Tensors of one type and device are read together, since each call
-    of PyTorch takes time.
+    With `complete=False` large tensors are sampled, 16,384 elements at most. Equal tensors always get equal digests;
+    different ones may, too. Sparse and nested tensors, and those without values, are not read. Tensors of one type and
+    device are read together, since each call of PyTorch takes time.
     """
     found: list[Print] = [(NOT_READ, "")] * len(tensors)
     for numbers in _groups_of_one_kind(tensors):
-        flats = [_plain(tensors[i]).reshape(-1) for i in numbers]
+        flats = [_resolved(tensors[i]).reshape(-1) for i in numbers]
         if not complete:
             flats = [f[:: -(-len(f) // MOST_VALUES)] if len(f) > MOST_VALUES else f for f in flats]
         joined = (flats[0].contiguous() if len(flats) == 1 else torch.cat(flats)).detach()
         lengths = tuple(map(len, flats))
         digests = _digests(joined, lengths)
-        values = "" if joined.is_complex() else _values(joined, lengths)
+        values = "" if joined.is_complex() else _some_values(joined, lengths)
         ends = accumulate(DIGITS * min(n, NUM_VALUES) for n in lengths)
         for i, digest, (first, end) in zip(numbers, digests, pairwise([0, *ends]), strict=True):
             found[i] = digest, values[first:end]
@@ -85,7 +84,7 @@ def _is_read(tensor: torch.Tensor) -> bool:
     return tensor.layout is torch.strided and not tensor.is_meta and not tensor.is_nested
 
 
-def _plain(tensor: torch.Tensor) -> torch.Tensor:
+def _resolved(tensor: torch.Tensor) -> torch.Tensor:
     """Return a tensor whose memory holds its values: a conjugate view holds different ones."""
     return tensor.resolve_conj().resolve_neg() if tensor.is_complex() or tensor.is_neg() else tensor
 
@@ -114,22 +113,22 @@ def _digests(joined: torch.Tensor, lengths: tuple[int, ...]) -> list[str]:
     """
     if joined.is_cuda:
         return joined_sums(joined, lengths)
-    data, ends = _bytes(joined), accumulate(n * joined.element_size() for n in lengths)
+    data, ends = _bytes_of(joined), accumulate(n * joined.element_size() for n in lengths)
     return [f"{zlib.crc32(data[first:end]):08x}" for first, end in pairwise([0, *ends])]
 
 
-def _bytes(flat: torch.Tensor) -> memoryview:
+def _bytes_of(flat: torch.Tensor) -> memoryview:
     """Return the bytes of a tensor of one dimension."""
     return flat.contiguous().detach().cpu().view(torch.uint8).numpy().data if flat.numel() else memoryview(b"")
 
 
-def _values(joined: torch.Tensor, lengths: tuple[int, ...]) -> str:
+def _some_values(joined: torch.Tensor, lengths: tuple[int, ...]) -> str:
     """Return 8 values of each part of a tensor, or all if a part has fewer, as `unpacked` reads them."""
-    return joined[_places(lengths, joined.device)].cpu().double().numpy().tobytes().hex()
+    return joined[_where_values_stand(lengths, joined.device)].cpu().double().numpy().tobytes().hex()
 
 
 @functools.lru_cache(maxsize=64)
-def _places(lengths: tuple[int, ...], device: torch.device) -> torch.Tensor:
+def _where_values_stand(lengths: tuple[int, ...], device: torch.device) -> torch.Tensor:
     """Return where the values that are read stand; a step asks for the same as the one before."""
     places = []
     for first, n in zip(accumulate(lengths, initial=0), lengths, strict=False):
@@ -146,7 +145,7 @@ def tensor_sample(tensor: torch.Tensor) -> Sample:
     """
     if not _is_read(tensor) or not tensor.numel():
         return ()
-    flat = _plain(tensor).detach().reshape(-1)
+    flat = _resolved(tensor).detach().reshape(-1)
     flat = torch.view_as_real(flat).reshape(-1) if flat.is_complex() else flat
     flat = flat if flat.is_floating_point() else flat.double()
     norm = torch.linalg.vector_norm(flat, dtype=torch.float64)
@@ -158,20 +157,20 @@ def row_prints(tensor: torch.Tensor) -> tuple[str, ...]:
     """Return the digest of each row (each slice of the first dimension) of a tensor, of the first 4096 at most."""
     if not _is_read(tensor) or not tensor.numel():
         return ("",) * min(len(tensor), MOST_ROWS)
-    rows = _plain(tensor if len(tensor) <= MOST_ROWS else tensor[:MOST_ROWS])
+    rows = _resolved(tensor if len(tensor) <= MOST_ROWS else tensor[:MOST_ROWS])
     if rows.is_cuda:
         return tuple(row_sums(rows.reshape(len(rows), -1)))
-    data = _bytes(rows.reshape(-1))
+    data = _bytes_of(rows.reshape(-1))
     n = len(data) // len(rows)  # bytes of a row
     return tuple([hashlib.blake2b(data[i : i + n], digest_size=8).hexdigest() for i in range(0, len(data), n)])
 
 
-def first_tensor(value: Any, depth: int = 0) -> torch.Tensor | None:
+def first_tensor(value: object, depth: int = 0) -> torch.Tensor | None:
     """Return the first tensor with a dimension in lists, tuples and dicts, which may be nested four deep; else None."""
     return next(_tensors(value, depth), None)
 
 
-def _tensors(value: Any, depth: int) -> Iterator[torch.Tensor]:
+def _tensors(value: object, depth: int) -> Iterator[torch.Tensor]:
     if isinstance(value, torch.Tensor):
         if value.dim():
             yield value

@@ -54,7 +54,7 @@ def _whole(expression: str, k: int) -> int:
     if len(expression) > MOST_CHARS:
         raise wrong
     try:
-        value = _value(ast.parse(expression.strip(), mode="eval").body, k)
+        value = _fraction(ast.parse(expression.strip(), mode="eval").body, k)
     except ZeroDivisionError as error:
         raise ValueError(f"same: expected a whole number, got {{{expression}}}, which divides by 0.") from error
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -67,13 +67,13 @@ def _whole(expression: str, k: int) -> int:
     return value.numerator
 
 
-def _value(node: ast.AST, k: int) -> Fraction:
+def _fraction(node: ast.AST, k: int) -> Fraction:
     if isinstance(node, ast.Constant) and type(node.value) is int:
         return Fraction(node.value)
     if isinstance(node, ast.Name) and node.id == "k":
         return Fraction(k)
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        return -_value(node.operand, k)
+        return -_fraction(node.operand, k)
     if isinstance(node, ast.BinOp) and type(node.op) in OPERATIONS:
-        return Fraction(OPERATIONS[type(node.op)](_value(node.left, k), _value(node.right, k)))
+        return Fraction(OPERATIONS[type(node.op)](_fraction(node.left, k), _fraction(node.right, k)))
     raise ValueError(type(node).__name__)

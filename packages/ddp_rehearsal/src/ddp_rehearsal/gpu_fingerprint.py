@@ -25,30 +25,30 @@ def joined_sums(joined: torch.Tensor, lengths: tuple[int, ...]) -> list[str]:
     """
     if len(lengths) == 1:
         return row_sums(joined.reshape(1, -1))
-    words = _words(joined)
+    words = _whole_words(joined)
     width = 2 if joined.is_complex() else 1  # words of an element
-    table = _factors(words.device)
+    table = _odd_numbers(words.device)
     factors = torch.cat([table[: width * n] for n in lengths])
     sums = nn.functional.pad(_mixed(words, factors).cumsum(0), (1, 0))[_ends(lengths, words.device) * width]
     totals = [0, *sums.tolist()]
-    return [_text(total - before) for before, total in zip(totals, totals[1:], strict=False)]
+    return [_hexadecimal(total - before) for before, total in zip(totals, totals[1:], strict=False)]
 
 
 def row_sums(rows: torch.Tensor) -> list[str]:
     """Return the digest of each row of a tensor of shape (number of rows, elements of a row)."""
-    words = _words(rows.reshape(-1)).reshape(len(rows), -1)
+    words = _whole_words(rows.reshape(-1)).reshape(len(rows), -1)
     length = min(words.shape[1], MOST_WORDS)
     totals = [0] * len(rows)
     for number, piece in enumerate(words.split(max(1, length), dim=1)):
-        factors = _factors(words.device)[: piece.shape[1]]
+        factors = _odd_numbers(words.device)[: piece.shape[1]]
         some = piece.split(max(1, MOST_WORDS // max(1, length)))
         sums = [total for rows_of_piece in some for total in _mixed(rows_of_piece, factors).sum(1).tolist()]
         # an odd number for each piece, so that two pieces that change places change the digest
         totals = [total + (2 * number + 1) * of_piece for total, of_piece in zip(totals, sums, strict=True)]
-    return [_text(total) for total in totals]
+    return [_hexadecimal(total) for total in totals]
 
 
-def _words(flat: torch.Tensor) -> torch.Tensor:
+def _whole_words(flat: torch.Tensor) -> torch.Tensor:
     """Return the bits of a tensor of one dimension as whole numbers."""
     flat = torch.view_as_real(flat).reshape(-1) if flat.is_complex() else flat
     return flat.contiguous().view(WORDS[flat.element_size()])
@@ -61,7 +61,7 @@ def _mixed(words: torch.Tensor, factors: torch.Tensor) -> torch.Tensor:
 
 
 @functools.lru_cache(maxsize=8)
-def _factors(device: torch.device) -> torch.Tensor:
+def _odd_numbers(device: torch.device) -> torch.Tensor:
     """Return odd numbers of 64 bits for MOST_WORDS places (8 MB), which look drawn at random."""
     mixed = torch.arange(1, MOST_WORDS + 1, device=device) * GOLDEN
     mixed = (mixed ^ (mixed >> 30)) * MIX
@@ -74,5 +74,5 @@ def _ends(lengths: tuple[int, ...], device: torch.device) -> torch.Tensor:
     return torch.tensor(lengths).cumsum(0).to(device)
 
 
-def _text(total: int) -> str:
+def _hexadecimal(total: int) -> str:
     return f"{total % (1 << 64):016x}"

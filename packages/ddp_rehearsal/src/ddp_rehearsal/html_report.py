@@ -3,8 +3,7 @@
 import html
 import linecache
 
-from ddp_rehearsal.finding import Finding
-from ddp_rehearsal.rehearsal import Rehearsal
+from ddp_rehearsal.finding import Finding, Rehearsal
 from ddp_rehearsal.report import place_text, rank_text, verdict_text
 from notebook_ranks.flight_recorder import Collective
 from notebook_ranks.hang_diagnosis import first_mismatch

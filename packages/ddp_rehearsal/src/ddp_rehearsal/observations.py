@@ -12,14 +12,15 @@ __all__ = [
     "Clipped",
     "DataSet",
     "Ended",
-    "Event",
+    "Failed",
     "Forward",
-    "Group",
+    "Joined",
     "Loaded",
     "LoaderBegins",
     "Memory",
+    "Observation",
+    "Observed",
     "Place",
-    "Raised",
     "RankObservations",
     "Sampled",
     "Saved",
@@ -35,7 +36,7 @@ Place = tuple[str, int, str]  # file, line, function
 
 
 @dataclass(frozen=True)
-class Event:
+class Observation:
     """Something that a rank did: at its step `step` (1 until the first update has ended), at a line of the script."""
 
     step: int
@@ -43,19 +44,19 @@ class Event:
 
 
 @dataclass(frozen=True)
-class Group(Event):
+class Joined(Observation):
     """The rank has joined the process group."""
 
     backend: str
 
 
 @dataclass(frozen=True)
-class Uneven(Event):
+class Uneven(Observation):
     """The script begins a `Join`: ranks may have different numbers of minibatches."""
 
 
 @dataclass(frozen=True)
-class Wrapped(Event):
+class Wrapped(Observation):
     """A module was wrapped in DistributedDataParallel; `ranks` are those of its group."""
 
     ranks: tuple[int, ...]
@@ -63,8 +64,8 @@ class Wrapped(Event):
     batch_norms: int = 0
 
 
-@dataclass(frozen=True)
-class LoaderBegins(Event):
+@dataclass(frozen=True, kw_only=True)
+class LoaderBegins(Observation):
     """A DataLoader has given the first minibatch of an epoch.
 
     `epoch` counts its epochs from 0. `sampler_epoch` is the number that a DistributedSampler shuffled with; -1 is a
@@ -81,15 +82,15 @@ class LoaderBegins(Event):
 
 
 @dataclass(frozen=True)
-class DataSet(Event):
+class DataSet(Observation):
     """The digests of the first and the last example of the data set of a DataLoader, if they are always the same."""
 
     loader: int
     items: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Forward(Event):
+@dataclass(frozen=True, kw_only=True)
+class Forward(Observation):
     """A forward pass for training, of an outermost module `model`: `rows` are the digests of its first input's rows.
 
     `loader` and `epoch` are those of the DataLoader that gave the last minibatch, -1 without one. `around_ddp` is True
@@ -112,7 +113,7 @@ class Forward(Event):
 
 
 @dataclass(frozen=True)
-class Clipped(Event):
+class Clipped(Observation):
     """Gradients were clipped: their digests before, their norm, and the largest norm that is allowed."""
 
     grads: Mapping[str, str]
@@ -120,8 +121,8 @@ class Clipped(Event):
     most: float
 
 
-@dataclass(frozen=True)
-class Update(Event):
+@dataclass(frozen=True, kw_only=True)
+class Update(Observation):
     """One step of an optimizer: gradients before it, weights after it.
 
     `before` has all weights before the first update, `start` those of one small parameter before each update.
@@ -152,8 +153,8 @@ class Update(Event):
     seconds: float = 0.0
 
 
-@dataclass(frozen=True)
-class Sampled(Event):
+@dataclass(frozen=True, kw_only=True)
+class Sampled(Observation):
     """An update, for the comparison with another run: samples of each weight, of its gradient and of its change.
 
     `weights` are those before the update, and `changes` what the update has added to them. `dtypes` are the names of
@@ -169,14 +170,14 @@ class Sampled(Event):
 
 
 @dataclass(frozen=True)
-class Scheduled(Event):
+class Scheduled(Observation):
     """A scheduler has taken a step."""
 
     name: str
 
 
 @dataclass(frozen=True)
-class Saved(Event):
+class Saved(Observation):
     """`torch.save` wrote a file; `module_names` says that all names of a state dict in it begin with "module."."""
 
     path: str
@@ -185,7 +186,7 @@ class Saved(Event):
 
 
 @dataclass(frozen=True)
-class Loaded(Event):
+class Loaded(Observation):
     """`torch.load` read a file; `mapped` says whether `map_location` was given."""
 
     path: str
@@ -193,8 +194,8 @@ class Loaded(Event):
     devices: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Memory(Event):
+@dataclass(frozen=True, kw_only=True)
+class Memory(Observation):
     """The bytes of a rank: parameters, gradients, optimizer state, and what the forward pass keeps (-1: not known)."""
 
     parameters: int
@@ -204,21 +205,21 @@ class Memory(Event):
 
 
 @dataclass(frozen=True)
-class Raised(Event):
+class Failed(Observation):
     """The script raised an error; `report` is that of `notebook_ranks`."""
 
     report: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Ended(Event):
+class Ended(Observation):
     """The script ended by itself, with an exit code, or was stopped after enough steps ("enough")."""
 
     how: str
     code: int = 0
 
 
-_E = TypeVar("_E", bound=Event)
+_Kind = TypeVar("_Kind", bound=Observation)
 
 
 @dataclass(frozen=True)
@@ -226,11 +227,11 @@ class RankObservations:
     """All that was observed on one rank, in the order of time."""
 
     rank: int
-    events: Sequence[Event] = ()
+    noted: Sequence[Observation] = ()
 
-    def of(self, kind: type[_E]) -> list[_E]:
-        """Return the events of one kind."""
-        return [event for event in self.events if isinstance(event, kind)]
+    def of(self, kind: type[_Kind]) -> list[_Kind]:
+        """Return the observations of one kind."""
+        return [one for one in self.noted if isinstance(one, kind)]
 
     @property
     def num_updates(self) -> int:
@@ -238,38 +239,41 @@ class RankObservations:
         return len(self.of(Update))
 
 
-_KINDS: dict[str, type[Event]] = {
+Observed = Sequence[RankObservations]  # of all ranks of a run, in the order of their numbers
+
+
+_KIND_OF: dict[str, type[Observation]] = {
     kind.__name__: kind
     for kind in (
-        Clipped, DataSet, Ended, Forward, Group, Loaded, LoaderBegins, Memory, Raised, Sampled, Saved, Scheduled,
+        Clipped, DataSet, Ended, Failed, Forward, Joined, Loaded, LoaderBegins, Memory, Sampled, Saved, Scheduled,
         Uneven, Update, Wrapped,
     )
 }  # fmt: skip
 
 
-def as_line(event: Event) -> str:
-    """Return an event as one line of JSON."""
-    return json.dumps({"event": type(event).__name__, **vars(event)})
+def as_line(one: Observation) -> str:
+    """Return an observation as one line of JSON."""
+    return json.dumps({"kind": type(one).__name__, **vars(one)})
 
 
 def read_observations(folder: Path, world_size: int) -> list[RankObservations]:
     """Read what each rank has written into its file of the folder, up to a line that is incomplete."""
-    return [RankObservations(rank, _read(folder / f"rank-{rank}.jsonl")) for rank in range(world_size)]
+    return [RankObservations(rank, _read_lines(folder / f"rank-{rank}.jsonl")) for rank in range(world_size)]
 
 
-def _read(path: Path) -> list[Event]:
+def _read_lines(path: Path) -> list[Observation]:
     lines: Iterable[str] = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else ()
-    found: list[Event] = []
+    found: list[Observation] = []
     for line in lines:
         try:
             facts = {name: _tuples(value) for name, value in json.loads(line).items()}
-            found.append(_KINDS[facts.pop("event")](**facts))
+            found.append(_KIND_OF[facts.pop("kind")](**facts))
         except json.JSONDecodeError:  # the rank has ended, or the disk was full, before the line was written
             break
     return found
 
 
-def _tuples(value: Any) -> Any:
+def _tuples(value: object) -> Any:
     if isinstance(value, list):
         return tuple(map(_tuples, value))
     return {name: _tuples(item) for name, item in value.items()} if isinstance(value, dict) else value

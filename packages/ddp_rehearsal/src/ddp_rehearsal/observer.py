@@ -43,12 +43,12 @@ from ddp_rehearsal.observations import (
     Clipped,
     DataSet,
     Ended,
-    Event,
     Forward,
-    Group,
+    Joined,
     Loaded,
     LoaderBegins,
     Memory,
+    Observation,
     Place,
     Sampled,
     Saved,
@@ -68,18 +68,18 @@ SHARDED = ("FullyShardedDataParallel",)  # the other ways to shard use DTensor
 PLAIN = (torch.Tensor, nn.Parameter)  # types of nearly all tensors; a missing attribute takes time to find out
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 TIMES = 8  # an example is read, to see whether it changes
-WEIGHT = "a weight, not a gradient"  # among names of parameters
-WAIT = (Forward, Clipped)  # kinds of events that are written with the next one of another kind, or the next pulse
+ONE_WEIGHT = "a weight, not a gradient"  # among names of parameters
+WAIT = (Forward, Clipped)  # these are written with the next observation of another kind, or the next pulse
 LOCK_S = 0.5
 OFTEN = 10  # all bytes of large tensors are read in the first three updates, and in each tenth
 
 
-def script_place(frames: Any) -> Place | None:
+def script_place(frames: Sequence[Place]) -> Place | None:
     """Return the innermost of (file, line, function) that belongs to the script; `frames` begin with the outermost."""
     return next(((f, n, name) for f, n, name in reversed(frames) if is_own_code(f)), None)
 
 
-def _place() -> Place | None:
+def _place_now() -> Place | None:
     """Return where in the script this thread is."""
     frame = sys._getframe(1)
     while frame is not None:
@@ -99,7 +99,7 @@ class Observer:
     def __init__(self, path: Path, steps: int, enough: Callable[[], None], samples: bool = False) -> None:
         self.steps, self.enough, self.samples = steps, enough, samples
         self.file = open(path, "wb", buffering=0)
-        self.waiting: deque[tuple[type[Event], dict[str, Any]]] = deque()
+        self.waiting: deque[tuple[type[Observation], dict[str, Any]]] = deque()
         self.writing, self.unwritten = threading.Lock(), b""
         self.pid, self.thread = os.getpid(), threading.get_ident()
         self.progress, self.step, self.depth, self.backwards = 0, 1, 0, 0
@@ -131,11 +131,11 @@ class Observer:
         self.held = ActivationsHeld()
         self.activations = -1
 
-    def note(self, kind: type[Event], **facts: Any) -> None:
-        """Note an event, with the step and the place in the script, and write it, unless its kind is one that waits."""
+    def note(self, kind: type[Observation], **facts: Any) -> None:
+        """Note an observation, with the step and the place in the script; write it, unless its kind waits."""
         facts["step"] = self.step
         if "place" not in facts:
-            facts["place"] = _place()
+            facts["place"] = _place_now()
         self.waiting.append((kind, facts))
         if kind not in WAIT:
             try:
@@ -144,10 +144,10 @@ class Observer:
                 self._say(error)
 
     def write(self) -> None:
-        """Write the events that wait. Any thread of the rank may do it. Where the disk is full they wait on."""
+        """Write what waits. Any thread of the rank may do it. Where the disk is full it waits on."""
         if self.pid != os.getpid():  # a process that the script has started
             return
-        # A signal of the script may have come while this thread writes: then its events go out with the next ones.
+        # A signal of the script may have come while this thread writes: what it noted then goes out with the next ones.
         if self.writing.acquire(timeout=LOCK_S):
             try:
                 while self.waiting:
@@ -221,7 +221,7 @@ class Observer:
 
     # forward and backward passes
 
-    def _before_forward(self, module: nn.Module, args: Any) -> None:
+    def _before_forward(self, module: nn.Module, args: object) -> None:
         if self._is_mine():
             self.depth += 1
             self.halves |= self.samples and torch._C._is_any_autocast_enabled()
@@ -234,7 +234,7 @@ class Observer:
             self.measures = activations_held(params)
             self.held = self.measures.__enter__()
 
-    def _after_forward(self, module: nn.Module, args: Any, *rest: Any) -> None:
+    def _after_forward(self, module: nn.Module, args: object, *rest: Any) -> None:
         if not self._is_mine():
             return
         self.depth = max(0, self.depth - 1)
@@ -247,7 +247,7 @@ class Observer:
         if torch.is_grad_enabled() and module.training and not self.in_backward:
             self._unseen(self._forward, module, args, rest[0] if len(rest) == 2 else {}, rest[-1] if rest else None)
 
-    def _forward(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+    def _forward(self, module: nn.Module, args: object, kwargs: object, output: object) -> None:
         if id(module) not in self.facts:
             if next(module.parameters(), None) is None:  # a loss
                 return
@@ -273,7 +273,7 @@ class Observer:
             **self.facts[id(module)],
         )
 
-    def _number(self, numbers: dict[int, int], thing: Any) -> int:
+    def _number(self, numbers: dict[int, int], thing: object) -> int:
         if id(thing) not in numbers:
             numbers[id(thing)] = len(numbers)
             self.used.append(thing)
@@ -287,7 +287,9 @@ class Observer:
             self.ddps.append(module)
         self.sharded |= any(type(part).__name__ in SHARDED for part in module.modules())
 
-    def _wrap_in_ddp(self, make: Callable[..., None], ddp: Any, module: Any, *args: Any, **kwargs: Any) -> None:
+    def _wrap_in_ddp(
+        self, make: Callable[..., None], ddp: nn.Module, module: nn.Module, *args: Any, **kwargs: Any
+    ) -> None:
         make(ddp, module, *args, **kwargs)
         self._quietly(self._wrapped, ddp, module)
 
@@ -324,7 +326,7 @@ class Observer:
 
     # updates
 
-    def _before_update(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+    def _before_update(self, optimizer: torch.optim.Optimizer, args: object, kwargs: object) -> None:
         if self._is_mine() and self.updates in (None, id(optimizer)):
             self.updates, self.begun = id(optimizer), {}
             self._unseen(self._begin_update, optimizer, args, kwargs)
@@ -333,13 +335,13 @@ class Observer:
         self.named = named = self._named(optimizer)
         small = min(((p.numel(), name) for name, p in named.items() if p.grad is not None), default=None)
         # one weight is read together with the gradients, since each reading takes time
-        read = {name: p.grad for name, p in named.items()} | ({} if small is None else {WEIGHT: named[small[1]]})
+        read = {name: p.grad for name, p in named.items()} | ({} if small is None else {ONE_WEIGHT: named[small[1]]})
         grads = self._prints_of(read, self._complete())
-        start = grads.pop(WEIGHT, None)
+        start = grads.pop(ONE_WEIGHT, None)
         first = id(optimizer) not in self.optimizers
         groups = {self.in_ddp.get(id(p)) for p in named.values()}
         self.begun = {
-            "place": _place(),
+            "place": _place_now(),
             "optimizer": self._number(self.optimizers, optimizer),
             "name": type(optimizer).__name__,
             "lrs": tuple(float(group["lr"]) for group in optimizer.param_groups if "lr" in group),
@@ -350,7 +352,7 @@ class Observer:
             "backwards": self.backwards,
             "kept": self.kept,
             "closure": any(map(callable, [*args[1:], *kwargs.values()])),
-            "broadcast": bool(self.sent) and all(_address(p) in self.sent for p in named.values()),
+            "broadcast": bool(self.sent) and all(_address_of_data(p) in self.sent for p in named.values()),
             "hooked": any(getattr(ddp, "_comm_hooks", ()) for ddp in self.ddps),
             "sharded": self.sharded or any(map(_is_sharded, named.values())),
             "group": groups.pop() or () if len(groups) == 1 else (),
@@ -364,7 +366,7 @@ class Observer:
         if self.samples and not self.begun["sharded"]:
             self._begin_sample(named)
 
-    def _after_update(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+    def _after_update(self, optimizer: torch.optim.Optimizer, args: object, kwargs: object) -> None:
         if not self._is_mine() or self.updates != id(optimizer):
             return
         self.updates = None
@@ -447,7 +449,7 @@ class Observer:
         prints = self._prints_of({name: grad for name, grad in grads if grad is not None}, self._complete())
         facts["grads"] = {name: found[0] for name, found in prints.items() if found is not None}
 
-    def _schedule(self, step: Callable[..., Any], scheduler: Any, *args: Any, **kwargs: Any) -> Any:
+    def _schedule(self, step: Callable[..., Any], scheduler: object, *args: Any, **kwargs: Any) -> Any:
         outermost = self._is_mine() and not self.in_schedule
         if not outermost or sys._getframe(2).f_code.co_name == "_initial_step":
             return step(scheduler, *args, **kwargs)
@@ -460,7 +462,7 @@ class Observer:
 
     # data
 
-    def _begin_loader(self, begin: Callable[..., Any], loader: Any) -> Any:
+    def _begin_loader(self, begin: Callable[..., Any], loader: object) -> Any:
         iterator = begin(loader)
         if self._is_mine():
             number, epoch = self.loaders.setdefault(loader, [len(self.loaders), -1])
@@ -469,7 +471,7 @@ class Observer:
             self.fresh[iterator] = loader
         return iterator
 
-    def _next(self, following: Callable[..., Any], iterator: Any) -> Any:
+    def _next(self, following: Callable[..., Any], iterator: object) -> Any:
         minibatch = following(iterator)
         if self._is_mine():
             self.progress += 1
@@ -504,7 +506,7 @@ class Observer:
     def _read_data_sets(self) -> None:
         """Write the digests of two examples of each data set whose examples do not change from one time to another.
 
-        One that is changed at random, by half of the time, may look the same each time: in one of 30,000 data sets.
+        A random flip, applied half of the time, can look constant: in one of 16,000 data sets.
         """
         for number, data in self.data_sets.items():
             if (n := _len(data)) > 0:
@@ -512,47 +514,47 @@ class Observer:
                 if len(seen) == 1 and "" not in (items := seen.pop()):
                     self.note(DataSet, loader=number, items=items)
 
-    def _digest(self, example: Any) -> str:
+    def _digest(self, example: object) -> str:
         tensor = first_tensor([example])
         with torch._C.DisableTorchFunction():
             return "" if tensor is None else tensor_digest(tensor)
 
     # files and groups
 
-    def _save(self, save: Callable[..., Any], obj: Any, f: Any, *args: Any, **kwargs: Any) -> Any:
+    def _save(self, save: Callable[..., Any], obj: object, f: object, *args: Any, **kwargs: Any) -> Any:
         self._quietly(self._saved, obj, f)
         return save(obj, f, *args, **kwargs)
 
-    def _saved(self, obj: Any, f: Any) -> None:
-        if (path := _path(f)) and os.path.isabs(path) and (os.path.isfile(path) or not os.path.exists(path)):
+    def _saved(self, obj: object, f: object) -> None:
+        if (path := _path_of(f)) and os.path.isabs(path) and (os.path.isfile(path) or not os.path.exists(path)):
             states = [found for found in (obj, *_sequence(obj)) if _is_state(found)]
             names = [str(name) for state in states for name in state]
             on_gpu = any(t.device.type == "cuda" for state in states for t in state.values())
             is_prefixed = bool(names) and all(name.startswith("module.") for name in names)
             self.note(Saved, path=path, on_gpu=on_gpu, module_names=is_prefixed)
 
-    def _load(self, load: Callable[..., Any], f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
+    def _load(self, load: Callable[..., Any], f: object, map_location: object = None, *args: Any, **kwargs: Any) -> Any:
         loaded = load(f, map_location, *args, **kwargs)
         self._quietly(self._loaded, f, map_location, loaded)
         return loaded
 
-    def _loaded(self, f: Any, map_location: Any, loaded: Any) -> None:
+    def _loaded(self, f: object, map_location: object, loaded: object) -> None:
         states = [found for found in (loaded, *_sequence(loaded)) if _is_state(found)]
         devices = sorted({str(t.device) for state in states for t in state.values()})
-        self.note(Loaded, path=_path(f), mapped=map_location is not None, devices=tuple(devices))
+        self.note(Loaded, path=_path_of(f), mapped=map_location is not None, devices=tuple(devices))
 
-    def _broadcast(self, broadcast: Callable[..., Any], tensor: Any, *args: Any, **kwargs: Any) -> Any:
+    def _broadcast(self, broadcast: Callable[..., Any], tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         if self.step == 1:
-            self._quietly(lambda: self.sent.add(_address(tensor)))
+            self._quietly(lambda: self.sent.add(_address_of_data(tensor)))
         return broadcast(tensor, *args, **kwargs)
 
-    def _may_end_earlier(self, enter: Callable[..., Any], join: Any) -> Any:
+    def _may_end_earlier(self, enter: Callable[..., Any], join: object) -> Any:
         self._quietly(lambda: self.note(Uneven))
         return enter(join)
 
     def _join_group(self, join: Callable[..., None], *args: Any, **kwargs: Any) -> None:
         join(*args, **kwargs)
-        self._quietly(lambda: self.note(Group, backend=str(dist.get_backend())))
+        self._quietly(lambda: self.note(Joined, backend=str(dist.get_backend())))
 
 
 def _refuse_to_spawn(spawn: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
@@ -562,7 +564,7 @@ def _refuse_to_spawn(spawn: Callable[..., Any], *args: Any, **kwargs: Any) -> No
     )
 
 
-def _wrap(owner: Any, name: str, around: Callable[..., Any]) -> None:
+def _wrap(owner: object, name: str, around: Callable[..., Any]) -> None:
     """Replace a function of a module or class by around(function, *its arguments)."""
     function = getattr(owner, name)
 
@@ -589,7 +591,7 @@ def _is_sharded(tensor: torch.Tensor) -> bool:
     return type(tensor) not in PLAIN and hasattr(tensor, "_local_tensor")  # a DTensor
 
 
-def _address(tensor: torch.Tensor) -> int:
+def _address_of_data(tensor: torch.Tensor) -> int:
     with torch._C.DisableTorchFunction():
         return 0 if tensor.is_sparse else tensor.data_ptr()
 
@@ -605,17 +607,17 @@ def _len(thing: Any) -> int:
         return -1
 
 
-def _sequence(value: Any) -> Sequence[Any]:
+def _sequence(value: object) -> Sequence[Any]:
     if isinstance(value, dict):
         return list(value.values())
     return value if isinstance(value, list | tuple) else [value]
 
 
-def _is_state(value: Any) -> bool:
+def _is_state(value: object) -> bool:
     return isinstance(value, dict) and bool(value) and all(isinstance(t, torch.Tensor) for t in value.values())
 
 
-def _path(f: Any) -> str:
+def _path_of(f: object) -> str:
     """Return the absolute path of a file that is given as a path or is open; "" for all else."""
     f = f if isinstance(f, str | os.PathLike) else getattr(f, "name", None)
     return os.path.realpath(f) if isinstance(f, str | os.PathLike) else ""

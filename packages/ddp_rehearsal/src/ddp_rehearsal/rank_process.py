@@ -2,7 +2,8 @@
 
 A rank leaves three kinds of files in the folder of the rehearsal: `rank-0.jsonl` with the observations, `rank-0.pulse`
 with what it does now, and `rank-0.dump` with its stack and its last collectives, as soon as the file `dump` is there.
-A rank whose script has ended or failed waits until the rehearsal ends it: the others keep their connections.
+A rank whose script has ended or failed waits until the rehearsal ends it: the others keep their connections. A rank of
+a pool (`notebook_ranks.rank`) answers calls instead, and ends with its pipe.
 """
 
 import contextlib
@@ -19,18 +20,19 @@ from typing import Any
 
 import torch
 
-from ddp_rehearsal.observations import Place, Raised
+from ddp_rehearsal.observations import Failed, Place
 from ddp_rehearsal.observer import Observer, script_place
 from ddp_rehearsal.pretend_gpus.switch import pretend_gpus
 from notebook_ranks.flight_recorder import read_recorder, send_before_abort, waits_in
-from notebook_ranks.rank import error_report
+from notebook_ranks.output import append_output
+from notebook_ranks.rank import error_report, main_thread_stack
 from notebook_ranks.rank_seed import seed_rank
 from notebook_ranks.shared.own_code import is_own_code
 
 __all__ = ["run_rank"]
 
 PULSE_S = 0.2
-OF_GROUP = tuple(os.path.join(*parts) for parts in (
+FILES_OF_GROUP = tuple(os.path.join(*parts) for parts in (
     ("torch", "distributed"), ("torch", "nn", "parallel", "distributed.py"), ("pretend_gpus", "collectives.py"),
 ))  # fmt: skip
 MOST_PARKED_S = 120  # a rank that nobody ends
@@ -52,7 +54,7 @@ def run_rank(rank: int, request: dict[str, Any]) -> None:
                         samples=seed is not None and rank == 0)  # fmt: skip
     pulse = threading.Thread(target=_answer, args=(folder, rank, observer, state), daemon=True)
     pulse.start()
-    send_before_abort(lambda: _dump(folder / f"rank-{rank}.dump", state))
+    send_before_abort(lambda: _write_dump(folder / f"rank-{rank}.dump", state))
     if request["pretend"]:
         pretend_gpus(request["pretend"])
     observer.install()
@@ -70,7 +72,7 @@ def run_rank(rank: int, request: dict[str, Any]) -> None:
     except BaseException as error:
         traceback.print_exc()
         report = error_report(error)
-        observer.note(Raised, place=script_place(report["frames"]), report=report)
+        observer.note(Failed, place=script_place(report["frames"]), report=report)
         _park(state, "error")
     else:
         observer.end("returned")
@@ -79,13 +81,12 @@ def run_rank(rank: int, request: dict[str, Any]) -> None:
 
 def _redirect(path: Path) -> None:
     """Let standard output and error go into a file, and let nothing come in."""
-    out, nothing = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600), os.open(os.devnull, os.O_RDONLY)
-    for descriptor, target in ((nothing, 0), (out, 1), (out, 2)):
-        os.dup2(descriptor, target)
-    sys.stdin, sys.stdout, sys.stderr = open(0, closefd=False), _text(1), _text(2)
+    append_output(path)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    sys.stdin, sys.stdout, sys.stderr = open(0, closefd=False), _text_stream(1), _text_stream(2)
 
 
-def _text(descriptor: int) -> Any:
+def _text_stream(descriptor: int) -> Any:
     return open(descriptor, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
 
 
@@ -110,12 +111,12 @@ def _answer(folder: Path, rank: int, observer: Observer, state: dict[str, str]) 
             _replace(folder / f"rank-{rank}.pulse", pulse)
         if not dumped and (folder / "dump").exists():
             dumped = True
-            _dump(folder / f"rank-{rank}.dump", state)
+            _write_dump(folder / f"rank-{rank}.dump", state)
         time.sleep(PULSE_S)
 
 
 def _pulse(observer: Observer, state: dict[str, str]) -> dict[str, Any]:
-    frames = _main_frames()
+    frames = main_thread_stack()
     return {
         "state": state["name"],
         "progress": observer.progress,
@@ -130,20 +131,11 @@ def _pulse(observer: Observer, state: dict[str, str]) -> dict[str, Any]:
 def _in_the_group(frames: Sequence[Place]) -> bool:
     """Return whether the script has called something of torch.distributed, or a network in it, and is there."""
     own = max((i for i, (file, _, _) in enumerate(frames) if is_own_code(file)), default=-1)
-    return any(part in file for file, _, _ in frames[own + 1 :] for part in OF_GROUP)
+    return any(part in file for file, _, _ in frames[own + 1 :] for part in FILES_OF_GROUP)
 
 
-def _main_frames() -> list[Place]:
-    """Return the main thread's stack, outermost first."""
-    frame, frames = sys._current_frames().get(threading.main_thread().ident or 0), []
-    while frame is not None:
-        frames.append((frame.f_code.co_filename, frame.f_lineno or 0, frame.f_code.co_name))
-        frame = frame.f_back
-    return frames[::-1]
-
-
-def _dump(path: Path, state: dict[str, str]) -> None:
-    _replace(path, {"state": state["name"], "frames": _main_frames(), "recorder": read_recorder()})
+def _write_dump(path: Path, state: dict[str, str]) -> None:
+    _replace(path, {"state": state["name"], "frames": main_thread_stack(), "recorder": read_recorder()})
 
 
 def _replace(path: Path, facts: dict[str, Any]) -> None:

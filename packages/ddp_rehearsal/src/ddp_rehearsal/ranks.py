@@ -1,4 +1,8 @@
-"""The ranks of a rehearsal: started as torchrun would, watched, and ended; what they did as plain data."""
+"""The ranks of a rehearsal: started as torchrun would, watched, and ended; what they did as plain data.
+
+A pool (`notebook_ranks.rank_handle`) asks its ranks by pipes, and ends them when one fails. Here each rank runs a whole
+script, which may do anything with its descriptors, and must outlive the script's end: it is watched by files.
+"""
 
 import json
 import os
@@ -15,15 +19,17 @@ from typing import Any
 
 import torch
 
-from ddp_rehearsal.observations import Ended, Raised, RankObservations, read_observations
+from ddp_rehearsal.observations import Ended, Failed, RankObservations, read_observations
 from ddp_rehearsal.pretend_gpus.switch import visible_gpus
+from notebook_ranks.failures import Report
 from notebook_ranks.flight_recorder import FlightRecord, flight_record
+from notebook_ranks.output import LAST_CHARS, last_output
 from notebook_ranks.process_group import free_port, torchrun_variables
 from notebook_ranks.rank_starter_handle import on_this_machine
 from notebook_ranks.shared.own_code import is_own_code
 from notebook_ranks.tempdir import make_tempdir, remove_tempdir
 
-__all__ = ["Run", "run_ranks"]
+__all__ = ["Outcome", "run_ranks"]
 
 TICK_S = 0.05
 OTHERS_S = 1.0  # how long other ranks may go on after one has failed: they may fail, too
@@ -32,11 +38,11 @@ IDLE = 0.1  # CPU seconds per second: below, a rank waits for something
 LONGER = 4  # times the patience for a rank that is idle and in no collective: it may wait for a disk or a server
 DUMP_S = 2.0
 END_S = 3.0  # bounds the wait for what was killed
-OUTPUT_CHARS = 4000
+Facts = dict[str, Any]  # of a request, a pulse or a dump, as JSON has them
 
 
-@dataclass(frozen=True)
-class Run:
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
     """What the ranks did, and how it ended: "enough" (of steps, or the script), "failed", "hang", "idle", "limit".
 
     `reports` and `records` are those of `notebook_ranks`, of each rank; `waited_s` is how long nothing had moved.
@@ -46,15 +52,15 @@ class Run:
     ending: str
     seconds: float
     waited_s: float = 0.0
-    reports: Mapping[int, dict[str, Any]] = field(default_factory=dict)
+    reports: Mapping[int, Report] = field(default_factory=dict)
     records: Mapping[int, FlightRecord] = field(default_factory=dict)
     outputs: Mapping[int, str] = field(default_factory=dict)
 
 
 def run_ranks(
-    script: str, arguments: Sequence[str], gpus: int, steps: int, patience_s: float, limit_s: float, pretend: bool,
+    script: str, arguments: Sequence[str], gpus: int, *, steps: int, patience_s: float, limit_s: float, pretend: bool,
     seed: int | None = None,
-) -> Run:  # fmt: skip
+) -> Outcome:  # fmt: skip
     """Run a script on `gpus` ranks until each has made `steps` updates, has ended, has failed or hangs.
 
     With a `seed` the random numbers of rank r begin with that of seed + r, and samples of the tensors are observed.
@@ -76,18 +82,26 @@ def run_ranks(
                 break
             time.sleep(TICK_S)
         seconds = time.monotonic() - began
-        dumps = _dumps(folder, gpus, starter.ended) if ending != "enough" else {}
+        dumps = _ask_dumps(folder, gpus, starter.ended) if ending != "enough" else {}
         ended = dict(starter.ended)  # by themselves
         starter.end()
         observed = read_observations(folder, gpus)
         outputs = {rank: _tail(folder / f"rank-{rank}.out") for rank in range(gpus)}
-        outputs[0] = (_tail(folder / "starter.out") + outputs[0])[-OUTPUT_CHARS:]
+        outputs[0] = (_tail(folder / "starter.out") + outputs[0])[-LAST_CHARS:]
         reports = {one.rank: _report(one, ended, dumps, watch.pulses, outputs) for one in observed}
         records = {
             rank: _in_the_script(flight_record(rank, dumps[rank]["recorder"] if rank in dumps else None, reports[rank]))
             for rank in reports
         }
-        return Run(observed, ending, seconds, watch.waited_s, reports, records, outputs)
+        return Outcome(
+            observed=observed,
+            ending=ending,
+            seconds=seconds,
+            waited_s=watch.waited_s,
+            reports=reports,
+            records=records,
+            outputs=outputs,
+        )
     finally:
         starter.end()
         remove_tempdir(folder, lock)
@@ -96,11 +110,11 @@ def run_ranks(
 class _Starter:
     """The process that starts the ranks; `ended` is {rank: exit code} of those that have ended."""
 
-    def __init__(self, request: dict[str, Any], folder: Path) -> None:
+    def __init__(self, request: Facts, folder: Path) -> None:
         self.ended: dict[int, int] = {}
         with open(folder / "starter.out", "wb") as out:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "ddp_rehearsal.rank_starter"],
+                [sys.executable, "-m", "ddp_rehearsal.fork_ranks"],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=out, text=True, env=_environment(request),
                 start_new_session=True,
             )  # fmt: skip
@@ -145,9 +159,9 @@ class _Watch:
 
     def __init__(self, folder: Path, gpus: int, patience_s: float, pretend: bool) -> None:
         self.folder, self.gpus, self.patience_s, self.pretend = folder, gpus, patience_s, pretend
-        self.pulses: dict[int, dict[str, Any]] = {}
+        self.pulses: dict[int, Facts] = {}
         self.moved_at, self.failed_at, self.waited_s = time.monotonic(), 0.0, 0.0
-        self.seen: Any = None
+        self.seen: list[tuple[Any, ...]] | None = None
         self.cpu_s: dict[int, float] = {}
 
     def ending(self, ended: Mapping[int, int]) -> str:
@@ -167,7 +181,7 @@ class _Watch:
 
     def _stuck(self, active: Sequence[int], now: float, left: bool) -> str:
         pulses = [self.pulses.get(rank, {}) for rank in active]
-        seen = [
+        seen: list[tuple[Any, ...]] = [
             (rank, p.get("progress"), p.get("step"), p.get("place")) for rank, p in zip(active, pulses, strict=True)
         ]
         if seen != self.seen:
@@ -188,10 +202,10 @@ class _Watch:
         return "idle" if self.waited_s > LONGER * self.patience_s else ""
 
 
-def _dumps(folder: Path, gpus: int, ended: Mapping[int, int]) -> dict[int, dict[str, Any]]:
+def _ask_dumps(folder: Path, gpus: int, ended: Mapping[int, int]) -> dict[int, Facts]:
     """Return what the ranks tell of their stacks and collectives, as soon as all that live have answered."""
     (folder / "dump").touch()
-    until, found = time.monotonic() + DUMP_S, dict[int, dict[str, Any]]()
+    until, found = time.monotonic() + DUMP_S, dict[int, Facts]()
     while time.monotonic() < until and not all(rank in found or rank in ended for rank in range(gpus)):
         for rank in range(gpus):
             with suppress(OSError, ValueError):
@@ -210,11 +224,11 @@ def _in_the_script(record: FlightRecord) -> FlightRecord:
 
 
 def _report(
-    one: RankObservations, ended: Mapping[int, int], dumps: Mapping[int, Any], pulses: Mapping[int, Any],
+    one: RankObservations, ended: Mapping[int, int], dumps: Mapping[int, Facts], pulses: Mapping[int, Facts],
     outputs: Mapping[int, str],
-) -> dict[str, Any]:  # fmt: skip
+) -> Report:  # fmt: skip
     """Return the report of one rank as `notebook_ranks` has them."""
-    if raised := one.of(Raised):
+    if raised := one.of(Failed):
         return {"state": "error", **raised[-1].report}
     exits = [end for end in one.of(Ended) if end.how == "exit"]
     if exits:
@@ -230,10 +244,11 @@ def _report(
 
 
 def _tail(path: Path) -> str:
-    return path.read_text(encoding="utf-8", errors="replace")[-OUTPUT_CHARS:] if path.exists() else ""
+    """Return the last output of a process, with an end of line where a progress bar begins anew."""
+    return last_output(path).replace("\r\n", "\n").replace("\r", "\n")
 
 
-def _environment(request: dict[str, Any]) -> dict[str, str]:
+def _environment(request: Facts) -> dict[str, str]:
     found = {**os.environ, **on_this_machine(), "TORCH_FR_BUFFER_SIZE": "2000"}
     if request["seed"] is not None:
         found["PYTHONHASHSEED"] = str(request["seed"])  # the order of a set of texts depends on it

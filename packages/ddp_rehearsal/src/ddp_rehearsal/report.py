@@ -1,18 +1,22 @@
-"""The report of a rehearsal: as text of one screen, and as JSON."""
+"""The report of a rehearsal: the facts of its run in sentences, the text of one screen, and JSON."""
 
 import json
 import os
+import statistics
 from dataclasses import asdict
 
-from ddp_rehearsal.finding import Finding
-from ddp_rehearsal.observations import Place
-from ddp_rehearsal.rehearsal import Rehearsal
-from notebook_ranks.shared.format import printable
+from ddp_rehearsal.endings import where_ranks_are
+from ddp_rehearsal.finding import Finding, Rehearsal
+from ddp_rehearsal.observations import Forward, LoaderBegins, Memory, Place, RankObservations, Scheduled, Update
+from ddp_rehearsal.ranks import Outcome
+from ddp_rehearsal.rules import minibatch_rows, replicas
+from notebook_ranks.shared.format import format_bytes, printable
 
-__all__ = ["place_text", "rank_text", "report_json", "report_text", "verdict_text"]
+__all__ = ["place_text", "rank_text", "report_json", "report_text", "run_facts", "verdict_text"]
 
 MOST_NOTES = 4
 LAST_LINES = 6
+USUAL_GB = (8, 24, 80)  # of GPUs
 
 
 def report_text(rehearsal: Rehearsal) -> str:
@@ -22,9 +26,9 @@ def report_text(rehearsal: Rehearsal) -> str:
         output = next((out for out in rehearsal.outputs.values() if out.strip()), "")
         return "\n".join([*lines, *output.strip().splitlines()[-LAST_LINES:]])
     for finding in rehearsal.findings:
-        lines += _lines("✗", finding)
+        lines += _finding_lines("✗", finding)
     for note in rehearsal.notes[:MOST_NOTES]:
-        lines += _lines("?", note)
+        lines += _finding_lines("?", note)
     if more := len(rehearsal.notes) - MOST_NOTES:
         lines += [f"? and {more} more to look at"] if more > 0 else []
     return "\n".join([*lines, *(f"  {fact}" for fact in rehearsal.facts), f"  {rehearsal.unknown}"])
@@ -43,7 +47,7 @@ def verdict_text(rehearsal: Rehearsal) -> str:
     return f"{run}, {rehearsal.steps} step{'s' * (rehearsal.steps != 1)} in {rehearsal.seconds:.0f} s: {said}."
 
 
-def _lines(mark: str, finding: Finding) -> list[str]:
+def _finding_lines(mark: str, finding: Finding) -> list[str]:
     where = ", ".join(filter(None, [rank_text(finding), place_text(finding.place)]))
     head = f"{mark} {finding.kind}" + (f" ({where})" if where else "")
     return [f"{head}: {printable(finding.words)}", f"    {printable(finding.repair)}", ""]
@@ -65,3 +69,70 @@ def report_json(rehearsal: Rehearsal) -> str:
     """Return the report as JSON, without the collectives."""
     facts = {name: value for name, value in asdict(rehearsal).items() if name not in ("records", "outputs")}
     return json.dumps({"exit_code": rehearsal.exit_code, **facts, "unknown": rehearsal.unknown}, indent=2) + "\n"
+
+
+def run_facts(outcome: Outcome) -> list[str]:
+    """Return sentences about a run: where it hangs, the minibatch, the learning rate, the copies and the memory."""
+    observed = outcome.observed
+    facts = [f"At the end {', '.join(where_ranks_are(outcome))}."] if outcome.ending in ("hang", "idle") else []
+    updates = observed[0].of(Update)
+    if not updates:
+        return [*facts, "No step of an optimizer was seen, so that weights and gradients were not compared."]
+    rows = [_usual_minibatch(one) for one in observed]
+    sizes = list(map(len, rows))
+    lr = ", ".join(f"{lr:g}" for lr in dict.fromkeys(updates[0].lrs))
+    rule = f"{updates[0].name}, learning rate {lr}"
+    if len(observed) > 1 and sizes[0] and all(of == rows[0] for of in rows):
+        facts.append(f"Minibatch: {sizes[0]} rows, the same on all ranks. {rule}.")
+    elif all(sizes):
+        each = f"{len(sizes)} × {sizes[0]}" if len(set(sizes)) == 1 else " + ".join(map(str, sizes))
+        facts.append(f"Global minibatch: {sum(sizes)} = {each} rows. {rule}.")
+    else:
+        facts.append(f"{rule}.")
+    if scheduled := len(observed[0].of(Scheduled)):
+        facts.append(f"Learning rates: {scheduled} steps of a scheduler in {len(updates)} updates.")
+    if outcome.ending == "enough" and (left := _left_of_the_epoch(observed[0])):
+        facts.append(left)
+    if len(observed) > 1 and replicas(observed):
+        facts.append("The weights are the same on all ranks after each update.")
+    memory = [found for one in observed for found in one.of(Memory)]
+    if memory:
+        facts.append(_memory_of_a_gpu(max(memory, key=_sum_of_bytes)))
+    return facts
+
+
+def _usual_minibatch(one: RankObservations) -> list[str]:
+    """Return the rows of the first step of the usual size: a GradScaler that skips updates makes the first one long."""
+    rows = list(minibatch_rows(one).values())
+    if not rows:
+        return []
+    usual = statistics.mode(map(len, rows))
+    return next(mine for mine in rows if len(mine) == usual)
+
+
+def _left_of_the_epoch(one: RankObservations) -> str:
+    """Return a sentence if the run was stopped before the end of the first epoch; "" otherwise."""
+    trained = {(forward.loader, forward.epoch) for forward in one.of(Forward)}
+    for begins in one.of(LoaderBegins):
+        others = [key for key in trained if key[0] == begins.loader and key[1] != begins.epoch]
+        if (begins.loader, begins.epoch) in trained and not others and begins.num_batches > one.num_updates:
+            n = begins.num_batches
+            return (
+                f"The first epoch has not ended: it has {n} minibatches on each rank. See its end with --steps {n + 1}."
+            )
+    return ""
+
+
+def _sum_of_bytes(memory: Memory) -> int:
+    return memory.parameters + memory.gradients + memory.optimizer + max(0, memory.activations)
+
+
+def _memory_of_a_gpu(memory: Memory) -> str:
+    parts = {"parameters": memory.parameters, "gradients": memory.gradients, "optimizer": memory.optimizer}
+    if memory.activations >= 0:
+        parts["kept by the forward pass"] = memory.activations
+    said = ", ".join(f"{format_bytes(n)} {name}" for name, n in parts.items())
+    fits = next(
+        (f"fits in {size} GB" for size in USUAL_GB if _sum_of_bytes(memory) < size * 1e9), "does not fit in 80 GB"
+    )
+    return f"Memory of a GPU: {said}; {fits} (predicted)."

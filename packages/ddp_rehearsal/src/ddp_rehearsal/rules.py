@@ -16,12 +16,13 @@ from ddp_rehearsal.observations import (
     Clipped,
     DataSet,
     Ended,
+    Failed,
     Forward,
-    Group,
+    Joined,
     Loaded,
     LoaderBegins,
+    Observed,
     Place,
-    Raised,
     RankObservations,
     Saved,
     Uneven,
@@ -54,7 +55,6 @@ __all__ = [
     "train_on_cpu",
 ]
 
-Observed = Sequence[RankObservations]
 ENOUGH = 4  # values that are not 0: so many are not close to each other by chance
 VERY_CLOSE = 1e-6  # as WEIGHTS, for fewer values
 WEIGHTS, GRADIENTS = 1e-4, 1e-3  # of the largest value of a tensor: what sums in a different order explain
@@ -74,7 +74,7 @@ IF_ONE = f"If there should be one network: {REDUCE} Otherwise nothing is wrong."
 # copies
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _Tensors:
     """One update on several ranks: {name: [its print on each rank]}."""
 
@@ -105,7 +105,7 @@ def _not_copies(observed: Observed, ranks: tuple[int, ...], updates: Sequence[_T
     if first is None:
         return []
     begin, name = updates[0], _weights_apart(first)[0]
-    found = Finding("copies", "", REDUCE, ranks, first.step, first.place)
+    found = Finding("copies", "", REDUCE, ranks=ranks, step=first.step, place=first.place)
     if _averaged_later(first, updates):
         words = f"the weights ({name}) differ after step {first.step}, and are equal again later: are they averaged?"
         return [replace(found, words=words, is_sure=False)]
@@ -130,7 +130,7 @@ def _not_copies(observed: Observed, ranks: tuple[int, ...], updates: Sequence[_T
         words = f"the weights ({name}) are no longer the same on all ranks after step {first.step}."
         return [_or_on_purpose(replace(found, words=words), meant)]
     apart = _apart(first.grads, GRADIENTS)
-    if name in apart and any(UNFINISHED in raised.report["message"] for one in observed for raised in one.of(Raised)):
+    if name in apart and any(UNFINISHED in raised.report["message"] for one in observed for raised in one.of(Failed)):
         return []  # the end of the run says so
     if name in apart:
         return [_not_reduced(observed, first, replace(found, words=_before_the_update(apart, first)), apart, meant)]
@@ -154,7 +154,7 @@ def _averaged_later(first: _Tensors, updates: Sequence[_Tensors]) -> bool:
     apart = _weights_apart(first)
     later = [u for u in updates if u.step > first.step]
     return any(
-        not _weights_apart(u) or any(name in apart and _same(prints, WEIGHTS) for name, prints in u.start.items())
+        not _weights_apart(u) or any(n in apart and _shown_alike(prints, WEIGHTS) for n, prints in u.start.items())
         for u in later
     )
 
@@ -211,12 +211,12 @@ def _not_reduced(
     if in_ddp:
         words = f"{said}, although the network is in DistributedDataParallel."
         return replace(found, words=words, repair="Change gradients on all ranks alike, or on none.")
-    others = [name for name, prints in first.grads.items() if any(prints) and _same(prints, GRADIENTS)]
+    others = [name for name, prints in first.grads.items() if any(prints) and _shown_alike(prints, GRADIENTS)]
     if others:
         same = f"{len(others)} others were" if len(others) > 1 else f"that of {others[0]} was"
         words = f"{said}, and {same}. Do the ranks hold different parts?"
         return replace(found, words=words, is_sure=False)
-    if not any(one.of(Group) for one in ones):
+    if not any(one.of(Joined) for one in ones):
         words = f"{said}: the script never joins a process group, and trains {len(ones)} networks."
         repair = f"Call torch.distributed.init_process_group(). {REDUCE}"
         return _or_on_purpose(replace(found, words=words, repair=repair), meant_as_copies)
@@ -248,12 +248,12 @@ def _side_by_side(updates: Sequence[Update]) -> _Tensors:
     grads = {} if any(u.closure for u in updates) else of(u.grads for u in updates)
     first = updates[0]
     return _Tensors(
-        first.step,
-        first.place,
-        grads,
-        of(u.weights for u in updates),
-        of(u.before for u in updates),
-        of(u.start for u in updates),
+        step=first.step,
+        place=first.place,
+        grads=grads,
+        weights=of(u.weights for u in updates),
+        before=of(u.before for u in updates),
+        start=of(u.start for u in updates),
     )
 
 
@@ -269,7 +269,7 @@ def _apart(tensors: Mapping[str, Sequence[Print | None]], rtol: float = WEIGHTS)
     return [name for name, prints in tensors.items() if any(_differ(prints[0], p, rtol) for p in prints[1:])]
 
 
-def _same(prints: Sequence[Print | None], rtol: float) -> bool:
+def _shown_alike(prints: Sequence[Print | None], rtol: float) -> bool:
     """Return whether something shows that tensors are equal, or different by rounding only; zeros show nothing.
 
     A few values may be close by chance: then they must be closer.
@@ -352,13 +352,15 @@ def equal_minibatches(observed: Observed) -> list[Finding]:
     one = observed[ranks[0]]
     rows, first = minibatch_rows(one), _forwards(one)[0]
     loader = _loader(one, first.loader)
-    found = Finding("examples", "", "", ranks, first.step, loader.place if loader else first.place, bool(surely))
+    place = loader.place if loader else first.place
+    found = Finding("examples", "", "", ranks=ranks, step=first.step, place=place, is_sure=bool(surely))
     made_up = len(rows) > 1 and len(set(map(tuple, rows.values()))) == 1
     if made_up or len({row for of in rows.values() for row in of}) < 2 or len(rows) < 2:
-        words = f"{_said(ranks)} had the same input, which is the same in all steps seen. Is it made up?"
+        words = f"{_ranks_words(ranks)} had the same input, which is the same in all steps seen. Is it made up?"
         return [replace(found, words=words, repair="Give each rank examples of its own.", is_sure=False)]
     words = (
-        f"{_said(ranks)} had the same minibatch in each step, row by row: {len(rows)} of {len(rows)} steps are equal."
+        f"{_ranks_words(ranks)} had the same minibatch in each step, row by row: {len(rows)} of {len(rows)} steps are "
+        "equal."
     )
     repair = "Give the DataLoader sampler=DistributedSampler(dataset) and no shuffle=True."
     if loader is None:
@@ -408,7 +410,7 @@ def shared_examples(observed: Observed) -> list[Finding]:
                 f"{a}. Each rank draws from all {loaders[a].num_examples}."
             )
             repair = "Give the DataLoader sampler=DistributedSampler(dataset) and no shuffle=True."
-            return [Finding("examples", words, repair, tuple(seen), 1, loaders[a].place)]
+            return [Finding("examples", words, repair, ranks=tuple(seen), step=1, place=loaders[a].place)]
     return []
 
 
@@ -427,7 +429,7 @@ def forgotten_set_epoch(observed: Observed) -> list[Finding]:
     second, epoch = next(iter(found.values()))
     words = f"epoch {epoch + 1} has the same order of examples as an epoch before: the sampler was not told its number."
     repair = "Call sampler.set_epoch(epoch) at the beginning of each epoch."
-    return [Finding("examples", words, repair, tuple(found), second.step, second.place)]
+    return [Finding("examples", words, repair, ranks=tuple(found), step=second.step, place=second.place)]
 
 
 def data_sets(observed: Observed) -> list[Finding]:
@@ -448,7 +450,7 @@ def data_sets(observed: Observed) -> list[Finding]:
                 "Make the same data set on all ranks (a random one with the same seed), or leave the sampler out if "
                 "each rank has a part of its own."
             )
-            return [Finding("examples", words, repair, tuple(of), 1, begins.place if begins else None)]
+            return [Finding("examples", words, repair, ranks=tuple(of), step=1, place=begins.place if begins else None)]
     return []
 
 
@@ -467,7 +469,9 @@ def num_steps(observed: Observed) -> list[Finding]:
     last = updates[fewer[0]][-1]
     repair = "Give all ranks as many minibatches: DistributedSampler does, and so does drop_last=True of equal parts."
     words = f"the ranks made different numbers of updates: {said}."
-    return [Finding("examples", words, repair, fewer, last.step, last.place, replicas(observed))]
+    return [
+        Finding("examples", words, repair, ranks=fewer, step=last.step, place=last.place, is_sure=replicas(observed))
+    ]
 
 
 def _loader(one: RankObservations, loader: int) -> LoaderBegins | None:
@@ -490,7 +494,9 @@ def learning_rates(observed: Observed) -> list[Finding]:
             first, side_by_side = updates[0], _side_by_side(updates)
             averaged = _all_same(side_by_side.grads, GRADIENTS)
             is_sure = averaged and _meant_as_copies(observed, range(len(updates)), [side_by_side])  # else a search
-            return [Finding("arithmetic", words, repair, ranks, first.step, first.place, is_sure)]
+            return [
+                Finding("arithmetic", words, repair, ranks=ranks, step=first.step, place=first.place, is_sure=is_sure)
+            ]
     return []
 
 
@@ -507,7 +513,7 @@ def gradients_kept(observed: Observed) -> list[Finding]:
     words = "each backward pass adds its gradients to those of the update before: they are never set to zero."
     return [
         Finding("arithmetic", words, "Call optimizer.zero_grad() before each backward pass.",
-                tuple(range(len(observed))), first.step, first.place)
+                ranks=tuple(range(len(observed))), step=first.step, place=first.place)
     ]  # fmt: skip
 
 
@@ -524,7 +530,9 @@ def clipped_before_the_reduction(observed: Observed) -> list[Finding]:
             norms = ", ".join(f"{c.norm:.3g} on rank {r}" for r, c in enumerate(calls))
             words = f"each rank clips its own gradients, and they are averaged afterwards: the norms are {norms}."
             repair = "Average the gradients first, then clip: one GPU would clip the norm of the average."
-            return [Finding("arithmetic", words, repair, tuple(range(len(calls))), first.step, first.place)]
+            return [
+                Finding("arithmetic", words, repair, ranks=tuple(range(len(calls))), step=first.step, place=first.place)
+            ]
     return []
 
 
@@ -536,7 +544,7 @@ def missing_gradients(observed: Observed) -> list[Finding]:
         return []
     words = f"{len(names)} of the optimizer's parameters never got a gradient, the first one is {names[0]}."
     repair = "Leave them out of the optimizer if they are frozen; look for a part of the network that is not used."
-    return [Finding("arithmetic", words, repair, (), updates[0].step, updates[0].place, False)]
+    return [Finding("arithmetic", words, repair, step=updates[0].step, place=updates[0].place, is_sure=False)]
 
 
 def several_backward_passes(observed: Observed) -> list[Finding]:
@@ -552,7 +560,7 @@ def several_backward_passes(observed: Observed) -> list[Finding]:
     if forwards and all(f.syncs for f in forwards):
         words += f" DistributedDataParallel averages the gradients {n} times, and once would do."
         repair += " All forward and backward passes but the last one belong in no_sync()."
-    return [Finding("arithmetic", words, repair, (), updates[0].step, updates[0].place, False)]
+    return [Finding("arithmetic", words, repair, step=updates[0].step, place=updates[0].place, is_sure=False)]
 
 
 def statistics_per_rank(observed: Observed) -> list[Finding]:
@@ -564,7 +572,7 @@ def statistics_per_rank(observed: Observed) -> list[Finding]:
     layers = "One BatchNorm layer uses" if n == 1 else f"{n} BatchNorm layers use"
     words = f"{layers} the mean and variance of each rank's own examples."
     repair = "torch.nn.SyncBatchNorm.convert_sync_batchnorm(model) uses those of all ranks; it costs messages."
-    return [Finding("arithmetic", words, repair, (), 0, wrapped[0].place, False)]
+    return [Finding("arithmetic", words, repair, place=wrapped[0].place, is_sure=False)]
 
 
 # devices and files
@@ -581,13 +589,13 @@ def one_gpu(observed: Observed) -> list[Finding]:
     for (_, device), ranks in on.items():
         if len(ranks) > 1:
             first = observed[ranks[0]]
-            place = next((event.place for event in [*first.of(Wrapped), *first.of(Update)]), None)
-            words = f"{_said(ranks)} all have their parameters on {device}, and the other GPUs are idle."
+            place = next((one.place for one in [*first.of(Wrapped), *first.of(Update)]), None)
+            words = f"{_ranks_words(ranks)} all have their parameters on {device}, and the other GPUs are idle."
             repair = (
                 'local_rank = int(os.environ["LOCAL_RANK"]), then torch.cuda.set_device(local_rank) and '
                 ".to(local_rank) for the network and each minibatch."
             )
-            return [Finding("devices", words, repair, tuple(ranks), 1, place)]
+            return [Finding("devices", words, repair, ranks=tuple(ranks), step=1, place=place)]
     return []
 
 
@@ -597,7 +605,7 @@ def train_on_cpu(observed: Observed) -> list[Finding]:
     if not updates or any(u.devices != ("cpu",) for u in updates):
         return []
     words, repair = "the network is on the CPU on all ranks.", "Move it, and each minibatch, to cuda:LOCAL_RANK."
-    return [Finding("devices", words, repair, (), 1, updates[0].place, False)]
+    return [Finding("devices", words, repair, step=1, place=updates[0].place, is_sure=False)]
 
 
 def one_file(observed: Observed) -> list[Finding]:
@@ -610,9 +618,9 @@ def one_file(observed: Observed) -> list[Finding]:
     for path, of in writers.items():
         if len(of) > 1:
             first = next(iter(of.values()))
-            words = f"{_said(of)} write the same file, {path.rpartition('/')[2]}: it may hold parts of several."
+            words = f"{_ranks_words(of)} write the same file, {path.rpartition('/')[2]}: it may hold parts of several."
             repair = "Let rank 0 alone save it, and let the others wait in torch.distributed.barrier()."
-            found.append(Finding("files", words, repair, tuple(of), first.step, first.place))
+            found.append(Finding("files", words, repair, ranks=tuple(of), step=first.step, place=first.place))
     return found[:1]
 
 
@@ -629,9 +637,9 @@ def loaded_to_gpu_0(observed: Observed) -> list[Finding]:
         return []
     first = next(iter(loads.values()))
     file = first.path.rpartition("/")[2]
-    words = f"{_said(loads)} load{'s' * (len(loads) == 1)} {file} to the GPU of rank 0, from which it was saved."
+    words = f"{_ranks_words(loads)} load{'s' * (len(loads) == 1)} {file} to the GPU of rank 0, from which it was saved."
     repair = 'torch.load(path, map_location="cpu"), or map_location=f"cuda:{local_rank}".'
-    return [Finding("files", words, repair, tuple(loads), first.step, first.place)]
+    return [Finding("files", words, repair, ranks=tuple(loads), step=first.step, place=first.place)]
 
 
 def module_in_names(observed: Observed) -> list[Finding]:
@@ -641,11 +649,11 @@ def module_in_names(observed: Observed) -> list[Finding]:
         return []
     words = f'all names in {saved.path.rpartition("/")[2]} begin with "module.": a network without DDP cannot load it.'
     return [
-        Finding("files", words, "Save model.module.state_dict().", (), saved.step, saved.place, is_sure=False)
+        Finding("files", words, "Save model.module.state_dict().", step=saved.step, place=saved.place, is_sure=False)
     ]  # fmt: skip
 
 
-def _said(ranks: Iterable[int]) -> str:
+def _ranks_words(ranks: Iterable[int]) -> str:
     """Return "rank 1", "ranks 0 and 1" or "ranks 0, 1 and 2"."""
     ranks = sorted(ranks)
     return f"rank{'s' * (len(ranks) > 1)} {listed(ranks)}"

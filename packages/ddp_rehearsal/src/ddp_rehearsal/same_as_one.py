@@ -2,24 +2,22 @@
 
 import math
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
 
 from ddp_rehearsal.finding import Finding
 from ddp_rehearsal.fingerprint import MOST_ROWS, Sample
-from ddp_rehearsal.observations import Forward, Loaded, RankObservations, Sampled, Saved, Update
+from ddp_rehearsal.observations import Forward, Loaded, Observed, RankObservations, Sampled, Saved, Update
 from ddp_rehearsal.rules import minibatch_rows
 from ddp_rehearsal.tolerances import SIXTEEN_BIT_STEP_RTOL, reduction_order_rtol
 from notebook_ranks.shared.format import listed
 
 __all__ = ["compare_with_one"]
 
-Observed = Sequence[RankObservations]
-# Weights that rounding has moved apart let a few examples take a different path, at the edge of a ReLU or a maximum:
-# from the second step on, a gradient may differ by so many times what it may in the first steps.
-LATER = 30
+# Weights that rounding has moved apart let a few examples take a different path, at the edge of a ReLU or a maximum.
+# So from the second step on the bound of a gradient is so many times as large.
+LATER_FACTOR = 30
 COARSE_LATER_RTOL = 0.1  # the same for 16-bit types
 # A gradient that is smaller than the largest one, times so many times the precision, may be 0 but for rounding; Adam
 # makes a large change of it. The second number is for 16-bit types.
@@ -57,7 +55,7 @@ def compare_with_one(one: RankObservations, observed: Observed) -> Sameness:
     first, k = observed[0], len(observed)
     samples = list(zip(one.of(Sampled), first.of(Sampled), strict=False))
     note = Finding("same", "", "", is_sure=False)
-    if (loaded := _loaded(one, observed)) is not None:
+    if (loaded := _loaded_from_the_other(one, observed)) is not None:
         file = loaded.path.rpartition("/")[2]
         words = f"the run on 1 GPU begins with {file}, which that on {k} has saved: they cannot be compared."
         repair = "Remove the file first, and let the script write none in its first steps."
@@ -131,7 +129,7 @@ class _Step:
         if self.halves:
             rtol = max(rtol, SIXTEEN_BIT_STEP_RTOL)
         if not self.is_first:
-            rtol = min(LATER * rtol, COARSE_LATER_RTOL)
+            rtol = min(LATER_FACTOR * rtol, COARSE_LATER_RTOL)
         weight, change = self.a.weights[name], self.a.changes[name]
         if what == "changes" and weight and change and change[1]:  # the difference of two numbers that are close
             rtol += 4 * torch.finfo(dtype).eps * max(weight[1] / change[1], weight[0] / change[0])
@@ -232,7 +230,7 @@ def _weights(found: Finding, step: _Step, before: tuple[Sampled, Sampled] | None
         words = f"the weights ({name}) before the first update are not the same on 1 GPU and on {k}."
         repair = "Make the network with the same torch.manual_seed on any number of GPUs, before the rank matters."
     else:
-        one, other = (_moved(then, now) for then, now in zip(before, (step.a, step.b), strict=True))
+        one, other = (_changed_between(then, now) for then, now in zip(before, (step.a, step.b), strict=True))
         name = next((name for name in step.b.weights if (name in one) != (name in other)), None)
         words = (
             f"the weights ({name}) are changed between two updates, before step {found.step}, on {k} GPUs or on 1 only."
@@ -241,7 +239,7 @@ def _weights(found: Finding, step: _Step, before: tuple[Sampled, Sampled] | None
     return None if name is None else replace(found, words=words, repair=repair, is_sure=True)
 
 
-def _moved(then: Sampled, now: Sampled) -> set[str]:
+def _changed_between(then: Sampled, now: Sampled) -> set[str]:
     """Return the names of the weights that are not what the update before has left."""
     found = set()
     for name in set(then.weights) & set(now.weights):
@@ -318,6 +316,6 @@ def _may_be_right(found: Finding, one: RankObservations, observed: Observed) -> 
     return found
 
 
-def _loaded(one: RankObservations, observed: Observed) -> Loaded | None:
-    saved = {event.path for of in observed for event in of.of(Saved)}
-    return next((event for event in one.of(Loaded) if event.step == 1 and event.path in saved), None)
+def _loaded_from_the_other(one: RankObservations, observed: Observed) -> Loaded | None:
+    saved = {file.path for of in observed for file in of.of(Saved)}
+    return next((file for file in one.of(Loaded) if file.step == 1 and file.path in saved), None)

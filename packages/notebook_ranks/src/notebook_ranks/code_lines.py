@@ -10,8 +10,10 @@ __all__ = ["Branch", "after_a_loop_with", "branches_around", "instead_of"]
 
 @dataclass(frozen=True)
 class Branch:
-    """An `if`, a loop or an `except`: its line and its first words, the lines that run only if it is decided in one of
-    the two ways, and the names of the functions that are called on the other way."""
+    """An `if`, a loop or an `except`, with its `line` and its first `words`.
+
+    `decides` are the lines that run one way only; `instead` are the functions called the other way.
+    """
 
     line: int
     words: str
@@ -53,17 +55,18 @@ def branches_around(file: str, line: int) -> list[Branch]:
             words = f"if {ast.unparse(node.test)}"
             for block, other in ((node.body, node.orelse), (node.orelse, node.body)):
                 if _in(block, line):
-                    lines = range(block[0].lineno, _end(block[-1]) + 1)
+                    lines = range(block[0].lineno, _last_line(block[-1]) + 1)
                     found.append(Branch(node.lineno, words, lines, _called(other)))
-            rest = range(_end(node) + 1, _end(_left_by(node.body[-1], nodes)) + 1)
+            rest = range(_last_line(node) + 1, _last_line(_left_by(node.body[-1], nodes)) + 1)
             if line in rest:
                 found.append(Branch(node.lineno, words, rest, _called(node.body)))
         elif isinstance(node, ast.For | ast.AsyncFor | ast.While) and _in(node.body, line):
-            found.append(Branch(node.lineno, _loop_words(node), range(node.body[0].lineno, _end(node.body[-1]) + 1)))
+            lines = range(node.body[0].lineno, _last_line(node.body[-1]) + 1)
+            found.append(Branch(node.lineno, _loop_words(node), lines))
         elif isinstance(node, ast.Try) and _in(node.body, line):
             for handler in node.handlers:
                 if not isinstance(handler.body[-1], ast.Raise):
-                    end = max(_end(node.body[-1]), _end(_left_by(handler.body[-1], nodes)))
+                    end = max(_last_line(node.body[-1]), _last_line(_left_by(handler.body[-1], nodes)))
                     words = "except" if handler.type is None else f"except {ast.unparse(handler.type)}"
                     found.append(Branch(handler.lineno, words, range(line, end + 1), _called(handler.body)))
     return found
@@ -82,7 +85,7 @@ def _left_by(last: ast.stmt, nodes: Sequence[ast.AST]) -> ast.stmt | None:
         kinds = (ast.For, ast.AsyncFor, ast.While)
     elif isinstance(last, ast.Return):
         kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
-    around = [node for node in nodes if isinstance(node, kinds) and node.lineno < last.lineno <= _end(node)]
+    around = [node for node in nodes if isinstance(node, kinds) and node.lineno < last.lineno <= _last_line(node)]
     return max(around, key=lambda node: node.lineno, default=None)
 
 
@@ -93,7 +96,7 @@ def _called(block: Sequence[ast.stmt]) -> frozenset[str]:
     )
 
 
-def _end(node: ast.stmt | None) -> int:
+def _last_line(node: ast.stmt | None) -> int:
     return (node and node.end_lineno) or 0
 
 

@@ -10,15 +10,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from notebook_ranks.flight_recorder import FlightRecord, file_label, waits_in
+from notebook_ranks.flight_recorder import FlightRecord, Frame, file_label, waits_in
 from notebook_ranks.hang_diagnosis import Diagnosis, diagnose_hang
 from notebook_ranks.shared.format import printable
 from notebook_ranks.shared.own_code import is_own_code
 from notebook_ranks.tempdir import make_tempdir, remove_tempdir
 
-__all__ = ["Frame", "Report", "WorkersError", "describe_failure", "ended_by", "failure_headline", "short_message"]
+__all__ = ["NOT_SURE", "Report", "WorkersError", "describe_failure", "ended_by", "failure_headline", "short_message"]
 
-Frame = tuple[str, int, str]  # file, line, function
 Report = dict[str, Any]  # the state of one rank, see `describe_failure`
 
 # messages of gloo and NCCL on a rank whose peer has gone: a consequence, never the cause
@@ -27,7 +26,7 @@ BYSTANDER = re.compile(
     r"|remote process exited|was likely disconnected|ncclRemoteError",
     re.IGNORECASE,
 )
-OF_TORCH = {"RuntimeError", "DistError", "DistBackendError", "DistStoreError", "DistNetworkError"}  # types of errors
+TORCH_ERRORS = {"RuntimeError", "DistError", "DistBackendError", "DistStoreError", "DistNetworkError"}
 OF_GROUP = re.compile(
     r"gloo|nccl|c10d|ProcessGroup|process group|store|rank|socket|pair\.cc|pair closure", re.IGNORECASE
 )
@@ -91,7 +90,7 @@ def failure_headline(
 
 def _judged(reports: Mapping[int, Report], records: Mapping[int, FlightRecord] | None) -> tuple[int, Diagnosis | None]:
     """Return (the rank to show, the diagnosis of the records if it says more than the reports)."""
-    shown, found = _shown(reports), None
+    shown, found = _rank_to_show(reports), None
     if not _is_cause(reports[shown]):
         found = diagnose_hang(records) if records else None
         known = not any(record.missing for record in (records or {}).values())
@@ -103,7 +102,7 @@ def _judged(reports: Mapping[int, Report], records: Mapping[int, FlightRecord] |
     return shown, found
 
 
-def _shown(reports: Mapping[int, Report]) -> int:
+def _rank_to_show(reports: Mapping[int, Report]) -> int:
     """Return the rank that the reports alone point at: the first with an error of its own, else one that has ended.
 
     A time-out points at a rank that has returned early or is elsewhere.
@@ -139,7 +138,7 @@ def _lost_connection(report: Report) -> bool:
 
 def _is_of_the_group(report: Report) -> bool:
     """Return whether an error is one of torch.distributed, and not one of the learner's code with similar words."""
-    if report["type"] not in OF_TORCH:
+    if report["type"] not in TORCH_ERRORS:
         return False
     frames = report.get("frames")
     return not frames or bool(waits_in(frames)) or OF_GROUP.search(report["message"]) is not None

@@ -3,6 +3,9 @@
 A process keeps its last 2000 collectives, those of gloo included (torch 2.15), and a rank of a pool its last 256;
 `TORCH_FR_BUFFER_SIZE` sets a different number. PyTorch gives them to its own process as a pickle. Each rank reads its
 own, and sends plain lists and dicts; nothing that comes from elsewhere is unpickled.
+
+Other watchers of collectives stand between a caller and torch.distributed. This one reads what PyTorch has kept by
+itself, so that it also tells of a rank that hangs or was aborted, whatever code it runs.
 """
 
 import contextlib
@@ -24,6 +27,7 @@ from notebook_ranks.shared.own_code import is_own_code
 __all__ = [
     "Collective",
     "FlightRecord",
+    "Frame",
     "file_label",
     "flight_record",
     "read_recorder",
@@ -33,7 +37,7 @@ __all__ = [
 
 DEPTH = 12  # callers of a collective that are kept
 ABORT_S = 2  # bounds what a process does between SIGABRT and its end
-SIZES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")  # the new name comes first, as in PyTorch
+SIZE_VARIABLES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")  # the new name comes first, as in PyTorch
 OFF = "the recorder is off: start Python with TORCH_FR_BUFFER_SIZE above 0"
 C10D = "distributed_c10d.py"  # the file of torch.distributed that holds the collectives
 _TORCH = os.path.join(os.path.dirname(torch.__file__), "")
@@ -41,7 +45,7 @@ _DTYPES = {
     "Float": "float32", "Double": "float64", "Half": "float16", "BFloat16": "bfloat16", "Int": "int32", "Long": "int64",
     "Short": "int16", "Byte": "uint8", "Char": "int8", "Bool": "bool",
 }  # fmt: skip
-_Frame = tuple[str, int, str]  # file, line, function
+Frame = tuple[str, int, str]  # file, line, function
 
 
 @dataclass(frozen=True)
@@ -92,7 +96,7 @@ class FlightRecord:
     collectives: tuple[Collective, ...] = ()
     groups: Mapping[str, tuple[int, ...]] | None = None
     state: str = "running"
-    frames: tuple[_Frame, ...] = ()
+    frames: tuple[Frame, ...] = ()
     missing: str = ""
     exitcode: int | None = None
     error: str = ""
@@ -121,7 +125,7 @@ def read_recorder(since_ns: int = 0) -> dict[str, Any]:
         dumps = _dumps()
         entries = [entry for dump in dumps for entry in dump["entries"]]
         entries = [e for e in entries if not e["is_p2p"] and e["time_created_ns"] >= since_ns]
-        found = [_plain(entry) for entry in sorted(entries, key=lambda e: int(e["time_created_ns"]))]
+        found = [_facts_of(entry) for entry in sorted(entries, key=lambda e: int(e["time_created_ns"]))]
         groups = _groups()
         is_off = _is_off(dumps)
     except Exception as error:  # whatever a private function does, the rank goes on
@@ -139,9 +143,9 @@ def _is_off(dumps: Sequence[Mapping[str, Any]]) -> bool:
 
     if any(dump["entries"] or dump.get("pg_config") for dump in dumps):
         return False
-    for size in SIZES:
-        if size in os.environ:
-            return os.environ[size].strip() == "0"
+    for name in SIZE_VARIABLES:
+        if name in os.environ:
+            return os.environ[name].strip() == "0"
     return dist.is_initialized() and "gloo" in str(dist.get_backend_config())
 
 
@@ -199,7 +203,7 @@ def _without_the_compiler() -> Iterator[None]:
 _one_reader = threading.RLock()  # otherwise one of two threads could leave its function behind
 
 
-def _plain(entry: Mapping[str, Any]) -> dict[str, Any]:
+def _facts_of(entry: Mapping[str, Any]) -> dict[str, Any]:
     """Return one entry of PyTorch's as lists, numbers and texts."""
     name = str(entry["profiling_name"]).rpartition(":")[2]
     # the source of a scatter gives tensors that others do not have, and pieces of an all-to-all may differ in size
@@ -214,7 +218,7 @@ def _plain(entry: Mapping[str, Any]) -> dict[str, Any]:
     return {**what, "group": str(entry["process_group"][0]), "number": int(entry["collective_seq_id"]), **place}
 
 
-def _caller(frames: Sequence[_Frame]) -> _Frame:
+def _caller(frames: Sequence[Frame]) -> Frame:
     """Return the innermost frame that the learner wrote; `frames` begin with the innermost."""
     outside = [frame for frame in frames if not frame[0].startswith(_TORCH)]
     mine = [frame for frame in frames if is_own_code(frame[0])]
@@ -232,7 +236,7 @@ def _groups() -> dict[str, list[int]]:
 def flight_record(rank: int, plain: Mapping[str, Any] | None, report: Mapping[str, Any]) -> FlightRecord:
     """Return the FlightRecord of what `read_recorder` gave on `rank`; None stands for no answer.
 
-    `report` is the pool's report of the rank, see `errors.describe_failure`.
+    `report` is the pool's report of the rank, see `failures.describe_failure`.
     """
     state, frames = str(report.get("state", "running")), tuple(map(tuple, report.get("frames") or ()))
     words = {"died": "its process has ended", "silent": "it did not answer: it is stopped, or the machine overloaded"}
@@ -244,10 +248,19 @@ def flight_record(rank: int, plain: Mapping[str, Any] | None, report: Mapping[st
     ]
     groups = {name: tuple(ranks) for name, ranks in plain.get("groups", {}).items()}
     missing, error = str(plain.get("missing", "")), str(report.get("message", ""))
-    return FlightRecord(rank, tuple(collectives), groups, state, frames, missing, report.get("exitcode"), error)
+    return FlightRecord(
+        rank,
+        tuple(collectives),
+        groups=groups,
+        state=state,
+        frames=frames,
+        missing=missing,
+        exitcode=report.get("exitcode"),
+        error=error,
+    )
 
 
-def waits_in(frames: Sequence[_Frame]) -> str:
+def waits_in(frames: Sequence[Frame]) -> str:
     """Return the outermost function of torch.distributed on a stack, such as "all_reduce"; "" if there is none."""
     return next((name for file, _, name in frames if os.path.basename(file) == C10D), "")
 
@@ -276,9 +289,9 @@ def send_before_abort(send: Callable[[], None]) -> None:
             send()
         libc.alarm(0)
 
-    _kept.append(on_abort)  # for as long as the process lives
+    _handlers.append(on_abort)  # kept for as long as the process lives
     libc.signal(signal.SIGABRT, on_abort)
     os.register_at_fork(after_in_child=lambda: libc.signal(signal.SIGABRT, None))
 
 
-_kept: list[Any] = []
+_handlers: list[Any] = []

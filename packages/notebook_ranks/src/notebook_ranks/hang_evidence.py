@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import NamedTuple
 
 from notebook_ranks.code_lines import Branch, after_a_loop_with, branches_around, instead_of
@@ -506,6 +507,8 @@ def _first_apart(calls: Calls) -> int | None:
     firsts = [min(of) for of in calls.values() if of]
     for number in range(max(firsts, default=1), max(lasts, default=0) + 1):
         here = {rank: of[number] for rank, of in calls.items() if number in of}
+        if not here:  # no recorder has kept it
+            continue
         if not _all_agree(here.values()) or len(here) < len(calls):
             return number
         if _out_of_step(here, calls, number) and (len(set(lasts)) > 1 or _any_mismatch(calls, number)):
@@ -541,8 +544,7 @@ def _any_mismatch(calls: Calls, number: int) -> bool:
 
 
 def _all_agree(calls: Iterable[Call]) -> bool:
-    first, *rest = calls
-    return all(call.agrees(first) for call in rest)
+    return all(earlier.agrees(later) for earlier, later in pairwise(calls))
 
 
 def _apart_in_order(records: Records) -> tuple[Calls, int] | None:

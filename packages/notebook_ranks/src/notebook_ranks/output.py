@@ -2,16 +2,36 @@
 
 import codecs
 import io
+import os
 import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, BinaryIO
 
-__all__ = ["Cell", "Output"]
+__all__ = ["LAST_CHARS", "Cell", "Output", "append_output", "last_output"]
 
 POLL_S = 0.1  # between two looks at the file; also the shortest time between two states of a progress bar
 MOST_BYTES = 10_000_000  # of the file that are kept after a call
+LAST_CHARS = 4_000  # of the file that a report has
+
+
+def append_output(path: str | os.PathLike[str]) -> None:
+    """Let descriptors 1 and 2 of this process append to a file, which another process may empty."""
+    with open(path, "ab") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+
+
+def last_output(path: Path) -> str:
+    """Return the last 4,000 characters that a process has written into a file; "" if there is no file."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - 4 * LAST_CHARS))  # a character has four bytes at most
+            return file.read().decode(errors="replace")[-LAST_CHARS:]
+    except OSError:
+        return ""
 
 
 class Output(io.TextIOBase):

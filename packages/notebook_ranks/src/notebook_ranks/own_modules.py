@@ -35,12 +35,12 @@ class OwnModules:
             self._looked_at.add(name)
             file = getattr(module, "__file__", None)
             if name != "__main__" and isinstance(file, str) and is_own_code(file):
-                state = _state(file)
+                state = _state_of_file(file)
                 self._files[name] = file, None if state and since_ns and state[0] > since_ns else state
 
     def forget_changed(self) -> None:
         """Forget all own modules if the file of one has changed."""
-        if any(_state(file) != state for file, state in self._files.values()):
+        if any(_state_of_file(file) != state for file, state in self._files.values()):
             for name in self._files:
                 sys.modules.pop(name, None)
             self._looked_at -= self._files.keys()
@@ -48,7 +48,7 @@ class OwnModules:
             importlib.invalidate_caches()
 
 
-def _state(file: str) -> State | None:
+def _state_of_file(file: str) -> State | None:
     try:
         found = os.stat(file)
     except OSError:

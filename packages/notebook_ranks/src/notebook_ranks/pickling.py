@@ -83,7 +83,7 @@ class _Pickler(cloudpickle.Pickler):
 
     dispatch_table = ChainMap({types.CodeType: _code_with_its_file}, cloudpickle.Pickler.dispatch_table)
 
-    def reducer_override(self, obj: Any) -> Any:
+    def reducer_override(self, obj: object) -> Any:
         if isinstance(obj, functools._lru_cache_wrapper) and not _is_importable(obj):
             # the function comes afterwards: it may call itself, through its cache
             return _new_cache, (obj.cache_parameters(),), obj.__wrapped__, None, None, _set_function

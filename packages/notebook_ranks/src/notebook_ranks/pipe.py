@@ -16,10 +16,10 @@ __all__ = ["NotebookEnd", "RankEnd", "pack"]
 
 LENGTH = struct.Struct("!Q")
 AT_ONCE = 2**20  # bytes that one receive may return
-MOST = 2**40  # bytes: no message is larger
+MOST_BYTES_OF_MESSAGE = 2**40  # bytes: no message is larger
 
 
-def pack(message: Any) -> tuple[bytes, bytes]:
+def pack(message: object) -> tuple[bytes, bytes]:
     """Return the two parts of a message, its length and its pickle; they can be sent to several ranks."""
     body = pickle.dumps(message)
     return LENGTH.pack(len(body)), body
@@ -95,7 +95,7 @@ class NotebookEnd:
         if len(self.received) < LENGTH.size:
             return None
         length = LENGTH.unpack_from(self.received)[0]
-        if length > MOST:
+        if length > MOST_BYTES_OF_MESSAGE:
             raise ValueError(f"a message of {length} bytes")
         end = LENGTH.size + length
         return end if end <= len(self.received) else None
@@ -114,7 +114,7 @@ class RankEnd:
         self.socket, self.lock = socket.socket(fileno=descriptor), threading.Lock()
         os.register_at_fork(after_in_child=self.socket.close)
 
-    def send(self, message: Any) -> None:
+    def send(self, message: object) -> None:
         """Send a message; raise OSError if the notebook is gone. In a fork of the rank this does nothing."""
         if self.owner != os.getpid():
             return

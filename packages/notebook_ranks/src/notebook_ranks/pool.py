@@ -32,7 +32,7 @@ START_S = 60  # bounds the start, in which the ranks import PyTorch
 JOIN_S = 20  # bounds the time in which they form their group: it takes milliseconds unless somebody disturbs it
 LEAVE_S = 1.0  # bounds an orderly end, in which the ranks leave their group
 _Pool = TypeVar("_Pool", bound="Workers")
-Message = tuple[str, int | None, Any]  # kind, rank, value
+RankMessage = tuple[str, int | None, Any]  # kind, rank, value
 
 
 class _Call:
@@ -49,10 +49,10 @@ class Workers:
     again after a failure, an interrupt or `stop`. The backend is NCCL if each rank has a GPU of its own, else gloo with
     one thread per rank. Each call begins in the group, with torchrun's variables, even if the last one left the group.
 
-    A rank that does not answer for `timeout_s` is given up. A rank that uses its core in the meantime is at work inside
-    one long call of C code, and has ten times as long. What the ranks start (forks, programs) ends with them. On a
-    shared server the program of a different user can connect to the ports that gloo opens on loopback, and disturb a
-    group that forms: gloo does not check who connects. The ranks then start again, once.
+    A rank that does not answer for `timeout_s` is given up. A silent rank that keeps its core busy is inside one long C
+    call; it gets ten times `timeout_s`. What the ranks start (forks, programs) ends with them. On a shared server the
+    program of a different user can connect to the ports that gloo opens on loopback, and disturb a group that forms:
+    gloo does not check who connects. The ranks then start again, once.
 
     Args:
         world_size: Number of ranks, from 1 to 64; a warning is given if it exceeds the number of CPU cores.
@@ -211,7 +211,7 @@ class Workers:
                 self._finalize = weakref.finalize(self, end_all, self._ranks)
             self._call = None
 
-    def _messages(self, fn: Callable[..., Any], args: tuple[Any, ...]) -> Generator[Message, None, None]:
+    def _messages(self, fn: Callable[..., Any], args: tuple[Any, ...]) -> Generator[RankMessage, None, None]:
         """Yield ("item" | "event", rank, value) of one call on all ranks; at the end ("results", None, list)."""
         call = _Call()
         try:
@@ -269,7 +269,7 @@ class Workers:
                 raise Stopped
             yield
 
-    def _answers(self, call: _Call, last: str, limit_s: float = math.inf) -> Generator[Message, None, None]:
+    def _answers(self, call: _Call, last: str, limit_s: float = math.inf) -> Generator[RankMessage, None, None]:
         """Print or yield what the ranks send until each has sent its `last`; raise WorkersError if one cannot."""
         deadline, num_joining, results = time.monotonic() + limit_s, 0, dict[int, Any]()
         while len(results) < self.world_size:

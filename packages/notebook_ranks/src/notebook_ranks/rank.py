@@ -16,14 +16,14 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Generator, Iterable
+from collections.abc import Generator
 from typing import Any
 
 import cloudpickle
 
 from notebook_ranks.events import listening
-from notebook_ranks.failures import Frame, Report
-from notebook_ranks.flight_recorder import read_recorder, send_before_abort
+from notebook_ranks.failures import Report
+from notebook_ranks.flight_recorder import Frame, read_recorder, send_before_abort
 from notebook_ranks.output import Output
 from notebook_ranks.own_modules import OwnModules
 from notebook_ranks.pipe import RankEnd
@@ -31,11 +31,11 @@ from notebook_ranks.process_group import PoolGroup
 from notebook_ranks.shared import malloc as _malloc
 from notebook_ranks.shared.format import text_of
 
-__all__ = ["error_report", "main"]
+__all__ = ["error_report", "main", "main_thread_stack"]
 
-FRAMES, CAUSES = 10_000, 10  # the most that a report contains
+MOST_FRAMES, MOST_CAUSES = 10_000, 10  # the most that a report contains
 Jobs = queue.SimpleQueue[tuple[int, bytes | None]]  # the number of the call, and what to run
-Answer = tuple[str, Any]  # kind, payload
+Reply = tuple[str, Any]  # kind, payload
 
 
 def main(pipe: int) -> None:
@@ -84,7 +84,7 @@ class _Link:
     def __init__(self, pipe: int) -> None:
         self.pipe, self.call, self.rank, self.began_ns = RankEnd(pipe), 0, 0, 0
 
-    def send(self, kind: str, payload: Any = None) -> None:
+    def send(self, kind: str, payload: object = None) -> None:
         self.pipe.send((self.call, kind, payload))
 
     def send_records(self) -> None:
@@ -109,13 +109,21 @@ def _receive(link: _Link, jobs: Jobs) -> None:
 
 def _main_thread_frames() -> list[Frame]:
     """Return the main thread's frames within a call, outermost first; [] between calls."""
-    stack = traceback.extract_stack(sys._current_frames()[threading.main_thread().ident or 0])
-    ours = (_run.__code__.co_filename, "_run")
-    begin = next((i for i, f in enumerate(stack) if (f.filename, f.name) == ours), len(stack))
-    return _as_tuples(stack[begin:])
+    stack, ours = main_thread_stack(), (_run.__code__.co_filename, "_run")
+    begin = next((i for i, (file, _, name) in enumerate(stack) if (file, name) == ours), len(stack))
+    return stack[begin:]
 
 
-def _run(job: bytes, link: _Link, group: PoolGroup) -> Answer:
+def main_thread_stack() -> list[Frame]:
+    """Return the frames of this process's main thread, outermost first; any thread may ask."""
+    frame, stack = sys._current_frames().get(threading.main_thread().ident or 0), list[Frame]()
+    while frame is not None:
+        stack.append((frame.f_code.co_filename, frame.f_lineno or 0, frame.f_code.co_name))
+        frame = frame.f_back
+    return stack[::-1]
+
+
+def _run(job: bytes, link: _Link, group: PoolGroup) -> Reply:
     """Run a job; return ("result", its pickled result) or ("error", the report)."""
     try:
         group.begin(link.call)
@@ -158,7 +166,7 @@ def error_report(error: BaseException) -> Report:
     """
     report, seen = _one_report(error), {id(error)}
     causes: list[Report] = []
-    while len(causes) < CAUSES:
+    while len(causes) < MOST_CAUSES:
         direct = error.__cause__ is not None
         above = error.__cause__ if direct or error.__suppress_context__ else error.__context__
         if above is None or id(above) in seen:
@@ -171,12 +179,8 @@ def error_report(error: BaseException) -> Report:
 
 def _one_report(error: BaseException) -> Report:
     message = "\n".join([text_of(error), *map(text_of, getattr(error, "__notes__", ()))])
-    frames = _as_tuples(traceback.extract_tb(error.__traceback__))[-FRAMES:]
-    return {"type": text_of(type(error).__name__), "message": message, "frames": frames}
-
-
-def _as_tuples(frames: Iterable[traceback.FrameSummary]) -> list[Frame]:
-    return [(f.filename, f.lineno or 0, f.name) for f in frames]
+    frames = [(f.filename, f.lineno or 0, f.name) for f in traceback.extract_tb(error.__traceback__)]
+    return {"type": text_of(type(error).__name__), "message": message, "frames": frames[-MOST_FRAMES:]}
 
 
 if __name__ == "__main__":

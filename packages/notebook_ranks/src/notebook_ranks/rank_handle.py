@@ -1,6 +1,5 @@
 """The notebook's side of its ranks: the pipe to each, its state, and when one that does not answer is given up."""
 
-import contextlib
 import os
 import select
 import threading
@@ -11,6 +10,7 @@ from typing import Any
 
 from notebook_ranks.failures import Report
 from notebook_ranks.flight_recorder import FlightRecord, flight_record
+from notebook_ranks.output import last_output
 from notebook_ranks.pipe import pack
 from notebook_ranks.rank_starter_handle import StarterHandle, import_path
 
@@ -22,8 +22,8 @@ WORKING = 0.01  # share of a core: a rank that uses less does not work
 GRACE_S = 0.4  # bounds the wait for the reports of the other ranks after a first failure
 PATIENCE = 10  # a rank that works and does not answer is given up after so many time-outs
 RECORDS_S = 1.0  # bounds the wait for the flight recorders while no rank has failed
-FRAMES = pack(("frames", 0, None))
-RECORDS = pack(("records", 0, None))
+ASK_FRAMES = pack(("frames", 0, None))
+ASK_RECORDS = pack(("records", 0, None))
 
 
 class RankHandle:
@@ -51,12 +51,12 @@ class RankHandle:
         """Ask for the frames of the main thread; the rank's receiving thread answers even during a collective."""
         self.last_request_s = self.window_s = time.monotonic()
         self.window_cpu_s = self._cpu_s()
-        self.pipe.send(FRAMES)
+        self.pipe.send(ASK_FRAMES)
 
     def request_records(self) -> None:
         """Ask for what the flight recorder has kept of this call."""
         self.records_due = True
-        self.pipe.send(RECORDS)
+        self.pipe.send(ASK_RECORDS)
 
     def flush(self) -> None:
         """Send more of what the pipe could not take at once; a rank that takes it is alive."""
@@ -110,8 +110,8 @@ class RankHandle:
     def given_up(self, timeout_s: float) -> bool:
         """Return whether the rank has not answered for `timeout_s`, in which it did not work either.
 
-        A rank that uses its core may be inside one long call of C code, which lets no other thread run: it is given up
-        after `PATIENCE` time-outs. Sends a request when one is due.
+        A silent rank that keeps its core busy is inside one long C call, which lets no other thread run: it gets
+        `PATIENCE` times `timeout_s`. Sends a request when one is due.
         """
         now = time.monotonic()
         if self.answered():
@@ -146,13 +146,8 @@ class RankHandle:
 
     def output(self) -> str:
         """Return the end of what the process wrote past Python's streams: C++ aborts, the interpreter's last lines."""
-        for name in (f"rank-{self.rank}.txt", "starter.txt"):  # the starter's, if there never was a rank
-            with contextlib.suppress(OSError):
-                with open(self.starter.folder / name, "rb") as file:
-                    file.seek(max(0, os.fstat(file.fileno()).st_size - 16_000))  # 4000 characters have at most 16 kB
-                    if text := file.read().decode(errors="replace"):
-                        return text[-4000:]
-        return ""
+        names = f"rank-{self.rank}.txt", "starter.txt"  # the starter's, if there never was a rank
+        return next(filter(None, (last_output(self.starter.folder / name) for name in names)), "")
 
 
 def wait(ranks: Sequence[RankHandle], limit_s: float) -> list[RankHandle]:

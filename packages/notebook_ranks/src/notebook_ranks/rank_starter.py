@@ -3,7 +3,7 @@
 On Linux it imports PyTorch once and forks itself, so that the ranks share the memory of all that was imported. That is
 safe only because it computes nothing and therefore has one thread: a fork would leave the locks of other threads locked
 for ever. Elsewhere (some libraries of macOS do not survive a fork) each rank is a new interpreter. This program
-is started by its path: as a module it would import PyTorch first.
+is started by its path, so that Python does not search the working folder.
 """
 
 import contextlib
@@ -13,9 +13,7 @@ import os
 import signal
 import subprocess
 import sys
-import traceback
 from collections.abc import Sequence
-from typing import BinaryIO
 
 __all__ = ["main"]
 
@@ -33,11 +31,11 @@ def main(start_method: str, num_gpus: int, preload: Sequence[str], control: int,
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # only the notebook handles an interrupt of the notebook
     if start_method == "fork":
-        _import(num_gpus, preload)
+        _preload(num_gpus, preload)
     for number in SIGNALS:
         signal.signal(number, signal.SIG_DFL)  # the notebook may ignore them, and what is ignored is inherited
     _prctl(PR_SET_CHILD_SUBREAPER, 1)  # the children of a rank that ends become the reaper's
-    start = _fork if start_method == "fork" and len(os.listdir(THREADS)) == 1 else _spawn
+    start = _fork_rank if start_method == "fork" and len(os.listdir(THREADS)) == 1 else _spawn_rank
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # so far SIGTERM ended this process; the reaper waits for both
     pids = [start(rank, control, folder, pipes) for rank in range(len(pipes))]
     for pipe in pipes:
@@ -45,7 +43,7 @@ def main(start_method: str, num_gpus: int, preload: Sequence[str], control: int,
     os.execv(sys.executable, [sys.executable, "-I", "-S", REAPER, str(control), folder, *map(str, pids)])
 
 
-def _import(num_gpus: int, preload: Sequence[str]) -> None:
+def _preload(num_gpus: int, preload: Sequence[str]) -> None:
     """Import what the ranks need, and compute nothing. A module that fails to import fails again where it is used."""
     gc.disable()  # faster, and the collector does not write to pages that the ranks share
     import torch
@@ -65,20 +63,15 @@ def _import(num_gpus: int, preload: Sequence[str]) -> None:
     gc.freeze()
 
 
-def _fork(rank: int, control: int, folder: str, pipes: list[int]) -> int:
-    pid = os.fork()
-    if pid:
-        return pid
-    try:
-        _become_rank(rank, control, folder, pipes)
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        os._exit(1)  # never back into the starter's own code
+def _fork_rank(rank: int, control: int, folder: str, pipes: list[int]) -> int:
+    from notebook_ranks.forked import run_in_fork
+
+    return run_in_fork(_become_rank, rank, control, folder, pipes)
 
 
 def _become_rank(rank: int, control: int, folder: str, pipes: list[int]) -> None:
     """Run rank `rank` in a fork of the starter."""
+    from notebook_ranks.output import append_output
     from notebook_ranks.rank import main as rank_main
     from notebook_ranks.rank_seed import seed_rank
 
@@ -88,16 +81,14 @@ def _become_rank(rank: int, control: int, folder: str, pipes: list[int]) -> None
     for other in pipes:
         if other != pipes[rank]:
             os.close(other)
-    with _output_file(folder, rank) as output:
-        os.dup2(output.fileno(), 1)
-        os.dup2(output.fileno(), 2)
+    append_output(_output_path(folder, rank))
     seed_rank()
     rank_main(pipes[rank])
 
 
-def _spawn(rank: int, control: int, folder: str, pipes: list[int]) -> int:
+def _spawn_rank(rank: int, control: int, folder: str, pipes: list[int]) -> int:
     command = [sys.executable, "-m", "notebook_ranks.rank", str(pipes[rank])]
-    with _output_file(folder, rank) as output:
+    with open(_output_path(folder, rank), "ab") as output:  # append: a rank may empty it
         return subprocess.Popen(
             command,
             stdout=output,
@@ -115,14 +106,13 @@ def _prctl(option: int, value: int) -> None:
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
-def _output_file(folder: str, rank: int) -> BinaryIO:
-    """Open the file for what a rank writes to descriptors 1 and 2, past Python's own streams."""
-    return open(os.path.join(folder, f"rank-{rank}.txt"), "ab")  # append: a rank may empty it
+def _output_path(folder: str, rank: int) -> str:
+    """Return the file for what a rank writes to descriptors 1 and 2, past Python's own streams."""
+    return os.path.join(folder, f"rank-{rank}.txt")
 
 
 if __name__ == "__main__":
-    sys.path[:] = [
-        path for path in sys.path if path != os.path.dirname(__file__)
-    ]  # its modules have names such as `format`
+    # its modules have names such as `events`
+    sys.path[:] = [path for path in sys.path if path != os.path.dirname(__file__)]
     start_method, gpus, preload, control, folder, *pipes = sys.argv[1:]
     main(start_method, int(gpus), preload.split(), int(control), folder, [int(pipe) for pipe in pipes])

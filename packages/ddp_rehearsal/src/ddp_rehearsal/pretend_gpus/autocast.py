@@ -22,7 +22,7 @@ FLOAT32 = frozenset(
 )
 # one function on the CPU computes all steps of such a layer: its numbers are rounded before and after, not in between
 ROUNDED = frozenset("lstm gru rnn_tanh rnn_relu lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell".split())
-LOW = (torch.float16, torch.bfloat16)
+SIXTEEN_BITS = (torch.float16, torch.bfloat16)
 
 
 def autocast_is_on() -> bool:
@@ -57,7 +57,7 @@ def call_in_autocast(func: Callable[..., Any], name: str, args: Any, kwargs: Any
         torch.set_autocast_dtype("cpu", before[1])
 
 
-def _cast(value: Any, to: torch.dtype = torch.float32, of: tuple[torch.dtype, ...] = LOW) -> Any:
+def _cast(value: Any, to: torch.dtype = torch.float32, of: tuple[torch.dtype, ...] = SIXTEEN_BITS) -> Any:
     """Return tensors whose dtype is among `of` in the dtype `to`; they may be in tuples, lists and dicts."""
     if isinstance(value, torch.Tensor):
         return value.to(to) if value.dtype in of else value

@@ -3,18 +3,19 @@
 Autograd makes gradients in C++, where no operation is followed.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from ddp_rehearsal.pretend_gpus.devices import CPU, replace
-from ddp_rehearsal.pretend_gpus.storages import device_of, own_device, place, tensors_in
+from ddp_rehearsal.pretend_gpus.storages import device_of, each_tensor, own_device, place
 from ddp_rehearsal.pretend_gpus.tensors import computing_on, following
 
 __all__ = ["pretend_backward"]
 
-GRADIENT = "invalid gradient at index {} - expected device {} but got {}"
-RETURNED = "Function {} returned an " + GRADIENT
+INVALID_GRADIENT = "invalid gradient at index {} - expected device {} but got {}"
+FUNCTION_RETURNED = "Function {} returned an " + INVALID_GRADIENT
 
 T: Any = torch.Tensor
 
@@ -35,7 +36,7 @@ def _pretend_backward() -> None:
         for i, (output, grad) in enumerate(zip(outputs, grads, strict=True)):
             is_tensor = isinstance(output, T)  # a pipeline has edges of the graph in place of outputs
             if is_tensor and grad is not None and grad.dim() and device_of(grad) != device_of(output):
-                raise RuntimeError(GRADIENT.format(i, device_of(output), device_of(grad)))
+                raise RuntimeError(INVALID_GRADIENT.format(i, device_of(output), device_of(grad)))
         leaves = _leaves(outputs)
         with following():
             result = run(outputs, grads, *args, **kwargs)
@@ -46,9 +47,9 @@ def _pretend_backward() -> None:
     replace({"_engine_run_backward": run_following}, torch.autograd, graph)
 
 
-def _leaves(outputs: Any) -> list[Any]:
+def _leaves(outputs: object) -> list[torch.Tensor]:
     """Return the tensors whose gradients a backward pass adds up."""
-    waiting = [t.grad_fn for t in tensors_in([outputs]) if t.grad_fn is not None]
+    waiting = [t.grad_fn for t in each_tensor([outputs]) if t.grad_fn is not None]
     seen, leaves = set(waiting), []
     while waiting:
         node = waiting.pop()
@@ -84,7 +85,7 @@ def _pretend_functions() -> None:
         found = result if isinstance(result, tuple) else (result,)
         for i, (grad, device) in enumerate(zip(found, getattr(self, "taken_from", ()), strict=False)):
             if isinstance(grad, T) and device is not None and device_of(grad) != device:
-                raise RuntimeError(RETURNED.format(type(self).__name__, i, device, device_of(grad)))
+                raise RuntimeError(FUNCTION_RETURNED.format(type(self).__name__, i, device, device_of(grad)))
         return result
 
     torch.autograd.Function.apply = classmethod(apply_and_note)
@@ -96,14 +97,14 @@ def _pretend_saved_tensors() -> None:
     hooks: Any = torch.autograd.graph.saved_tensors_hooks
     make = hooks.__init__
 
-    def make_following(self: Any, pack_hook: Any, unpack_hook: Any) -> None:
-        def pack(tensor: Any) -> Any:
+    def make_following(self: Any, pack_hook: Callable[..., Any], unpack_hook: Callable[..., Any]) -> None:
+        def pack(tensor: torch.Tensor) -> Any:
             if own_device(tensor).type == "cpu":
                 place(tensor, computing_on())
             with following():
                 return pack_hook(tensor)
 
-        def unpack(packed: Any) -> Any:
+        def unpack(packed: object) -> Any:
             with following():
                 return unpack_hook(packed)
 

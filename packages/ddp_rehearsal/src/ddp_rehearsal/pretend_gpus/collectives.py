@@ -1,9 +1,14 @@
-"""Process groups of pretend GPUs: "nccl" refuses what NCCL refuses, and sends by gloo."""
+"""Process groups of pretend GPUs: "nccl" refuses what NCCL refuses, and sends by gloo.
+
+Watchers of collectives such as `notebook_ranks.flight_recorder` only look on. Here a call is refused before anything
+is sent, so that it must be replaced.
+"""
 
 import functools
 import inspect
 import os
 import socket
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -12,12 +17,12 @@ from torch import nn
 
 from ddp_rehearsal.pretend_gpus.devices import CPU, as_device, replace
 from ddp_rehearsal.pretend_gpus.nccl import ON_CPU, check_for_nccl, reduced_whole_numbers, reduces_whole_numbers
-from ddp_rehearsal.pretend_gpus.storages import device_of, place, tensors_in
+from ddp_rehearsal.pretend_gpus.storages import device_of, each_tensor, place
 from ddp_rehearsal.pretend_gpus.tensors import following
 
 __all__ = ["pretend_collectives"]
 
-COLLECTIVES = (
+CHECKED = (
     "all_reduce broadcast reduce all_gather all_gather_into_tensor reduce_scatter reduce_scatter_tensor gather scatter "
     "all_to_all all_to_all_single send recv isend irecv "
     "all_gather_single reduce_scatter_single gather_into_tensor gather_single"
@@ -32,7 +37,7 @@ def _backend(group: Any) -> str:
     return _backends.get(group, _backends.get(None, "gloo"))
 
 
-def _sent_by_nccl(devices: Any, group: Any) -> bool:
+def _sent_by_nccl(devices: Sequence[torch.device], group: Any) -> bool:
     """Return whether NCCL sends: for one GPU among the devices. Raise RuntimeError if another rank uses that GPU."""
     gpus = {device.index for device in devices if device.type == "cuda"}
     if _backend(group) == "nccl" and devices and not gpus:
@@ -54,7 +59,7 @@ def _claim(gpu: int) -> None:
     _own_gpus.add(gpu)
 
 
-def _checked(function: Any) -> Any:
+def _checked_for_nccl(function: Any) -> Any:
     signature = inspect.signature(function)
 
     @functools.wraps(function)
@@ -65,7 +70,7 @@ def _checked(function: Any) -> Any:
             return function(*args, **kwargs)
         group = given.get("group")
         n_ranks = dist.get_world_size(group) if dist.is_initialized() else -1  # -1: this rank is not in the group
-        by_nccl = _sent_by_nccl([device_of(t) for t in tensors_in([given])], group) and n_ranks > 0
+        by_nccl = _sent_by_nccl([device_of(t) for t in each_tensor([given])], group) and n_ranks > 0
         with torch._C.DisableTorchFunction():  # for gloo they are CPU tensors
             if by_nccl:
                 check_for_nccl(function.__name__, given, n_ranks)
@@ -125,7 +130,7 @@ def pretend_collectives() -> None:
         "monitored_barrier": monitored_barrier_of,
         "is_nccl_available": lambda: True,
     }
-    collectives = {name: _checked(getattr(dist, name)) for name in COLLECTIVES if hasattr(dist, name)}
+    collectives = {name: _checked_for_nccl(getattr(dist, name)) for name in CHECKED if hasattr(dist, name)}
     replace({**functions, **collectives}, dist)
     # a mesh makes groups with functions that it has imported
     replace({"init_process_group": init_process_group, "new_group": group_of}, c10d, dist.device_mesh)
@@ -175,15 +180,15 @@ class Bucket:
     def __init__(self, bucket: Any, device: torch.device) -> None:
         self.bucket, self.device = bucket, device
 
-    def buffer(self) -> Any:
+    def buffer(self) -> torch.Tensor:
         """Return all gradients as one tensor."""
         return place(self.bucket.buffer(), self.device)
 
-    def gradients(self) -> list[Any]:
+    def gradients(self) -> list[torch.Tensor]:
         """Return the gradients."""
         return [place(grad, self.device) for grad in self.bucket.gradients()]
 
-    def parameters(self) -> list[Any]:
+    def parameters(self) -> list[torch.Tensor]:
         """Return the parameters."""
         return [place(param, self.device) for param in self.bucket.parameters()]
 

@@ -9,6 +9,7 @@ import torch
 
 __all__ = [
     "CPU",
+    "DeviceLike",
     "MEMORY",
     "as_device",
     "current_device",
@@ -28,6 +29,7 @@ FORKED = (
     "method"
 )
 AcceleratorError: Any = getattr(torch, "AcceleratorError", RuntimeError)  # a RuntimeError, which new PyTorch has
+DeviceLike = torch.device | str | int | None  # what PyTorch takes for a device
 _current = threading.local()  # `index` of the current device of a thread
 
 
@@ -48,7 +50,7 @@ def current_device() -> int:
     return getattr(_current, "index", 0)
 
 
-def as_device(device: Any) -> Any:
+def as_device(device: DeviceLike) -> Any:
     """Return a device with an index, or None for None; raise PyTorch's RuntimeError for a GPU that is not there."""
     if device is None:
         return None
@@ -76,22 +78,22 @@ if hasattr(os, "register_at_fork"):  # not on Windows
     os.register_at_fork(after_in_child=_note_fork)
 
 
-def gpu_index(device: Any = None) -> int:
+def gpu_index(device: DeviceLike = None) -> int:
     """Return the index of a GPU; of the current one for None."""
     return as_device("cuda" if device is None else device).index
 
 
-def set_device(device: Any) -> None:
+def set_device(device: DeviceLike) -> None:
     """Make `device` the current one of this thread; a negative index changes nothing."""
     if not (isinstance(device, int) and device < 0):
         _current.index = gpu_index(device)
         note_use()
 
 
-class Device:
+class PretendDevice:
     """`torch.cuda.device`: the current device within a block."""
 
-    def __init__(self, device: Any) -> None:
+    def __init__(self, device: DeviceLike) -> None:
         self.index = current_device() if device in (None, -1) else gpu_index(device)
 
     def __enter__(self) -> None:
@@ -101,7 +103,7 @@ class Device:
         _current.index = self.before
 
 
-class DeviceOf(Device):
+class PretendDeviceOf(PretendDevice):
     """`torch.cuda.device_of`: the device of a tensor within a block."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
@@ -114,7 +116,7 @@ def _check_id(device: Any) -> None:
         raise AssertionError("Invalid device id")
 
 
-def _properties(device: Any = None) -> SimpleNamespace:
+def _properties(device: DeviceLike = None) -> SimpleNamespace:
     _check_id(device)
     note_use()
     return SimpleNamespace(
@@ -128,12 +130,12 @@ def _properties(device: Any = None) -> SimpleNamespace:
     )
 
 
-def _capability(device: Any = None) -> tuple[int, int]:
+def _capability(device: DeviceLike = None) -> tuple[int, int]:
     found = _properties(device)
     return found.major, found.minor
 
 
-def _synchronize(device: Any = None) -> None:
+def _synchronize(device: DeviceLike = None) -> None:
     gpu_index(device)
 
 
@@ -152,8 +154,8 @@ def pretend_devices(k: int) -> None:
         "device_count": number_of_gpus,
         "current_device": current_device,
         "set_device": set_device,
-        "device": Device,
-        "device_of": DeviceOf,
+        "device": PretendDevice,
+        "device_of": PretendDeviceOf,
         "synchronize": _synchronize,
         "ipc_collect": _nothing,
         "get_device_name": lambda device=None: _properties(device).name,
@@ -171,7 +173,7 @@ def pretend_devices(k: int) -> None:
         "current_device_idx": current_device,
         "set_device_index": set_device,
         "set_device_idx": set_device,
-        "device_index": Device,
+        "device_index": PretendDevice,
         "synchronize": _synchronize,
     }
     replace(cuda, torch.cuda)

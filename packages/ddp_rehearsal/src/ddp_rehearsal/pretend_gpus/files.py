@@ -6,7 +6,7 @@ import torch
 from torch.multiprocessing.reductions import reduce_tensor, reduction
 from torch.serialization import register_package
 
-from ddp_rehearsal.pretend_gpus.devices import as_device, number_of_gpus, replace
+from ddp_rehearsal.pretend_gpus.devices import DeviceLike, as_device, number_of_gpus, replace
 from ddp_rehearsal.pretend_gpus.storages import device_of, device_of_storage, place, place_storage
 
 __all__ = ["pretend_files"]
@@ -34,14 +34,14 @@ def _restored(storage: Any, location: str) -> Any:
     return storage
 
 
-def _storage_cuda(storage: Any, device: Any = None, non_blocking: bool = False) -> Any:
+def _storage_cuda(storage: torch.UntypedStorage, device: DeviceLike = None, non_blocking: bool = False) -> Any:
     """`storage.cuda()`, which functions given as map_location call."""
     copy = storage.clone()
     place_storage(copy, as_device("cuda" if device is None else device))
     return copy
 
 
-def _reduced(tensor: Any) -> Any:
+def _reduced(tensor: torch.Tensor) -> Any:
     """Return what multiprocessing sends in place of a tensor; the memory is shared, as CUDA's is."""
     device, sent = device_of(tensor), reduce_tensor(tensor)
     return (_rebuilt, (*sent, str(device))) if device.type == "cuda" else sent

@@ -7,7 +7,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ddp_rehearsal.pretend_gpus.legacy_types import dtype_name
-from ddp_rehearsal.pretend_gpus.storages import tensors_in
+from ddp_rehearsal.pretend_gpus.storages import each_tensor
 
 __all__ = ["PRODUCTS", "call_without_integers"]
 
@@ -33,7 +33,7 @@ KERNELS = {  # operator -> what PyTorch calls its kernel on a GPU
 
 def call_without_integers(func: Callable[..., Any], gpu: torch.device, /, *args: Any, **kwargs: Any) -> Any:
     """Call a function that multiplies matrices; raise what PyTorch does on a GPU if they are of whole numbers."""
-    if all(t.is_floating_point() or t.is_complex() for t in tensors_in([args, kwargs])):
+    if all(t.is_floating_point() or t.is_complex() for t in each_tensor([args, kwargs])):
         return func(*args, **kwargs)
     with _WithoutIntegers():
         return func(*args, **kwargs)
@@ -42,8 +42,8 @@ def call_without_integers(func: Callable[..., Any], gpu: torch.device, /, *args:
 class _WithoutIntegers(TorchDispatchMode):
     """Refuses the operators for which there is no kernel, whatever function calls them."""
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        name, tensors = func.name().split(".")[0], list(tensors_in([args]))
+    def __torch_dispatch__(self, func: Any, types: object, args: Any = (), kwargs: Any = None) -> Any:
+        name, tensors = func.name().split(".")[0], list(each_tensor([args]))
         if not any(t.is_floating_point() or t.is_complex() for t in tensors):
             if name in KERNELS:
                 raise NotImplementedError(NO_KERNEL.format(KERNELS[name], dtype_name(tensors[0])))

@@ -12,7 +12,7 @@ __all__ = ["device_and_dtype", "dtype_name", "pretend_legacy_types", "type_name"
 NAMES = [f"{kind}Tensor" for kind in "Float Double Half BFloat16 Byte Char Short Int Long Bool".split()]
 
 
-def type_name(tensor: Any) -> str:
+def type_name(tensor: torch.Tensor) -> str:
     """Return "torch.cuda.FloatTensor", "torch.FloatTensor", ...
 
     Example:
@@ -24,7 +24,7 @@ def type_name(tensor: Any) -> str:
     return name.replace("torch.", "torch.cuda.", 1) if device_of(tensor).type == "cuda" else name
 
 
-def dtype_name(tensor: Any) -> str:
+def dtype_name(tensor: torch.Tensor) -> str:
     """Return "Float", "Long", ..., as PyTorch's C++ calls the dtype of a tensor."""
     return type_name(tensor).split(".")[-1].removesuffix("Tensor")
 
@@ -43,7 +43,7 @@ def device_and_dtype(kind: Any) -> tuple[str, torch.dtype]:
 class _OnGPU(type):
     """isinstance(tensor, torch.cuda.FloatTensor) looks at device and dtype."""
 
-    def __instancecheck__(cls, tensor: Any) -> bool:
+    def __instancecheck__(cls, tensor: object) -> bool:
         return isinstance(tensor, torch.Tensor) and type_name(tensor) == f"{cls.__module__}.{cls.__name__}"
 
 

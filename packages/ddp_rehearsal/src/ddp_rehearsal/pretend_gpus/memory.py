@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from ddp_rehearsal.pretend_gpus.devices import MEMORY, gpu_index, replace
+from ddp_rehearsal.pretend_gpus.devices import MEMORY, DeviceLike, gpu_index, replace
 from ddp_rehearsal.pretend_gpus.said_once import say_once
 from ddp_rehearsal.pretend_gpus.storages import count_of, device_of_storage, place_storage
 
@@ -15,32 +15,32 @@ COUNTED = "memory is counted from the tensors that Python sees; what backward an
 _resize = torch.UntypedStorage.resize_
 
 
-def _allocated(device: Any = None) -> int:
+def _allocated(device: DeviceLike = None) -> int:
     say_once(COUNTED)
     return count_of(gpu_index(device)).now
 
 
-def _peak(device: Any = None) -> int:
+def _peak(device: DeviceLike = None) -> int:
     say_once(COUNTED)
     return count_of(gpu_index(device)).peak
 
 
-def _reset_peak(device: Any = None) -> None:
+def _reset_peak(device: DeviceLike = None) -> None:
     count = count_of(gpu_index(device))
     count.peak = count.now
 
 
-def _memory_stats(device: Any = None) -> dict[str, int]:
+def _memory_stats(device: DeviceLike = None) -> dict[str, int]:
     counts = {"current": _allocated(device), "peak": _peak(device)}
     kinds = ("allocated", "reserved")
     return Counter({f"{kind}_bytes.all.{when}": n for kind in kinds for when, n in counts.items()})  # others are 0
 
 
-def _mem_get_info(device: Any = None) -> tuple[int, int]:
+def _mem_get_info(device: DeviceLike = None) -> tuple[int, int]:
     return max(0, MEMORY - _allocated(device)), MEMORY
 
 
-def _resize_counted(storage: Any, n_bytes: int) -> Any:
+def _resize_counted(storage: torch.UntypedStorage, n_bytes: int) -> Any:
     result, device = _resize(storage, n_bytes), device_of_storage(storage)
     if device is not None:  # `fully_shard` frees and takes memory in this way
         place_storage(storage, device)

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.nn.parallel import comm
 
-from ddp_rehearsal.pretend_gpus.devices import CPU, as_device, replace
+from ddp_rehearsal.pretend_gpus.devices import CPU, DeviceLike, as_device, replace
 from ddp_rehearsal.pretend_gpus.storages import device_of, place
 from ddp_rehearsal.pretend_gpus.tensors import moved_tensor
 
@@ -18,24 +18,31 @@ def _broadcast_coalesced(tensors: Any, devices: Any, buffer_size: int = 0) -> An
     return [[t if device_of(t) == d else moved_tensor(t.detach(), d) for t in tensors] for d in devices]
 
 
-def _reduce_add_coalesced(inputs: Any, destination: Any = None, buffer_size: int = 0) -> Any:
+def _reduce_add_coalesced(inputs: Any, destination: DeviceLike = None, buffer_size: int = 0) -> Any:
     device = as_device(destination if destination is not None else "cuda")
-    return [place(sum(moved_tensor(t, device) for t in tensors), device) for tensors in zip(*inputs, strict=True)]
+    sums: list[Any] = [sum(moved_tensor(t, device) for t in tensors) for tensors in zip(*inputs, strict=True)]
+    return [place(total, device) for total in sums]
 
 
 def _scatter(
-    tensor: Any, devices: Any = None, chunk_sizes: Any = None, dim: int = 0, streams: Any = None, *, out: Any = None
-) -> Any:
+    tensor: torch.Tensor,
+    devices: Any = None,
+    chunk_sizes: Any = None,
+    dim: int = 0,
+    streams: object = None,
+    *,
+    out: object = None,
+) -> tuple[torch.Tensor, ...]:
     pieces = tensor.split(list(chunk_sizes), dim) if chunk_sizes else tensor.chunk(len(devices), dim)
     return tuple(moved_tensor(piece, as_device(d)) for piece, d in zip(pieces, devices, strict=False))
 
 
-def _gather(tensors: Any, dim: int = 0, destination: Any = None, *, out: Any = None) -> Any:
+def _gather(tensors: Any, dim: int = 0, destination: DeviceLike = None, *, out: object = None) -> torch.Tensor:
     device = CPU if destination == -1 else as_device("cuda" if destination is None else destination)
     return moved_tensor(torch.cat([moved_tensor(t, CPU) for t in tensors], dim), device)
 
 
-def _broadcast(tensor: Any, devices: Any = None, *, out: Any = None) -> Any:
+def _broadcast(tensor: torch.Tensor, devices: Any = None, *, out: object = None) -> tuple[torch.Tensor, ...]:
     return tuple(moved_tensor(tensor, as_device(d)) for d in devices)
 
 

@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 
 from ddp_rehearsal.pretend_gpus.legacy_types import dtype_name
-from ddp_rehearsal.pretend_gpus.storages import device_of, tensors_in
+from ddp_rehearsal.pretend_gpus.storages import device_of, each_tensor
 
 __all__ = ["ON_CPU", "check_for_nccl", "reduced_whole_numbers", "reduces_whole_numbers"]
 
@@ -34,7 +34,7 @@ def check_for_nccl(name: str, given: dict[str, Any], n_ranks: int) -> None:
 
     What `all_gather` fills may be on the CPU: PyTorch copies to it. The types of the errors are PyTorch's.
     """
-    tensors = list(tensors_in([given]))
+    tensors = list(each_tensor([given]))
     whole = [value for value in given.values() if isinstance(value, torch.Tensor)]  # not in a list
     if name == "all_gather" and any(device_of(t).type == "cpu" for t in whole):
         raise RuntimeError(ON_CPU)
@@ -79,7 +79,7 @@ def _check_parts(output: torch.Tensor, all_parts: torch.Tensor, n_ranks: int) ->
 
 def reduces_whole_numbers(given: dict[str, Any]) -> bool:
     """Return whether these are the arguments to a mean of whole numbers, which gloo refuses."""
-    tensors = list(tensors_in([given]))
+    tensors = list(each_tensor([given]))
     return given.get("op") == dist.ReduceOp.AVG and not any(t.is_floating_point() or t.is_complex() for t in tensors)
 
 
@@ -88,10 +88,10 @@ def reduced_whole_numbers(function: Any, given: dict[str, Any], n_ranks: int) ->
 
     So NCCL divides (FuncSumPostDiv in its sources). A real GPU was seen to take such tensors, on one rank.
     """
-    if any(t.dtype is torch.bool for t in tensors_in([given])):
+    if any(t.dtype is torch.bool for t in each_tensor([given])):
         raise TypeError("Cannot use ReduceOp.AVG with boolean inputs")
     work = function(**{**given, "op": dist.ReduceOp.SUM})
     if work is not None:
         work.wait()
-    next(tensors_in([given])).div_(n_ranks, rounding_mode="trunc")  # the first argument is the output
+    next(each_tensor([given])).div_(n_ranks, rounding_mode="trunc")  # the first argument is the output
     return work

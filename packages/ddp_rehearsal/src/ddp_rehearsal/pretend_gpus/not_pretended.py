@@ -19,7 +19,7 @@ ABOUT_HARDWARE = (
 ABOUT_ALLOCATOR = "_record_memory_history _snapshot _dump_snapshot memory_snapshot caching_allocator_alloc".split()
 
 
-def _compile(model: Any = None, **kwargs: Any) -> Any:
+def _compile(model: object = None, **kwargs: Any) -> Any:
     """`torch.compile`, as a function and as a decorator."""
     say_once(COMPILE)
     return (lambda function: function) if model is None else model

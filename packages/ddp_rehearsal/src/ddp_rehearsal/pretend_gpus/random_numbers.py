@@ -10,12 +10,12 @@ from typing import Any
 
 import torch
 
-from ddp_rehearsal.pretend_gpus.devices import CPU, as_device, gpu_index, replace
+from ddp_rehearsal.pretend_gpus.devices import CPU, DeviceLike, as_device, gpu_index, replace
 
-__all__ = ["RANDOM", "call_random", "pretend_random_numbers"]
+__all__ = ["DRAWS_RANDOM", "call_random", "pretend_random_numbers"]
 
 # functions that draw from the default generator of their device, by themselves or in what they call
-RANDOM = frozenset(
+DRAWS_RANDOM = frozenset(
     "rand randn randint randperm rand_like randn_like randint_like normal normal_ uniform_ random_ exponential_ "
     "geometric_ cauchy_ log_normal_ bernoulli bernoulli_ binomial multinomial poisson _standard_gamma "
     "_sample_dirichlet dropout dropout_ dropout1d dropout2d dropout3d feature_dropout alpha_dropout "
@@ -38,14 +38,14 @@ if hasattr(os, "register_at_fork"):  # not on Windows
 class _KindOfGenerator(type(torch._C.Generator)):  # type: ignore[misc]
     """isinstance(generator, torch.Generator) holds for those of PyTorch itself as well."""
 
-    def __instancecheck__(cls, instance: Any) -> bool:
+    def __instancecheck__(cls, instance: object) -> bool:
         return isinstance(instance, torch._C.Generator)
 
 
-class Generator(torch._C.Generator, metaclass=_KindOfGenerator):
+class PretendGenerator(torch._C.Generator, metaclass=_KindOfGenerator):
     """A generator of random numbers that says that it is on a GPU; the numbers are those of the CPU."""
 
-    def __new__(cls, device: Any = "cpu") -> Any:
+    def __new__(cls, device: DeviceLike = "cpu") -> Any:
         """Make one on the CPU."""
         made: Any = torch._C.Generator.__new__(cls, CPU)  # type: ignore[call-arg]
         made.pretended = as_device(device)
@@ -57,7 +57,7 @@ class Generator(torch._C.Generator, metaclass=_KindOfGenerator):
         return self.pretended  # type: ignore[attr-defined]
 
 
-def _generator(device: Any = "cuda") -> Any:
+def _generator(device: DeviceLike = "cuda") -> Any:
     return torch.cuda.default_generators[gpu_index(device)]
 
 
@@ -93,7 +93,7 @@ def _seed_all() -> None:
     _manual_seed_all(_generator().seed())  # torch.cuda.seed_all gives all GPUs the same one
 
 
-def _set_rng_state(state: torch.Tensor, device: Any = "cuda") -> None:
+def _set_rng_state(state: torch.Tensor, device: DeviceLike = "cuda") -> None:
     _generator(device).set_state(state)
 
 
@@ -104,7 +104,7 @@ def _set_rng_state_all(states: Any) -> None:
 
 def pretend_random_numbers(k: int) -> None:
     """Let each of `k` pretend GPUs have a generator, and torch.cuda seed and read it; torch.manual_seed seeds all."""
-    generators = tuple(Generator(f"cuda:{i}") for i in range(k))
+    generators = tuple(PretendGenerator(f"cuda:{i}") for i in range(k))
     functions: dict[str, Any] = {
         "manual_seed": _manual_seed,
         "manual_seed_all": _manual_seed_all,
@@ -118,4 +118,4 @@ def pretend_random_numbers(k: int) -> None:
     }
     replace(functions, torch.cuda, torch.cuda.random)
     torch.cuda.default_generators = generators
-    torch.Generator = Generator  # type: ignore[misc]
+    torch.Generator = PretendGenerator  # type: ignore[misc]

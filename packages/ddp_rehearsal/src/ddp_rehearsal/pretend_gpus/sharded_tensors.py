@@ -19,7 +19,7 @@ class ShardedRandom(tensor_random.OffsetBasedRNGTracker):
     PyTorch's class counts in the state of a GPU's generator. The numbers are other ones than on GPUs.
     """
 
-    def __init__(self, device_mesh: Any, run_state_sync: bool = True) -> None:
+    def __init__(self, device_mesh: object, run_state_sync: bool = True) -> None:
         self._use_distribute_region = True
 
     @contextlib.contextmanager

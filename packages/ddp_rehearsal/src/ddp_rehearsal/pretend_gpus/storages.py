@@ -19,12 +19,12 @@ __all__ = [
     "count_of",
     "device_of",
     "device_of_storage",
+    "each_tensor",
     "is_pinned",
     "own_device",
     "pin",
     "place",
     "place_storage",
-    "tensors_in",
 ]
 
 own_device: Any = torch._C.TensorBase.device.__get__  # where the memory really is
@@ -36,7 +36,7 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter)
 class _Held(NamedTuple):
     device: torch.device
     n_bytes: int
-    until: weakref.ref[Any]  # its callback takes the entry out when the storage is freed
+    until: weakref.ref[torch.UntypedStorage]  # its callback takes the entry out when the storage is freed
 
 
 class Bytes:
@@ -47,8 +47,8 @@ class Bytes:
 
 
 _held: dict[int, _Held] = {}  # address of a storage -> where it pretends to be
-_pinned: dict[int, weakref.ref[Any]] = {}
-_bytes: dict[int, Bytes] = {}  # index of a GPU -> its bytes
+_pinned: dict[int, weakref.ref[torch.UntypedStorage]] = {}
+_bytes_on: dict[int, Bytes] = {}  # index of a GPU -> its bytes
 _locks = [threading.RLock()]  # a storage may be freed while another one is counted
 
 
@@ -60,7 +60,7 @@ if hasattr(os, "register_at_fork"):  # not on Windows
     os.register_at_fork(after_in_child=_new_lock)
 
 
-def _memory(tensor: Any) -> Any:
+def _memory(tensor: torch.Tensor) -> torch.Tensor:
     """Return the tensor that has the memory: of a DTensor its local one, of a sparse tensor its values."""
     while _functorch.is_functorch_wrapped_tensor(tensor):  # in torch.func.grad and vmap
         tensor = _functorch.get_unwrapped(tensor)
@@ -72,7 +72,7 @@ def _memory(tensor: Any) -> Any:
         return tensor if tensor.layout is torch.strided else tensor.values()
 
 
-def _address(tensor: Any) -> int:
+def _address(tensor: torch.Tensor) -> int:
     if type(tensor) in _PLAIN:
         try:
             return _address_of(tensor)
@@ -81,19 +81,19 @@ def _address(tensor: Any) -> int:
     return _address_of(_memory(tensor))
 
 
-def device_of(tensor: Any) -> torch.device:
+def device_of(tensor: torch.Tensor) -> torch.device:
     """Return the device that a tensor pretends to be on; else the one where it is."""
     held = _held.get(_address(tensor))
     return held.device if held else own_device(tensor)
 
 
-def device_of_storage(storage: Any) -> torch.device | None:
+def device_of_storage(storage: torch.UntypedStorage) -> torch.device | None:
     """Return the pretend GPU that a storage is on, or None."""
     held = _held.get(storage._cdata)
     return held.device if held else None
 
 
-def place(tensor: Any, device: torch.device) -> Any:
+def place(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
     """Let the memory of a tensor pretend to be on `device`, and return the tensor; nothing happens for the CPU."""
     if device.type == "cuda" and device_of(tensor) != device:
         memory = _memory(tensor)
@@ -102,7 +102,7 @@ def place(tensor: Any, device: torch.device) -> Any:
     return tensor
 
 
-def place_storage(storage: Any, device: torch.device) -> None:
+def place_storage(storage: torch.UntypedStorage, device: torch.device) -> None:
     """Let a storage pretend to be on a GPU until it is freed."""
     address = storage._cdata
     note_use()
@@ -118,10 +118,10 @@ def _take_out(address: int) -> None:
     with _locks[0]:
         held = _held.pop(address, None)
         if held is not None:
-            _bytes[held.device.index].now -= held.n_bytes
+            _bytes_on[held.device.index].now -= held.n_bytes
 
 
-def pin(tensor: Any) -> Any:
+def pin(tensor: torch.Tensor) -> torch.Tensor:
     """Let the memory of a tensor pretend to be pinned until it is freed, and return the tensor."""
     with torch._C.DisableTorchFunction():
         storage = tensor.untyped_storage()
@@ -130,23 +130,23 @@ def pin(tensor: Any) -> Any:
     return tensor
 
 
-def is_pinned(tensor: Any) -> bool:
+def is_pinned(tensor: torch.Tensor) -> bool:
     """Return whether the memory of a tensor pretends to be pinned."""
     return _address(tensor) in _pinned
 
 
 def count_of(gpu: int) -> Bytes:
     """Return the bytes that are on a GPU."""
-    return _bytes.setdefault(gpu, Bytes())
+    return _bytes_on.setdefault(gpu, Bytes())
 
 
-def tensors_in(value: Any, depth: int = 0) -> Iterator[Any]:
+def each_tensor(value: object, depth: int = 0) -> Iterator[torch.Tensor]:
     """Yield the tensors in lists, tuples and dicts, which may be nested four deep."""
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, (list, tuple)) and depth < 4:
         for item in value:
-            yield from tensors_in(item, depth + 1)
+            yield from each_tensor(item, depth + 1)
     elif isinstance(value, dict) and depth < 4:
         for item in value.values():
-            yield from tensors_in(item, depth + 1)
+            yield from each_tensor(item, depth + 1)

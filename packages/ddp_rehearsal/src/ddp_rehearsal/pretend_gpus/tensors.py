@@ -11,22 +11,23 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._device import DeviceContext, _device_constructors
 
 from ddp_rehearsal.pretend_gpus.autocast import autocast_is_on, call_in_autocast
-from ddp_rehearsal.pretend_gpus.device_rules import RULES, device_of_result
-from ddp_rehearsal.pretend_gpus.devices import CPU, as_device, gpu_index, replace
+from ddp_rehearsal.pretend_gpus.device_rules import DEVICE_RULES, device_of_result
+from ddp_rehearsal.pretend_gpus.devices import CPU, DeviceLike, as_device, gpu_index, replace
 from ddp_rehearsal.pretend_gpus.kernels import PRODUCTS, call_without_integers
 from ddp_rehearsal.pretend_gpus.legacy_types import device_and_dtype, type_name
-from ddp_rehearsal.pretend_gpus.random_numbers import RANDOM, call_random
-from ddp_rehearsal.pretend_gpus.storages import device_of, is_pinned, own_device, pin, place, tensors_in
+from ddp_rehearsal.pretend_gpus.random_numbers import DRAWS_RANDOM, call_random
+from ddp_rehearsal.pretend_gpus.storages import device_of, each_tensor, is_pinned, own_device, pin, place
 
 __all__ = ["computing_on", "following", "moved_tensor", "pretend_tensors"]
 
 T: Any = torch.Tensor
+Function = Callable[..., Any]  # of PyTorch
 GENERATOR = "Expected a '{}' device type for generator but found '{}'"
-GRADIENT = (
+OTHER_DEVICE = (
     "attempting to assign a gradient with device type '{}' to a tensor with device type '{}'. Please ensure that the "
     "gradient and the tensor are on the same device"
 )
-CALLS = {**dict.fromkeys(PRODUCTS, call_without_integers), **dict.fromkeys(RANDOM, call_random)}  # on a GPU
+CALLS = {**dict.fromkeys(PRODUCTS, call_without_integers), **dict.fromkeys(DRAWS_RANDOM, call_random)}  # on a GPU
 _add_device = DeviceContext.__torch_function__
 _computing = threading.local()  # `device` of the function that a thread is in
 
@@ -39,11 +40,11 @@ def computing_on() -> torch.device:
 class PretendGpus(TorchFunctionMode):
     """Sees each call of a function of PyTorch that Python makes in a thread."""
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(self, func: Function, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Call `func` on the CPU, and place its result on the device where it would be."""
         kwargs = dict(kwargs or {})
         name = getattr(func, "__name__", "")
-        if any(kind.__name__ == "PretendTensor" for kind in types):  # of d2lite.exercises: it has devices of its own
+        if any(getattr(kind, "devices_of_its_own", False) for kind in types):  # a tensor of d2lite.exercises
             return func(*args, **kwargs)
         if name in ("__get__", "__set__"):
             return _attribute(func, args)
@@ -55,9 +56,9 @@ class PretendGpus(TorchFunctionMode):
         wanted = as_device(kwargs["device"] if kwargs.get("device") is not None else _default_device(func))
         if wanted is not None and wanted.type == "cuda":
             kwargs["device"] = CPU
-        tensors = list(tensors_in([args, kwargs]))
+        tensors = list(each_tensor([args, kwargs]))
         devices = {device_of(t) for t in tensors}
-        if len(devices) > 1 or name in RULES:
+        if len(devices) > 1 or name in DEVICE_RULES:
             places = device_of_result(name, (*args, *kwargs.values()), tensors)
         else:
             places = next(iter(devices), CPU)
@@ -85,12 +86,12 @@ def _place_all(result: Any, places: Any) -> None:
         for part, device in zip(result or (), places, strict=False):
             _place_all(part, device)
         return
-    for tensor in tensors_in(result):
+    for tensor in each_tensor(result):
         if own_device(tensor).type == "cpu":
             place(tensor, places)
 
 
-def _default_device(func: Any) -> Any:
+def _default_device(func: Function) -> Any:
     """Return what `torch.set_default_device` says to a function that makes a tensor.
 
     PyTorch keeps its own mode for this at the bottom of the stack, below the mode here.
@@ -101,7 +102,7 @@ def _default_device(func: Any) -> Any:
     return None
 
 
-def _add_cpu(context: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+def _add_cpu(context: Any, func: Function, types: Any, args: Any = (), kwargs: Any = None) -> Any:
     """What a function calls inside is not seen by the mode here: there the default device "cuda" is the CPU."""
     if context.device.type == "cuda" and not _is_on():
         return func(*args, **(kwargs or {}))
@@ -113,7 +114,7 @@ def _check_generator(generator: Any, device: torch.device) -> None:
         raise RuntimeError(GENERATOR.format(device.type, generator.device.type))
 
 
-def _attribute(func: Any, args: Any) -> Any:
+def _attribute(func: Function, args: Any) -> Any:
     """Return an attribute of a tensor, or set it, as on the device that the tensor pretends to be on."""
     tensor = args[0]
     if func == T.device.__get__:
@@ -126,16 +127,16 @@ def _attribute(func: Any, args: Any) -> Any:
         found = func(*args)
         return found if found is None else place(found, device_of(tensor))
     if func == T.grad.__set__ and args[1] is not None and device_of(args[1]) != device_of(tensor):
-        raise RuntimeError(GRADIENT.format(device_of(args[1]).type, device_of(tensor).type))
+        raise RuntimeError(OTHER_DEVICE.format(device_of(args[1]).type, device_of(tensor).type))
     return func(*args)
 
 
-def moved_tensor(tensor: Any, device: Any) -> Any:
+def moved_tensor(tensor: torch.Tensor, device: DeviceLike) -> torch.Tensor:
     """Return a tensor on `device`: the same one if it is there already, else a copy."""
     return _to(T.to, tensor, device)
 
 
-def _to(func: Any, tensor: Any, *args: Any, **kwargs: Any) -> Any:
+def _to(func: Function, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
     """Tensor.to(device, dtype, ...), to(dtype, ...) and to(other, ...)."""
     device, dtype, copy = kwargs.get("device"), kwargs.get("dtype"), kwargs.get("copy", False)
     other = kwargs.get("other", args[0] if args and isinstance(args[0], T) else None)
@@ -155,22 +156,24 @@ def _to(func: Any, tensor: Any, *args: Any, **kwargs: Any) -> Any:
     return result if result is tensor else place(result, device)
 
 
-def _cuda(func: Any, tensor: Any, device: Any = None, non_blocking: bool = False, **layout: Any) -> Any:
+def _cuda(
+    func: Function, tensor: torch.Tensor, device: DeviceLike = None, non_blocking: bool = False, **layout: Any
+) -> torch.Tensor:
     return _to(T.to, tensor, torch.device("cuda", gpu_index(device)), **layout)
 
 
-def _cpu(func: Any, tensor: Any, **layout: Any) -> Any:
+def _cpu(func: Function, tensor: torch.Tensor, **layout: Any) -> torch.Tensor:
     return _to(T.to, tensor, CPU, **layout)
 
 
-def _pin_memory(func: Any, tensor: Any, device: Any = None) -> Any:
+def _pin_memory(func: Function, tensor: torch.Tensor, device: DeviceLike = None) -> torch.Tensor:
     """A copy, as of a real machine, unless the memory is pinned already."""
     if device_of(tensor).type == "cuda":
         raise RuntimeError(f"cannot pin '{type_name(tensor)}' only dense CPU tensors can be pinned")
     return tensor if is_pinned(tensor) else pin(tensor.clone())
 
 
-def _numpy(func: Any, tensor: Any, *args: Any, **kwargs: Any) -> Any:
+def _numpy(func: Function, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
     if device_of(tensor).type == "cuda":
         raise TypeError(
             f"can't convert {device_of(tensor)} device type tensor to numpy. Use Tensor.cpu() to copy the tensor to "
@@ -179,7 +182,7 @@ def _numpy(func: Any, tensor: Any, *args: Any, **kwargs: Any) -> Any:
     return func(tensor, *args, **kwargs)
 
 
-def _type(func: Any, tensor: Any, dtype: Any = None, non_blocking: bool = False) -> Any:
+def _type(func: Function, tensor: torch.Tensor, dtype: object = None, non_blocking: bool = False) -> Any:
     """Tensor.type(): "torch.cuda.FloatTensor"; Tensor.type(kind): a tensor of this dtype, and on its device."""
     if dtype is None:
         return type_name(tensor)
@@ -190,20 +193,20 @@ def _type(func: Any, tensor: Any, dtype: Any = None, non_blocking: bool = False)
     return _to(T.to, tensor, device, dtype)
 
 
-def _device(func: Any, *args: Any, **kwargs: Any) -> torch.device:
+def _device_by_number(func: Function, *args: Any, **kwargs: Any) -> torch.device:
     """torch.device(0), which a build without CUDA refuses."""
     return func("cuda", *args) if len(args) == 1 and type(args[0]) is int else func(*args, **kwargs)
 
 
-def _deepcopy(func: Any, tensor: Any, memo: Any) -> Any:
+def _deepcopy(func: Function, tensor: torch.Tensor, memo: object) -> torch.Tensor:
     return place(func(tensor, memo), device_of(tensor))  # `memo` may hold tensors of other devices
 
 
-def _register_hook(func: Any, tensor: Any, hook: Callable[..., Any]) -> Any:
+def _register_hook(func: Function, tensor: torch.Tensor, hook: Callable[..., Any]) -> Any:
     """Register a hook that gets a gradient or a parameter of the tensor's device."""
     device = device_of(tensor)
 
-    def placed(grad_or_param: Any) -> Any:
+    def placed(grad_or_param: torch.Tensor) -> Any:
         with following():
             result = hook(place(grad_or_param, device))
         if isinstance(result, T) and device_of(result) != device:
@@ -215,7 +218,7 @@ def _register_hook(func: Any, tensor: Any, hook: Callable[..., Any]) -> Any:
     return func(tensor, placed)
 
 
-def _repr(func: Any, tensor: Any, **kwargs: Any) -> str:
+def _repr(func: Function, tensor: torch.Tensor, **kwargs: Any) -> str:
     text, device = func(tensor, **kwargs), device_of(tensor)
     if device.type != "cuda" or not text.endswith(")"):
         return text
@@ -239,7 +242,7 @@ _SPECIAL: dict[Any, Any] = {
     T.register_hook: _register_hook,
     T.register_post_accumulate_grad_hook: _register_hook,
     T.__repr__: _repr,
-    torch.device: _device,
+    torch.device: _device_by_number,
 }
 _mode = PretendGpus()
 

@@ -27,7 +27,7 @@ LARGEST = 2**63 - 1  # the largest integer of torch and NumPy
 
 
 def whole_number(
-    name: str, value: Any, least: int = 0, most: int | None = None, hint: str = "", expected: str = ""
+    name: str, value: object, least: int = 0, most: int | None = None, hint: str = "", expected: str = ""
 ) -> int:
     """Return `value` as a plain int if it is a whole number from `least` to `most`, by default to 2**63 - 1.
 
@@ -50,12 +50,12 @@ def whole_number(
     return number
 
 
-def positive_int(name: str, value: Any, most: int | None = None, hint: str = "") -> int:
+def positive_int(name: str, value: object, most: int | None = None, hint: str = "") -> int:
     """Return `value` as a plain int if it is a whole number from 1 to `most`; errors are those of `whole_number`."""
     return whole_number(name, value, 1, most, hint, "a positive whole number" if most is None else "")
 
 
-def positive_number(name: str, value: Any, hint: str = "") -> float:
+def positive_number(name: str, value: object, hint: str = "") -> float:
     """Return `value` as a float if it is finite and above zero.
 
     Raises TypeError for anything but a real number (True included), ValueError for 0, negative numbers, NaN and
@@ -64,12 +64,12 @@ def positive_number(name: str, value: Any, hint: str = "") -> float:
     return _number(name, value, "a finite number above 0", lambda number: number > 0, hint)
 
 
-def non_negative_number(name: str, value: Any, hint: str = "") -> float:
+def non_negative_number(name: str, value: object, hint: str = "") -> float:
     """Return `value` as a float if it is finite and not below zero; errors otherwise as in `positive_number`."""
     return _number(name, value, "a finite number from 0 on", lambda number: number >= 0, hint)
 
 
-def finite_number(name: str, value: Any, hint: str = "") -> float:
+def finite_number(name: str, value: object, hint: str = "") -> float:
     """Return `value` as a float if it is finite.
 
     Raises TypeError for anything but a real number (True included), ValueError for NaN and infinities.
@@ -77,7 +77,7 @@ def finite_number(name: str, value: Any, hint: str = "") -> float:
     return _number(name, value, "a finite number", lambda number: True, hint)
 
 
-def _number(name: str, value: Any, expected: str, holds: Callable[[float], bool], hint: str) -> float:
+def _number(name: str, value: object, expected: str, holds: Callable[[float], bool], hint: str) -> float:
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(_message(name, expected, _shown(value), hint))
     try:
@@ -89,14 +89,14 @@ def _number(name: str, value: Any, expected: str, holds: Callable[[float], bool]
     return number
 
 
-def true_or_false(name: str, value: Any) -> bool:
+def true_or_false(name: str, value: object) -> bool:
     """Return `value` if it is True or False. Raises TypeError for all else: the text "no" would count as True."""
     if not isinstance(value, bool):
         raise TypeError(_message(name, "True or False", _shown(value), ""))
     return value
 
 
-def one_of(name: str, value: Any, choices: Collection[str], separator: str = ", ") -> str:
+def one_of(name: str, value: object, choices: Collection[str], separator: str = ", ") -> str:
     """Return `value` if it is one of these texts. Raises TypeError for anything but a text, ValueError for another."""
     if isinstance(value, str) and value in choices:
         return value
@@ -106,7 +106,7 @@ def one_of(name: str, value: Any, choices: Collection[str], separator: str = ", 
     raise TypeError(_message(name, expected, _shown(value), ""))
 
 
-def instance_of(name: str, value: Any, *kinds: type[Any], hint: str = "") -> Any:
+def instance_of(name: str, value: object, *kinds: type[Any], hint: str = "") -> Any:
     """Return `value` if it is an instance of one of these `kinds`. Raises TypeError for all else."""
     if not isinstance(value, kinds):
         expected = " or ".join(kind.__name__ for kind in kinds)
@@ -114,7 +114,7 @@ def instance_of(name: str, value: Any, *kinds: type[Any], hint: str = "") -> Any
     return value
 
 
-def all_of(name: str, values: Any, check: Callable[[str, Any], _T], least: int = 0) -> list[_T]:
+def all_of(name: str, values: object, check: Callable[[str, Any], _T], least: int = 0) -> list[_T]:
     """Return the list of check("name[i]", value) for each of `values`.
 
     Raises TypeError for a text or what cannot be iterated, ValueError for fewer values than `least`, and what `check`
@@ -136,7 +136,7 @@ def module_name(name: str, value: Any) -> str:
     return str(value)
 
 
-def require_plain_function(name: str, fn: Any, expected: str = "a function", hint: str = "") -> None:
+def require_plain_function(name: str, fn: object, expected: str = "a function", hint: str = "") -> None:
     """Raise TypeError unless `fn` is a function whose lines run when it is called.
 
     A call of an `async def`, or of a function that yields, only makes an object. `expected` says what is expected, and
@@ -149,7 +149,7 @@ def require_plain_function(name: str, fn: Any, expected: str = "a function", hin
         raise TypeError(_message(name, f"{expected} that runs when it is called", got, hint))
 
 
-def function_kind(fn: Any) -> str:
+def function_kind(fn: object) -> str:
     """Return "an async function", "an async generator function", "a generator function", or "" for a plain one."""
     while isinstance(fn, functools.partial):
         fn = fn.func
@@ -167,7 +167,7 @@ _RUN_NOTHING = (
 )
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     try:
         text = repr(value)
     except Exception:  # it is the wrong type, whatever it looks like

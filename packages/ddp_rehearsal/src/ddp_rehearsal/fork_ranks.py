@@ -1,7 +1,8 @@
-"""The program that starts the ranks of a rehearsal: each is a fork of it, and shares what it has imported.
+"""The program that forks the ranks of a rehearsal, so that they share what it has imported.
 
 It reads one line of JSON from its standard input, the request, and writes a line for each rank that ends. When its
-standard input is closed, it ends all ranks.
+standard input is closed, it ends all ranks. It is no `notebook_ranks.rank_starter`: that one gives each rank a pipe for
+its calls, and spawns ranks where a fork is not safe; these have files, and must be forks in all cases.
 """
 
 import contextlib
@@ -11,9 +12,10 @@ import os
 import signal
 import sys
 import threading
-import traceback
+from typing import Any
 
 from ddp_rehearsal.rank_process import run_rank
+from notebook_ranks.forked import run_in_fork
 
 __all__ = ["main"]
 
@@ -26,23 +28,17 @@ def main() -> None:
     # What is imported here is left out of garbage collection: to look through it takes a rank 0.1 s each time, and
     # copies pages that the ranks share.
     gc.freeze()
-    ranks: dict[int, int] = {}
-    for rank in range(request["gpus"]):
-        pid = os.fork()
-        if pid == 0:
-            try:
-                os.environ.update(request["environment"][rank])
-                run_rank(rank, request)
-            except BaseException:
-                traceback.print_exc()
-            finally:
-                os._exit(1)
-        ranks[pid] = rank
+    ranks = {run_in_fork(_become_rank, rank, request): rank for rank in range(request["gpus"])}
     threading.Thread(target=_end_with_the_input, args=(list(ranks),), daemon=True).start()
     while ranks:
         pid, status = os.wait()
         if pid in ranks:
             print(json.dumps({"rank": ranks.pop(pid), "code": os.waitstatus_to_exitcode(status)}), flush=True)
+
+
+def _become_rank(rank: int, request: dict[str, Any]) -> None:
+    os.environ.update(request["environment"][rank])
+    run_rank(rank, request)
 
 
 def _end_with_the_input(pids: list[int]) -> None:
