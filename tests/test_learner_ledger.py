@@ -136,6 +136,24 @@ def test_notebooks_that_write_at_the_same_time_lose_nothing(path):
     assert len(read_ledger()["exercises"]) == 40
 
 
+def test_nobody_else_gets_the_lock_while_an_entry_is_changed(path):
+    fcntl = pytest.importorskip("fcntl")
+    refused = []
+
+    def changed(before):
+        descriptor = os.open(path.parent, os.O_RDONLY)  # as another notebook does
+        for kind in (fcntl.LOCK_EX, fcntl.LOCK_SH):
+            try:
+                fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+            except BlockingIOError:
+                refused.append(kind)
+        os.close(descriptor)
+        return {"solved": True}
+
+    change("exercises", "1.1", changed)
+    assert refused == [fcntl.LOCK_EX, fcntl.LOCK_SH] and read_ledger()["exercises"]["1.1"]["solved"]
+
+
 @pytest.fixture
 def unlock(path, monkeypatch):
     """Lock the folder of the ledger, as a notebook does that was stopped while it wrote; unlock() ends that."""

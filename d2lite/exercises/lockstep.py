@@ -5,7 +5,6 @@ about to do. A message is sent when both ends have begun it. If the ranks cannot
 `Unfit` on all of them. Nothing waits for a time-out.
 """
 
-import contextlib
 import functools
 import inspect
 import types
@@ -47,36 +46,28 @@ class Lockstep:
         self._unfit: Unfit | None = None
 
     def call(self, answer: Callable[..., Any], *args: Any) -> Any:
-        """Return `answer(*args)`. All ranks of the process group call this.
+        """Return `answer(*args)`; all ranks of the process group call this.
 
-        Raises:
-            Unfit: On all ranks, if they do not call the same collectives, or wait for messages that nobody sends. If
-            the answer raises an error on one rank, the other ranks raise it.
+        Raises Unfit on all ranks if they cannot go on together, and on the others if the answer fails on one.
         """
         failed: BaseException | None = None
-        with contextlib.ExitStack() as undo:
-            try:
-                self._replace((answer, *args), undo)
-                result = answer(*args)
-            except BaseException as error:  # sys.exit() included
-                failed = error
+        places = _places((answer, *args))
+        watched = {fn: self._watched(name, fn) for name, fn in places[0][1].items()}
+        try:
+            for place, originals in places:
+                place.update({name: watched[fn] for name, fn in originals.items()})
+            result = answer(*args)
+        except BaseException as error:  # sys.exit() included
+            failed = error
+        finally:
+            for place, originals in places:
+                place.update(originals)  # at once, so that no interrupt comes between
         own = "" if failed is None or isinstance(failed, Unfit) else f"{type(failed).__name__}: {str(failed)[:200]}"
         raised = [Unfit(f"on rank {rank} it raised {it}.") for rank, it in enumerate(self._meet(RETURNED, own)) if it]
         failed = failed if own else next(iter(raised), self._unfit or failed)
         if failed is not None:
             raise failed
         return result
-
-    def _replace(self, called: Sequence[Any], undo: contextlib.ExitStack) -> None:
-        """Replace the collectives and messages where an answer finds them, also under other names, by watched ones."""
-        found = {n: fn for n, fn in vars(dist).items() if callable(fn) and (n in MESSAGES or n.startswith(COLLECTIVES))}
-        watched = {fn: self._watched(name, fn) for name, fn in found.items()}
-        of_answer = [getattr(inspect.unwrap(fn), "__globals__", {}) for fn in called if callable(fn)]  # C code has none
-        for place in (vars(dist), vars(dist.distributed_c10d), *of_answer):
-            for name, value in list(place.items()):
-                if type(value) is types.FunctionType and value in watched:
-                    undo.callback(place.__setitem__, name, value)
-                    place[name] = watched[value]
 
     def _watched(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
@@ -173,8 +164,17 @@ class _Handle:
         return self._future
 
 
+def _places(called: Sequence[Any]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """Return the names of torch.distributed and of the called functions, and which of them are to be watched."""
+    found = {fn for n, fn in vars(dist).items() if callable(fn) and (n in MESSAGES or n.startswith(COLLECTIVES))}
+    of_called = [getattr(inspect.unwrap(fn), "__globals__", {}) for fn in called if callable(fn)]  # C code has none
+    return [
+        (place, {name: fn for name, fn in place.items() if type(fn) is types.FunctionType and fn in found})
+        for place in (vars(dist), vars(dist.distributed_c10d), *of_called)
+    ]
+
+
 def _words(name: str, given: dict[str, Any]) -> str:
-    """Return what a rank does that calls a collective: the same words on all ranks if they fit together."""
     words, tensors = f"calls {name}", [value for value in given.values() if isinstance(value, torch.Tensor)]
     if tensors and name != UNEVEN:
         numel, kind = size_of(tensors[0])

@@ -157,6 +157,15 @@ def texts(picture):
     return {"".join(text.itertext()): (float(text.get("x")), float(text.get("y"))) for text in found}
 
 
+def test_a_text_in_a_colour_of_its_own_is_shown_as_written():
+    figure = figures.Figure([{"type": "scatter", "x": [1, 2], "y": [1, 2]}])
+    figure.update_layout(title_text='<span style="color:#123456">a &lt;b&gt; &amp; c</span>: x &lt; y')
+    picture = figure_svg(figure)
+    assert "a <b> & c: x < y" in texts(picture)
+    (part,) = ET.fromstring(picture).iter("{http://www.w3.org/2000/svg}tspan")
+    assert (part.text, part.get("fill")) == ("a <b> & c", "#123456")
+
+
 def test_ticks_stand_where_the_figure_has_them():
     figure = figures.Figure([{"type": "scatter", "x": np.arange(1, 13), "y": np.ones(12)}])
     figure.update_xaxes(range=[0.7, 12.3], tick0=1, dtick=2)

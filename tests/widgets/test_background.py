@@ -96,6 +96,19 @@ def test_stop_ends_within_one_step():
     assert training.run.curves["test accuracy"]["x"] == [0, 1, 2]  # the partial run is kept
 
 
+def test_stop_while_it_waits_for_an_earlier_run_ends_it_before_it_begins():
+    may_end, calls = threading.Event(), []
+    earlier = Training(lambda: may_end.wait(10), {}, animated=False).start()
+    later = Training(lambda: calls.append(1), {}, animated=False).start()
+    while later.progress.doing == "starting":
+        time.sleep(0.001)
+    assert later.progress.doing == "waiting for an earlier run"
+    later.stop()
+    may_end.set()
+    assert earlier.join(10) and later.join(10)
+    assert calls == [] and later.run.status == "stopped"
+
+
 @pytest.mark.parametrize("event", ["minibatch", "evaluation"])
 def test_stop_takes_effect_between_batches_and_is_not_swallowed(event):
     ready, seen = threading.Event(), []

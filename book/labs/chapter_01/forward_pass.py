@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-__all__ = ["ModuleCall", "forward_calls"]
+__all__ = ["forward_calls"]
 
 SMALL = 2**26  # bytes of a network
 

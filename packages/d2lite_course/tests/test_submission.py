@@ -71,6 +71,17 @@ def test_a_bomb_is_refused_or_cut(tmp_path, monkeypatch):
     assert "more than 2000 files" in read(many).wrong[0]
 
 
+def test_a_folder_of_too_many_files_is_read_in_part(tmp_path, monkeypatch):
+    monkeypatch.setattr(submission, "MOST_FILES", 3)
+    for i in range(3):
+        (tmp_path / f"{i}.ipynb").write_text("")
+    assert len(read(tmp_path).notebooks) == 3 and not read(tmp_path).wrong
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more" / "3.ipynb").write_text("")
+    found = read(tmp_path)
+    assert len(found.notebooks) == 3 and "only the first 3 files were looked at" in found.wrong[0]
+
+
 @pytest.mark.parametrize("data", [b"", b"PK\x03\x04 no archive", b"x" * 1000])
 def test_what_is_no_archive_is_refused(tmp_path, data):
     (tmp_path / "ann.zip").write_bytes(data)

@@ -289,3 +289,19 @@ def test_the_page_is_escaped_and_complete():
     hangs = report_page(rehearsal_of(hanging(), "train.py"))
     assert hangs.count("<tr>") == 4 and hangs.count("class=wrong") == 3  # a row for each rank, and one for the numbers
     assert "<td class=wrong>barrier 4 float32, line 16</td>" in hangs
+
+
+def test_nothing_that_a_script_writes_is_markup_on_the_page(tmp_path):
+    evil = "<script>alert(1)</script> a < b &"
+    script = tmp_path / "<b>train.py"
+    script.write_text(f"if a < b: print({evil!r})\n")
+    finding = Finding(evil, evil, evil, ranks=(0,), step=1, place=(str(script), 1, evil))
+    call = Collective(evil, ((4,),), evil, evil, 1, str(script), 1, evil)
+    records = {rank: FlightRecord(rank, (call,), {evil: (0, 1)}) for rank in (0, 1)}
+    page = report_page(
+        replace(
+            FOUND, command=evil, findings=[finding], notes=[finding], facts=[evil], records=records, outputs={0: evil}
+        )
+    )
+    assert "<script" not in page and "<b>" not in page and "a < b" not in page
+    assert page.count("if a &lt; b: print(") == 2 and "<table" in page  # the line of each finding, and the collectives

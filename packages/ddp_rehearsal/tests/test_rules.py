@@ -269,6 +269,15 @@ def test_weights_that_are_averaged_now_and_then_are_only_a_note(facts):
     assert the_one(copies(ranks(*still))).is_sure
 
 
+def test_weights_that_were_equal_before_they_came_apart_are_not_averaged_later():
+    def run(r):
+        first = update(1, prints(w=r), prints(w=r), start=prints(w=7), broadcast=True)
+        return [JOINED, first, update(2, prints(w=r), prints(w=r), start=prints(w=r))]
+
+    finding = the_one(copies(ranks(run(1), run(2))))
+    assert finding.is_sure and "equal again later" not in finding.words
+
+
 def test_why_ddp_averages_nothing():
     def run(r, **facts):
         return [JOINED, forward(1, f"{r}", **facts), update(1, prints(w=r), prints(w=r), group=(0, 1))]

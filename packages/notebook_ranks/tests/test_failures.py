@@ -14,6 +14,7 @@ from d2lite.devices import num_gpus
 from d2lite.exercises.bounded import quiet_pool
 from d2lite.labs.chapter_07.faults import CAUSES, Job, simulated_records, train_job
 from notebook_ranks.failures import describe_failure, ended_by, short_message
+from notebook_ranks.flight_recorder import Collective, FlightRecord
 from notebook_ranks.hang_diagnosis import diagnose_hang
 from notebook_ranks.pool import WorkersError
 from notebook_ranks.rank import error_report
@@ -226,6 +227,16 @@ LOADER = {**timed_out(), "message": "DataLoader timed out after 5 seconds"}  # a
 def test_without_records_a_rank_is_named_only_if_the_reports_leave_no_doubt(reports, rank, first):
     found, message = describe_failure(reports, 60)
     assert found == rank and message.startswith(first)
+
+
+def test_a_rank_that_gave_no_record_leaves_the_decision_to_the_reports():
+    reports = {0: timed_out(), 1: ELSEWHERE}
+    call = Collective("all_reduce", ((4,),), "float32", "0", 1, "cell", 1, "f")
+    waits = FlightRecord(0, (call,), {"0": (0, 1)}, "error")
+    silent = FlightRecord(1, state="running", missing="it did not answer in time")
+    assert diagnose_hang({0: waits, 1: silent}).rank is None
+    rank, message = describe_failure(reports, 60, {0: waits, 1: silent})
+    assert rank == 1 and message.startswith("rank 1 did not reach the collective in which others waited 60 s for it")
 
 
 CAUSE_OF = [(world, rank, cause) for world, rank in ((2, 0), (2, 1), (3, 1)) for cause in CAUSES]

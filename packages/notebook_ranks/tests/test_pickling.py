@@ -3,6 +3,7 @@
 import functools
 import os
 import re
+import sys
 
 import cloudpickle
 import pytest
@@ -106,6 +107,19 @@ def test_code_keeps_the_name_of_its_file_also_that_of_a_function_inside():
     again, _ = cloudpickle.loads(pickled_job(outer, (), 1))
     assert again is not outer
     assert again.__code__.co_filename == again().__code__.co_filename == __file__
+
+
+def test_a_cached_function_of_a_cell_is_sent_by_value(monkeypatch):
+    @functools.lru_cache(maxsize=7)
+    def squared(n):
+        return n * n
+
+    for fn in (squared, squared.__wrapped__):
+        fn.__module__, fn.__qualname__ = "__main__", "squared"
+    monkeypatch.setattr(sys.modules["__main__"], "squared", squared, raising=False)
+    again, _ = cloudpickle.loads(pickled_job(squared, (), 1))
+    assert again is not squared  # a rank has no such name in its own __main__
+    assert again(3) == 9 and again.cache_parameters()["maxsize"] == 7
 
 
 class Unwilling:

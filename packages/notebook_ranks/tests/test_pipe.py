@@ -74,6 +74,36 @@ def test_a_rank_without_its_notebook_finds_out(ends):
         rank.send("to nobody")
 
 
+def test_messages_of_two_threads_of_a_rank_do_not_mix(ends):
+    notebook, rank = ends
+    other = threading.Thread(target=rank.send, args=("other",))
+
+    class Pipe:
+        """The other thread begins to send when the first one is in the middle of its message."""
+
+        def sendall(self, data, sendall=rank.socket.sendall):
+            sendall(data)
+            if other.ident is None:
+                other.start()
+                other.join(0.2)  # it waits for the first one
+
+    socket, rank.socket = rank.socket, Pipe()
+    rank.send("one")
+    other.join(20)
+    rank.socket = socket
+    assert notebook.receive() == ["one", "other"] and not notebook.closed
+
+
+def test_a_program_that_a_rank_starts_does_not_have_its_pipe():
+    mine, their = socket.socketpair()
+    descriptor = their.detach()
+    os.set_inheritable(descriptor, True)  # as a rank gets it from the program that starts it
+    rank = RankEnd(descriptor)
+    assert not os.get_inheritable(descriptor)
+    rank.socket.close()
+    mine.close()
+
+
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
 def test_a_fork_of_a_rank_sends_nothing(ends):
