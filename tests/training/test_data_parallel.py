@@ -110,6 +110,18 @@ def test_a_minibatch_smaller_than_the_devices_uses_fewer(batch):
     torch.testing.assert_close(net(X), net.module(X))
 
 
+def test_no_replica_gets_an_empty_shard():
+    seen = []
+
+    class Watched(nn.Identity):
+        def forward(self, X):
+            seen.append(len(X))
+            return X
+
+    DataParallel(Watched(), [CPU] * 4)(torch.ones(2, 3))
+    assert seen == [1, 1]
+
+
 def test_both_passes_compute_in_one_thread_a_replica(batch):
     seen = []
 

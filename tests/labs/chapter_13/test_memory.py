@@ -43,6 +43,14 @@ def test_what_more_gpus_save_of_llama_in_a_report():
         assert on_8 - on_128 == pytest.approx(reported, rel=0.1)
 
 
+@pytest.mark.parametrize("stage", range(4))
+@pytest.mark.parametrize("optimizer", OPTIMIZER_NUMBERS)
+def test_float64_takes_twice_the_bytes_of_float32(optimizer, stage):
+    half, whole = (predict_memory(1e6, optimizer, precision, stage, 4) for precision in ("float32", "float64"))
+    for name in ("parameters", "gradients", "optimizer"):
+        assert getattr(whole, f"{name}_n_bytes") == 2 * getattr(half, f"{name}_n_bytes"), name
+
+
 @pytest.mark.parametrize("optimizer", OPTIMIZER_NUMBERS)
 def test_one_device_in_float32_is_what_torch_holds(optimizer):
     net, X = Transformer(32, 2), torch.zeros(2, 8, dtype=torch.int64)

@@ -121,6 +121,7 @@ def test_assignments_between_devices():
     X[X > 5] = Y.sum()  # a mask, and one element
     X[Y > 5] = 7.0
     assert X.device.type == "cpu" and X.sum() == 3 + 3 + 12
+    X[[0], [1]], Y[Y < 0] = torch.tensor([1.0], device=CUDA[0]), torch.tensor([8.0])  # one element, in a dimension
     Y[0], Y[torch.tensor(1)], Y[X > 5] = X[0], X[1], 8.0
     assert Y.device == CUDA[0] and Y[1, 2] == 8
     assert X.masked_fill(X > 5, Y[0, 0]).device.type == X.fill_(Y[0, 0]).device.type == "cpu"
