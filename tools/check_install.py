@@ -42,9 +42,10 @@ assert "_book" in str(d2lite.book_root()) and "site-packages" in d2lite.__file__
 shown = [m for m in ("torchvision", "plotly", "ipywidgets", "anywidget", "IPython") if m in sys.modules]
 assert not shown, shown
 if sys.argv[1:] == ["base"]:
-    for name in ("Panel", "ScalingExplorer"):
+    import d2lite.labs.chapter_08
+    for place, name in ((d2lite, "Panel"), (d2lite.labs.chapter_08, "ScalingExplorer")):
         try:
-            getattr(d2lite, name)
+            getattr(place, name)
         except ImportError as error:
             assert "make lab" not in str(error) and 'pip install "' in str(error) and '"d2lite' not in str(error), error
         else:
