@@ -100,7 +100,7 @@ def _row(name, action, n):
 
 def of_a_pool(command):
     """Say whether a process with this command line (words, or None) is a rank, its agent or what that became."""
-    return any(re.search(r"d2lite[./]workers[./](agent|rank|reaper)", word) for word in command or [])
+    return any(re.search(r"notebook_ranks[./](rank|rank_starter|reaper)\b", word) for word in command or [])
 
 
 def count():
@@ -119,7 +119,7 @@ def count():
         "listening ports": sum(c.status == psutil.CONN_LISTEN for c in psutil.net_connections("tcp")),
         "open files": me.num_fds(),
         "threads": me.num_threads(),
-        "folders": len(list(folder.glob("d2lite-*"))),
+        "folders": sum(len(list(folder.glob(kind))) for kind in ("d2lite-*", "notebook-ranks-*")),
         "shared memory": len(list(shared.glob("*"))) if shared.exists() else 0,
     }
 

@@ -158,7 +158,7 @@ def test_what_comes_back_of_a_submission_is_read_as_json():
         loads = [
             name for name in names if name.startswith(("importlib.util.spec_from", "runpy", "compile", "__import__"))
         ]
-        assert not loads or path.name in ("in_sandbox.py", "notebook_code.py"), path
+        assert not loads or path.name in ("in_sandbox.py", "submitted_code.py"), path
         assert path.name == "in_sandbox.py" or "in_sandbox import" not in path.read_text(), path
 
 

@@ -167,11 +167,22 @@ class _Handle:
 def _places(called: Sequence[Any]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     """Return the names of torch.distributed and of the called functions, and which of them are to be watched."""
     found = {fn for n, fn in vars(dist).items() if callable(fn) and (n in MESSAGES or n.startswith(COLLECTIVES))}
-    of_called = [getattr(inspect.unwrap(fn), "__globals__", {}) for fn in called if callable(fn)]  # C code has none
+    of_called = [place for fn in called if callable(fn) for place in _globals_of(fn)]
     return [
         (place, {name: fn for name, fn in place.items() if type(fn) is types.FunctionType and fn in found})
         for place in (vars(dist), vars(dist.distributed_c10d), *of_called)
     ]
+
+
+def _globals_of(called: Callable[..., Any]) -> list[dict[str, Any]]:
+    """Return the globals that a function, a method, a partial, a class or an object with __call__ looks names up in."""
+    fn = inspect.unwrap(called)
+    while isinstance(fn, functools.partial):
+        fn = inspect.unwrap(fn.func)
+    kind = fn if isinstance(fn, type) else type(fn)
+    methods = [*vars(kind).values()] if kind.__module__ not in ("builtins", "functools") else []
+    found = {id(place): place for it in (fn, *methods) if (place := getattr(it, "__globals__", None)) is not None}
+    return list(found.values())  # C code has none
 
 
 def _words(name: str, given: dict[str, Any]) -> str:

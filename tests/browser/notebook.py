@@ -78,7 +78,14 @@ def start_run_all(page):
 def run_all(page, seconds=240):
     """Run all cells of a notebook that has not run yet by the menu, and wait for the last."""
     start_run_all(page)
-    until(lambda: not any(prompt in ("[*]:", "[ ]:") for prompt in _prompts(page)), seconds)
+
+    def ended():
+        prompts = _prompts(page)
+        # after an error JupyterLab runs no further cell
+        assert "[*]:" in prompts or "[ ]:" not in prompts or not (found := errors(page)), found[0]
+        return "[*]:" not in prompts and "[ ]:" not in prompts
+
+    until(ended, seconds)
     idle(page)
 
 

@@ -10,7 +10,7 @@ from d2lite.trace import Event
 from d2lite.widgets.device_lanes import DeviceLanes
 
 def step(number):
-    events = [Event(rank, kind, kind, 0.01 * i, 0.01 * (i + 1))
+    events = [Event(rank=rank, kind=kind, name=kind, start_s=0.01 * i, end_s=0.01 * (i + 1))
               for rank in (0, 1) for i, kind in enumerate(("forward", "backward"))]
     images = [torch.full((6, 28, 28), 40 * number, dtype=torch.uint8)] * 2
     return RecordedStep(number, events, images, [128, 128], 516_000)
@@ -30,6 +30,7 @@ def lanes(lab, page):
     write(lab.folder / "lanes.ipynb", SHOW, NEXT)
     open_notebook(page, lab, "lanes.ipynb")
     run_cell(page, 0)
+    assert not errors(page)
     page.wait_for_selector(".d2lite-lanes .lane >> nth=1")
     return page
 

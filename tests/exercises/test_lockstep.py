@@ -1,5 +1,7 @@
 """The watch over collectives on a group of one rank; the tests of chapters 5 and 6 have three ranks that disagree."""
 
+import functools
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -34,6 +36,22 @@ def test_a_collective_counts_under_any_name_and_inside_a_function_of_the_argumen
     assert count(lambda fn: fn(), helper) == 1
     assert count(lambda: sent(torch.ones(1), src=0)) == 1
     assert count(lambda: dist.distributed_c10d.all_reduce(torch.ones(1))) == 1
+
+
+class Sender:
+    def __call__(self):
+        self.method()
+
+    def method(self):
+        sent(torch.ones(1), src=0)
+
+
+def test_a_collective_counts_inside_an_object_a_method_a_partial_and_a_class():
+    assert count(Sender()) == 1
+    assert count(Sender().method) == 1
+    assert count(functools.partial(Sender.method, None)) == 1
+    assert count(lambda kind: kind()(), Sender) == 1
+    assert sent is dist.broadcast
 
 
 def test_what_is_no_collective_does_not_count():

@@ -75,7 +75,7 @@ def nothing_left(monkeypatch, tmp_path):
 
     def left_over():
         mine = [line for line in spaces() if line.startswith(f"d2lite-{os.getpid()}-")]
-        return mine, processes.tree(os.getpid())[1:], list(tmp_path.glob("d2lite-*"))
+        return mine, processes.tree(os.getpid())[1:], list(tmp_path.glob("notebook-ranks-*"))
 
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
@@ -132,9 +132,9 @@ def test_a_job_whose_starter_is_killed_ends_and_the_next_one_sweeps_up(tmp_path)
     starter.kill()
     starter.communicate()
     until(lambda: not any(map(processes.running, pids)))
-    assert list(tmp_path.glob("d2lite-*"))
+    assert list(tmp_path.glob("notebook-ranks-*"))
     with hosts.loopback(1) as cluster:
-        assert list(tmp_path.glob("d2lite-*")) == [cluster.folder]
+        assert list(tmp_path.glob("notebook-ranks-*")) == [cluster.folder]
 
 
 @pytest.mark.slow

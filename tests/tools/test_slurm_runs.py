@@ -206,9 +206,9 @@ def test_however_it_ends_nothing_is_left(number, temporary):
     until(lambda: not any(map(processes.running, started)), 5)
     assert of_the_machine() == before
     if number == signal.SIGKILL:  # its namespaces and its folder are left to the next start
-        assert namespaces(run.pid) and list(temporary.glob("d2lite-*"))
+        assert namespaces(run.pid) and list(temporary.glob("notebook-ranks-*"))
         subprocess.run([*command[:-2], "shell"], cwd=ROOT, input="", text=True, check=True, timeout=120)
-    assert not namespaces(run.pid) and not list(temporary.glob("d2lite-*"))
+    assert not namespaces(run.pid) and not list(temporary.glob("notebook-ranks-*"))
 
 
 def test_a_shell_on_node1():

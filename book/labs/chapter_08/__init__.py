@@ -7,6 +7,7 @@ from notebook_ranks.shared.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from .calibration import Calibration, calibrate, predicted_step
+    from .ddp_buckets import DDP_BUCKETS
     from .scaling import (
         ScalingPrediction,
         Setup,
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     )
     from .scaling_explorer import ScalingExplorer
     from .scaling_figure import efficiency_figure, predicted_and_measured, step_figure
-    from .step import DDP_BUCKETS, StepPrediction, predict_step
+    from .step import StepPrediction, predict_step
     from .stragglers import maximum_of_sample, normal_wait
     from .workloads import NETWORKS, Workload, named_workload, workload
 

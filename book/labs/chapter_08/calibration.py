@@ -12,7 +12,8 @@ from d2lite.workers import Workers
 
 from ..chapter_04.fitting import fit_device, fit_link
 from ..chapter_04.timed_on_ranks import measured_seconds, time_all_reduces
-from .step import StepPrediction, bucket_sums, predict_step
+from .ddp_buckets import bucket_sums
+from .step import StepPrediction, predict_step
 from .workloads import Workload
 
 __all__ = ["Calibration", "calibrate", "predicted_step"]

@@ -382,7 +382,7 @@ def test_odd_entries_of_sys_path_and_an_odd_temporary_folder(tmp_path):
         """,
         TMPDIR=str(folder),
     )
-    assert out == "[2, 2] True\n" and not list(folder.glob("d2lite-*"))
+    assert out == "[2, 2] True\n" and not list(folder.glob("notebook-ranks-*"))
 
 
 @by_value

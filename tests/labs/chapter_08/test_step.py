@@ -1,13 +1,12 @@
 import math
 
 import pytest
-import torch.distributed as dist
 from hypothesis import given
 from hypothesis import strategies as st
 
 from d2lite.costs.alpha_beta import COST_FORMULAS, Cluster, Device, Link, all_reduce_seconds
 from d2lite.labs.chapter_08.scaling import crossover_batch_size, strong_scaling, weak_scaling
-from d2lite.labs.chapter_08.step import DDP_BUCKETS, buckets, gpu_hours, predict_step
+from d2lite.labs.chapter_08.step import gpu_hours, predict_step
 from d2lite.labs.chapter_08.workloads import Workload, named_workload
 
 LINK = Link(1e-5, 1e9)
@@ -17,17 +16,6 @@ tensors = st.lists(st.tuples(st.integers(1, 10**8), st.integers(0, 10**9)), min_
 workloads = tensors.map(lambda found: Workload("drawn", *zip(*found, strict=True)))
 devices = st.builds(Device, st.floats(1e9, 1e14), st.floats(0, 1e-2))
 links = st.builds(Link, st.floats(1e-7, 1e-3), st.floats(1e7, 1e12))
-
-
-@given(st.lists(st.integers(1, 2 * 10**7), min_size=1, max_size=40))
-def test_buckets_are_those_of_ddp(numels):
-    import torch
-
-    with torch.device("meta"):
-        reversed_tensors = [torch.empty(n) for n in reversed(numels)]
-    theirs, _ = dist._compute_bucket_assignment_by_size(reversed_tensors, list(DDP_BUCKETS))
-    n = len(numels)
-    assert buckets([4 * numel for numel in numels]) == [[n - 1 - i for i in bucket] for bucket in theirs]
 
 
 @given(workload=workloads, k=st.integers(1, 600), batch_size=st.integers(1, 512), device=devices, link=links)

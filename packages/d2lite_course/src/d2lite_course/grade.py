@@ -25,7 +25,7 @@ from d2lite_course.sandbox import Sandbox, find_sandbox, no_sandbox
 from d2lite_course.sandboxed_run import Collected, run_in_sandbox
 from d2lite_course.score_files import write_scores
 from d2lite_course.scores import ExerciseScore, SubmissionScore
-from d2lite_course.submission import Submission, read_submission, submissions_in
+from d2lite_course.submitted_files import Submission, read_submission, submissions_in
 from notebook_ranks.shared.files import replace_file
 
 __all__ = ["grade", "grade_notebook"]

@@ -31,14 +31,13 @@ from d2lite.costs import Link
 from d2lite.exercises.as_data import as_data, from_data
 from d2lite.exercises.check import is_stub, wrong_parameters
 from d2lite.exercises.observed import observed
-from d2lite_course.bounds import FILE_BYTES, MEMORY_BYTES, PROCESSES, SENT_BYTES
-from d2lite_course.notebook_code import ExerciseCode, cells_of, code_of
+from d2lite_course.bounds import FILE_BYTES, JOIN_S, MEMORY_BYTES, PROCESSES, SENT_BYTES
+from d2lite_course.submitted_code import ExerciseCode, cells_of, code_of
 from notebook_ranks.batch_mode import use_batch_mode
 
 __all__ = ["main"]
 
 SHOWN_BYTES = 2_000  # of what it prints
-JOIN_S = 20.0  # for the ranks to find each other
 NAMED = {"Link": Link}
 
 

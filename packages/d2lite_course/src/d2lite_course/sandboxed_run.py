@@ -12,13 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from d2lite_course.bounds import MEMORY_BYTES_OF_ALL, PRINTED_BYTES
+from d2lite_course.bounds import MEMORY_BYTES_OF_ALL, PRINTED_BYTES, SPARE_S, START_S
 from d2lite_course.sandbox import Sandbox, module_runner
 
 __all__ = ["Collected", "run_in_sandbox"]
 
-START_S = 120.0  # to import PyTorch, on a machine that is busy
-SPARE_S = 25.0  # for each exercise, on top of its own limit
 SHOWN_CHARS = 50_000  # of an answer
 LOOK_S = 0.2  # between two looks at the memory
 TOO_MUCH_MEMORY = "it needs too much memory: its processes were ended."

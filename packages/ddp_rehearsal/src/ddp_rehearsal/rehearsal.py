@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import torch
 
-from ddp_rehearsal.endings import could_not_run, how_it_ended
+from ddp_rehearsal.bad_endings import could_not_run, how_it_ended
 from ddp_rehearsal.finding import Rehearsal
 from ddp_rehearsal.gpu_arguments import gpu_arguments
 from ddp_rehearsal.ranks import Outcome, run_ranks

@@ -5,7 +5,7 @@ import os
 import statistics
 from dataclasses import asdict
 
-from ddp_rehearsal.endings import where_ranks_are
+from ddp_rehearsal.bad_endings import where_ranks_are
 from ddp_rehearsal.finding import Finding, Rehearsal
 from ddp_rehearsal.observations import Forward, LoaderBegins, Memory, Place, RankObservations, Scheduled, Update
 from ddp_rehearsal.ranks import Outcome

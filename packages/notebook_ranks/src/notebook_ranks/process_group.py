@@ -1,6 +1,7 @@
 """The process group of a pool, seen from a rank, and the environment variables that torchrun would set there.
 
-Each call begins in this group, whatever the call before did to it.
+Each call begins in this group, whatever the call before did to it. The pool chooses the backend: NCCL where each rank
+has a GPU of its own, else gloo.
 """
 
 import datetime

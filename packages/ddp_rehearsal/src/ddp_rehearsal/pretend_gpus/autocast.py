@@ -1,7 +1,8 @@
 """`torch.autocast("cuda")`: round what a GPU would round, by the CPU's autocast.
 
 PyTorch keeps the state of `autocast("cuda", dtype)` itself. Here each function on a pretend GPU is called under the
-CPU's autocast with that dtype; functions on CPU tensors are not, as on a machine with GPUs.
+CPU's autocast with that dtype; functions on CPU tensors are not, as on a machine with GPUs. `GradScaler` needs nothing
+of its own: it scales by operations on tensors, which are pretended like all others.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,7 @@
-"""How a run ended that did not end well: an error of the script, a GPU's refusal, a process that died, a hang."""
+"""How a run ended that did not end well: an error of the script, a GPU's refusal, a process that died, a hang.
+
+A run that ends well is stopped by the observer, which counts the updates.
+"""
 
 import re
 from collections.abc import Sequence

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from d2lite_course.notebook_code import cells_of, code_of
+from d2lite_course.submitted_code import cells_of, code_of
 from packages.d2lite_course.tests.notebooks import SETTINGS, cells, notebook, submission
 
 CHECK = ("exercise-3-check", 'check("2.3", settings_for)')

@@ -6,8 +6,8 @@ import zipfile
 
 import pytest
 
-from d2lite_course import submission
-from d2lite_course.submission import read_submission, submissions_in
+from d2lite_course import submitted_files
+from d2lite_course.submitted_files import read_submission, submissions_in
 
 
 def archive(path, **files):
@@ -63,16 +63,16 @@ def test_a_bomb_is_refused_or_cut(tmp_path, monkeypatch):
     bomb = archive(tmp_path / "ann.zip", **{f"{i}.ipynb": b"0" * 9_000_000 for i in range(5)})
     assert bomb.stat().st_size < 100_000
     assert "unpacked it has more than" in read(bomb).wrong[0]
-    monkeypatch.setattr(submission, "_why_refused", lambda entries: "")  # as if the sizes that it names were small
+    monkeypatch.setattr(submitted_files, "_why_refused", lambda entries: "")  # as if the sizes that it names were small
     found = read(bomb)
     assert len(found.notebooks) == 4 and "too large" in found.wrong[0]
-    many = archive(tmp_path / "many.zip", **{f"{i}.ipynb": "" for i in range(submission.MOST_FILES + 1)})
+    many = archive(tmp_path / "many.zip", **{f"{i}.ipynb": "" for i in range(submitted_files.MOST_FILES + 1)})
     monkeypatch.undo()
     assert "more than 2000 files" in read(many).wrong[0]
 
 
 def test_a_folder_of_too_many_files_is_read_in_part(tmp_path, monkeypatch):
-    monkeypatch.setattr(submission, "MOST_FILES", 3)
+    monkeypatch.setattr(submitted_files, "MOST_FILES", 3)
     for i in range(3):
         (tmp_path / f"{i}.ipynb").write_text("")
     assert len(read(tmp_path).notebooks) == 3 and not read(tmp_path).wrong
@@ -104,7 +104,7 @@ def test_links_and_pipes_are_not_read(tmp_path):
 
 
 def test_a_notebook_that_is_too_large_is_left_out(tmp_path):
-    (tmp_path / "ann.ipynb").write_bytes(b"0" * (submission.MOST_BYTES + 5))
+    (tmp_path / "ann.ipynb").write_bytes(b"0" * (submitted_files.MOST_BYTES + 5))
     found = read(tmp_path / "ann.ipynb")
     assert found.notebooks == {} and "too large" in found.wrong[0]
 
