@@ -41,7 +41,7 @@ NOTED = [
 
 def test_they_are_read_as_they_were_written(tmp_path):
     (tmp_path / "rank-1.jsonl").write_text("".join(as_line(one) + "\n" for one in NOTED) + '{"kind": "Upd')
-    first, second = read_observations(tmp_path, 2)
+    first, second = read_observations(tmp_path, {0: "rank-0", 1: "rank-1"})
     assert first == RankObservations(0, [])
     assert second == RankObservations(1, NOTED)
     assert second.num_updates == 1 and second.of(Ended) == NOTED[4:]
@@ -50,4 +50,4 @@ def test_they_are_read_as_they_were_written(tmp_path):
 def test_what_follows_a_line_that_a_full_disk_has_cut_is_left_out(tmp_path):
     lines = [as_line(one) + "\n" for one in NOTED]
     (tmp_path / "rank-0.jsonl").write_text("".join([*lines[:2], lines[2][:20], *lines[3:]]))
-    assert read_observations(tmp_path, 1) == [RankObservations(0, NOTED[:2])]
+    assert read_observations(tmp_path, {0: "rank-0"}) == [RankObservations(0, NOTED[:2])]

@@ -13,7 +13,8 @@ from ddp_rehearsal.observer import Observer
 
 @pytest.fixture
 def observer(tmp_path):
-    observer = Observer(tmp_path / "rank-0.jsonl", 20, lambda: None)
+    observer = Observer(20, lambda: None)
+    observer.open(tmp_path / "rank-0.jsonl")
     with observer.file:
         yield observer
 
@@ -32,7 +33,7 @@ class FullDisk:
 
 
 def names(tmp_path):
-    return [one.name for one in read_observations(tmp_path, 1)[0].noted]
+    return [one.name for one in read_observations(tmp_path, {0: "rank-0"})[0].noted]
 
 
 def test_a_forward_pass_is_written_with_what_follows_it(observer, tmp_path):

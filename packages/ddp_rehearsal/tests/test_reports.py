@@ -176,7 +176,7 @@ def test_facts():
     facts = rehearsal_of(Outcome(observed=[rank(0, 4), rank(1, 3)], ending="enough", seconds=1.0)).facts
     assert "Global minibatch: 7 = 4 + 3 rows. SGD, learning rate 0.1." in facts
     assert "Learning rates: 1 steps of a scheduler in 2 updates." in facts
-    assert "The weights are the same on all ranks after each update." in facts
+    assert "The weights in the optimizer are the same on all ranks after each update." in facts
     assert any("fits in 24 GB (predicted)" in fact and "10.0 GB kept by the forward pass" in fact for fact in facts)
     same = [RankObservations(r, [Forward(1, None, model=0, name="Net", rows=("a", "b")), update(1)]) for r in (0, 1)]
     assert (

@@ -18,28 +18,26 @@ from ddp_rehearsal.observations import (
     Update,
     Wrapped,
 )
-from ddp_rehearsal.rules import (
-    RULES,
+from ddp_rehearsal.rules import RULES
+from ddp_rehearsal.rules.arithmetic import (
     clipped_before_the_reduction,
-    copies,
+    gradients_kept,
+    learning_rates,
+    missing_gradients,
+    several_backward_passes,
+    statistics_per_rank,
+)
+from ddp_rehearsal.rules.copies import copies, replicas
+from ddp_rehearsal.rules.devices import one_gpu, train_on_cpu
+from ddp_rehearsal.rules.examples import (
     data_sets,
     equal_minibatches,
     forgotten_set_epoch,
-    gradients_kept,
-    learning_rates,
-    loaded_to_gpu_0,
-    minibatch_rows,
-    missing_gradients,
-    module_in_names,
     num_steps,
-    one_file,
-    one_gpu,
-    replicas,
-    several_backward_passes,
     shared_examples,
-    statistics_per_rank,
-    train_on_cpu,
 )
+from ddp_rehearsal.rules.files import loaded_to_gpu_0, module_in_names, one_file
+from ddp_rehearsal.rules.minibatches import minibatch_rows
 from packages.ddp_rehearsal.tests.packing import packed
 
 HERE = ("train.py", 7, "main")
@@ -54,7 +52,7 @@ def prints(**values):
 
 def update(step=1, grads=None, weights=None, **facts):
     """An update of the parameters w and b."""
-    facts = {"lrs": (0.1,), "devices": ("cuda:0",), **facts}
+    facts = {"lrs": (0.1,), "devices": ("cuda:0",), "passes": step, **facts}
     grads = prints(w=[step, 1], b=step) if grads is None else grads
     weights = prints(w=[step, 2], b=-step) if weights is None else weights
     return Update(step, HERE, optimizer=0, name="SGD", grads=grads, weights=weights, **facts)
@@ -494,7 +492,8 @@ def test_what_is_only_noted():
     note = the_one(several_backward_passes(ranks(several, several)))
     assert "divided by 4" in note.words and not note.is_sure
     assert several_backward_passes(ranks(several, [update(1)])) == []
-    note = the_one(statistics_per_rank(ranks([Wrapped(1, HERE, (0, 1), "Net", 3)])))
+    at_work = [Wrapped(1, HERE, (0, 1), "Net", 3), forward(1, "a", in_ddp=True, batch_norms=3)]
+    note = the_one(statistics_per_rank(ranks(at_work, at_work)))
     assert "3 BatchNorm layers" in note.words and not note.is_sure
     assert statistics_per_rank(ranks([Wrapped(1, HERE, (0,), "Net", 3)])) == []
     on_cpu = [update(1, devices=("cpu",))]

@@ -10,27 +10,12 @@ from ddp_rehearsal.finding import Finding
 from ddp_rehearsal.observations import Place, Update
 from ddp_rehearsal.observer import script_place
 from ddp_rehearsal.ranks import Outcome
-from ddp_rehearsal.rules import UNFINISHED
+from ddp_rehearsal.repairs import refusal_of_a_gpu, repair_of
+from ddp_rehearsal.rules.copies import UNFINISHED
 from notebook_ranks.failures import NOT_SURE, Report, failure_headline
 from notebook_ranks.hang_diagnosis import diagnose_hang
 
 __all__ = ["could_not_run", "how_it_ended", "where_ranks_are"]
-
-# {a part of what PyTorch says on GPUs: how to mend it}
-REFUSALS = {
-    "Expected all tensors to be on the same device": "Move each to the rank's device: X.to(device), y.to(device).",
-    "can't convert cuda": "Call .cpu() before .numpy(): X.detach().cpu().numpy().",
-    "invalid device ordinal": 'Use the number of the GPU on this host: int(os.environ["LOCAL_RANK"]).',
-    "No backend type associated with device type cpu": "NCCL sends what is on GPUs: move it to one first.",
-    "Duplicate GPU detected": "Call torch.cuda.set_device(local_rank) first, and move tensors to this device.",
-    "attempting to assign a gradient with device type": "Move the gradient to the device of its parameter.",
-    "should be the same or input should be a MKLDNN": "Move each minibatch to the rank's device, as the network.",
-}
-
-
-def _refusal(message: str) -> str:
-    """Return how to mend what a GPU has refused with this message; "" if it is a different error."""
-    return next((repair for part, repair in REFUSALS.items() if part in message), "")
 
 
 def could_not_run(outcome: Outcome) -> str:
@@ -43,7 +28,7 @@ def could_not_run(outcome: Outcome) -> str:
     first = errors[0]
     if first["state"] == "died":
         return f"the ranks ended ({first['exitcode']}) before the script began. {first['output']}".strip()
-    if first["state"] != "error" or _refusal(first["message"]):
+    if first["state"] != "error" or refusal_of_a_gpu(first["message"]):
         return ""
     rank, _ = failure_headline(outcome.reports, outcome.waited_s, outcome.records)
     if rank is None:  # a time-out or a lost connection: a consequence of what ranks did
@@ -75,14 +60,13 @@ def _failure(outcome: Outcome) -> Finding:
     if "Duplicate GPU" in report["message"]:  # one rank raises it, several are there
         ranks = tuple(sorted({*ranks, *map(int, re.findall(r"rank (\d+)", report["message"]))} & set(others)))
     said = _error_words(report)
-    if repair := _refusal(report["message"]):
+    if repair := refusal_of_a_gpu(report["message"]):
         return Finding("devices", f"a GPU refuses this. {said}", repair, ranks=ranks, step=step, place=place)
     if named := _named(report["message"], outcome, ranks):
         return Finding(*named, ranks=ranks, step=step, place=place)
+    repair = repair_of(f"{report['type']}: {report['message']}") or "Read the traceback in the rank's output."
     who = "all ranks" if len(ranks) == len(outcome.reports) > 1 else ", ".join(f"rank {r}" for r in ranks)
-    return Finding(
-        "error", f"{who} raised {said}", "Read the traceback in the rank's output.", ranks=ranks, step=step, place=place
-    )
+    return Finding("error", f"{who} raised {said}", repair, ranks=ranks, step=step, place=place)
 
 
 def _named(message: str, outcome: Outcome, ranks: Sequence[int]) -> tuple[str, str, str] | None:
@@ -111,8 +95,12 @@ def _named(message: str, outcome: Outcome, ranks: Sequence[int]) -> tuple[str, s
 
 
 def _error_words(report: Report) -> str:
-    """Return the type and the first line of an error's message."""
-    return f"{report['type']}: {next((line for line in report['message'].splitlines() if line.strip()), '')}"
+    """Return the type and the first line of an error's message; the last one of an error in another process."""
+    lines = [line.strip() for line in report["message"].splitlines() if line.strip()] or [""]
+    if "terminated with the following error" in lines[0]:  # of torch.multiprocessing.spawn
+        return lines[-1]
+    last = f" {lines[-1]}" if "in DataLoader worker process" in lines[0] else ""
+    return f"{report['type']}: {lines[0]}{last}"
 
 
 _REPAIR = {

@@ -40,7 +40,8 @@ class Rehearsal:
 
     `findings` are sure, `notes` are something to look at, and `facts` are sentences about the run. `records` and
     `outputs` hold the last collectives and the last lines of each rank. `same_as_one` says whether a comparison has
-    shown that the updates are those of a run on one GPU; None without a comparison.
+    shown that the updates are those of a run on one GPU; None without a comparison. `is_checked` is False if no update
+    was seen, so that nothing could be compared.
     """
 
     command: str
@@ -55,11 +56,14 @@ class Rehearsal:
     records: Mapping[int, FlightRecord] = field(default_factory=dict)
     outputs: Mapping[int, str] = field(default_factory=dict)
     same_as_one: bool | None = None
+    is_checked: bool = True
 
     @property
     def exit_code(self) -> int:
-        """0 without findings; 1 with, or if runs were not shown to be the same; 2 if the script could not be run."""
-        return 2 if self.error else int(bool(self.findings) or self.same_as_one is False)
+        """0 without findings; 1 with, or if runs were not shown to be the same; 2 if nothing was run, or checked."""
+        if self.error or not (self.is_checked or self.findings):
+            return 2
+        return int(bool(self.findings) or self.same_as_one is False)
 
     @property
     def unknown(self) -> str:

@@ -14,7 +14,7 @@ import sys
 import threading
 from typing import Any
 
-from ddp_rehearsal.rank_process import run_rank
+from ddp_rehearsal.rank_process import run_alone, run_rank
 from notebook_ranks.forked import run_in_fork
 
 __all__ = ["main"]
@@ -28,7 +28,10 @@ def main() -> None:
     # What is imported here is left out of garbage collection: to look through it takes a rank 0.1 s each time, and
     # copies pages that the ranks share.
     gc.freeze()
-    ranks = {run_in_fork(_become_rank, rank, request): rank for rank in range(request["gpus"])}
+    if request["is_alone"]:
+        ranks = {run_in_fork(run_alone, request): 0}
+    else:
+        ranks = {run_in_fork(_become_rank, rank, request): rank for rank in range(request["gpus"])}
     threading.Thread(target=_end_with_the_input, args=(list(ranks),), daemon=True).start()
     while ranks:
         pid, status = os.wait()

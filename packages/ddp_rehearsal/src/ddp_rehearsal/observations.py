@@ -1,6 +1,7 @@
 """What is observed on the ranks of a rehearsal, as plain data: one file of JSON lines for each rank."""
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,9 +10,13 @@ from typing import Any, TypeVar
 from ddp_rehearsal.fingerprint import Print, Sample
 
 __all__ = [
+    "MAIN",
+    "OTHER",
     "Clipped",
     "DataSet",
+    "Drawn",
     "Ended",
+    "Evaluated",
     "Failed",
     "Forward",
     "Joined",
@@ -20,19 +25,25 @@ __all__ = [
     "Memory",
     "Observation",
     "Observed",
+    "Opened",
     "Place",
     "RankObservations",
+    "Reduced",
     "Sampled",
     "Saved",
     "Scheduled",
+    "State",
+    "Strangers",
     "Uneven",
     "Update",
     "Wrapped",
     "as_line",
+    "rank_name",
     "read_observations",
 ]
 
 Place = tuple[str, int, str]  # file, line, function
+MAIN, OTHER = "main", "other-"  # names of processes that are no ranks: the script itself, and what it has started
 
 
 @dataclass(frozen=True)
@@ -69,7 +80,8 @@ class LoaderBegins(Observation):
     """A DataLoader has given the first minibatch of an epoch.
 
     `epoch` counts its epochs from 0. `sampler_epoch` is the number that a DistributedSampler shuffled with; -1 is a
-    number that is not known.
+    number that is not known. `repeats` is how many examples a DistributedSampler gives twice, so that all ranks have as
+    many.
     """
 
     loader: int
@@ -79,6 +91,9 @@ class LoaderBegins(Observation):
     sampler_epoch: int = -1
     num_examples: int = -1
     num_batches: int = -1
+    workers: int = 0
+    iterable: bool = False
+    repeats: int = 0
 
 
 @dataclass(frozen=True)
@@ -91,12 +106,12 @@ class DataSet(Observation):
 
 @dataclass(frozen=True, kw_only=True)
 class Forward(Observation):
-    """A forward pass for training, of an outermost module `model`: `rows` are the digests of its first input's rows.
+    """A forward pass with gradients, of an outermost module `model`: `rows` are the digests of its first input's rows.
 
     `loader` and `epoch` are those of the DataLoader that gave the last minibatch, -1 without one. `around_ddp` is True
     if the module is inside of a DistributedDataParallel that was not called. `output` is the digest of the first tensor
-    that comes out. `drops_out` says whether the module has a dropout, and `batch_norms` whether it has a BatchNorm that
-    uses the rank's own examples.
+    that comes out. `training` is False in evaluation mode. `drops_out` says whether the module has a dropout that is at
+    work, and `batch_norms` how many of its BatchNorms use the rank's own examples.
     """
 
     model: int
@@ -108,17 +123,38 @@ class Forward(Observation):
     syncs: bool = True
     around_ddp: bool = False
     output: str = ""
+    training: bool = True
     drops_out: bool = False
-    batch_norms: bool = False
+    batch_norms: int = 0
+
+
+@dataclass(frozen=True)
+class Evaluated(Observation):
+    """The first forward pass without gradients for minibatches of an epoch of a DataLoader."""
+
+    loader: int
+    epoch: int
+
+
+@dataclass(frozen=True)
+class Reduced(Observation):
+    """The script called a collective that puts numbers of all ranks together; `numel` is their count."""
+
+    name: str
+    numel: int
 
 
 @dataclass(frozen=True)
 class Clipped(Observation):
-    """Gradients were clipped: their digests before, their norm, and the largest norm that is allowed."""
+    """Gradients were clipped: their digests before, their norm, and the largest norm that is allowed.
+
+    `scaled` says that they still had the factor of a GradScaler.
+    """
 
     grads: Mapping[str, str]
     norm: float
     most: float
+    scaled: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,11 +163,12 @@ class Update(Observation):
 
     `before` has all weights before the first update, `start` those of one small parameter before each update.
 
-    `backwards` counts the backward passes since the update before. `kept` says that a backward pass added its gradients
-    to those of the update before. `group` are the ranks that hold copies, () where nothing says so. With a `closure`
-    the gradients are not those of the update. `broadcast` says that each weight was broadcast before the first update.
-    `hooked` says that DistributedDataParallel sends by a hook. Tensors that are `sharded` over ranks are in `weights`
-    with None.
+    `backwards` counts the backward passes since the update before; `passes` counts all so far, since the beginning of
+    the `joins`-th `Join`. `kept` says that a backward pass added its gradients to those of the update before. `group`
+    are the ranks that hold copies, () where nothing says so. With a `closure` the gradients are not those of the
+    update. `broadcast` says that each weight was broadcast before the first update. `hooked` says that
+    DistributedDataParallel sends by a hook. Tensors that are `sharded` over ranks are in `weights` with None. An update
+    by hand has the optimizer -1, and its gradients are not known.
     """
 
     optimizer: int
@@ -151,6 +188,8 @@ class Update(Observation):
     broadcast: bool = False
     group: tuple[int, ...] = ()
     seconds: float = 0.0
+    passes: int = 0
+    joins: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,6 +206,47 @@ class Sampled(Observation):
     changes: Mapping[str, Sample]
     dtypes: Mapping[str, str]
     halves: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class State(Observation):
+    """What a module holds at the end of the run: the prints of its parameters and buffers.
+
+    `unheld` are parameters that get gradients and are in no optimizer, `not_averaged` those that get gradients and that
+    DistributedDataParallel does not average. `syncs_buffers` says that it sends buffers before each forward pass.
+    """
+
+    model: int
+    name: str
+    params: Mapping[str, Print | None]
+    buffers: Mapping[str, Print | None] = field(default_factory=dict)
+    unheld: tuple[str, ...] = ()
+    not_averaged: tuple[str, ...] = ()
+    group: tuple[int, ...] = ()
+    syncs_buffers: bool = False
+
+
+@dataclass(frozen=True)
+class Strangers(Observation):
+    """Shapes of parameters that an optimizer holds, which never got a gradient and are in no module that was called."""
+
+    optimizer: int
+    shapes: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class Opened(Observation):
+    """The script opened a file: `mode` has "w", "x" or "a" for writing, "r" for reading, "+" for both."""
+
+    path: str
+    mode: str
+
+
+@dataclass(frozen=True)
+class Drawn(Observation):
+    """Random numbers were drawn in a forward pass for training: digests of the generators' states before it."""
+
+    states: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -235,8 +315,9 @@ class RankObservations:
 
     @property
     def num_updates(self) -> int:
-        """How many updates of the optimizer the rank has made."""
-        return len(self.of(Update))
+        """How many updates the rank has made, by the optimizer that has made most."""
+        counts = Counter(update.optimizer for update in self.of(Update))
+        return max(counts.values(), default=0)
 
 
 Observed = Sequence[RankObservations]  # of all ranks of a run, in the order of their numbers
@@ -245,8 +326,8 @@ Observed = Sequence[RankObservations]  # of all ranks of a run, in the order of 
 _KIND_OF: dict[str, type[Observation]] = {
     kind.__name__: kind
     for kind in (
-        Clipped, DataSet, Ended, Failed, Forward, Joined, Loaded, LoaderBegins, Memory, Sampled, Saved, Scheduled,
-        Uneven, Update, Wrapped,
+        Clipped, DataSet, Drawn, Ended, Evaluated, Failed, Forward, Joined, Loaded, LoaderBegins, Memory, Opened,
+        Reduced, Sampled, Saved, Scheduled, State, Strangers, Uneven, Update, Wrapped,
     )
 }  # fmt: skip
 
@@ -256,9 +337,14 @@ def as_line(one: Observation) -> str:
     return json.dumps({"kind": type(one).__name__, **vars(one)})
 
 
-def read_observations(folder: Path, world_size: int) -> list[RankObservations]:
-    """Read what each rank has written into its file of the folder, up to a line that is incomplete."""
-    return [RankObservations(rank, _read_lines(folder / f"rank-{rank}.jsonl")) for rank in range(world_size)]
+def rank_name(rank: int) -> str:
+    """Return the name of a rank's files."""
+    return f"rank-{rank}"
+
+
+def read_observations(folder: Path, names: Mapping[int, str]) -> list[RankObservations]:
+    """Read what ranks, {rank: the name of its files}, have written in the folder, up to a line that is incomplete."""
+    return [RankObservations(rank, _read_lines(folder / f"{name}.jsonl")) for rank, name in names.items()]
 
 
 def _read_lines(path: Path) -> list[Observation]:
@@ -270,7 +356,9 @@ def _read_lines(path: Path) -> list[Observation]:
             found.append(_KIND_OF[facts.pop("kind")](**facts))
         except json.JSONDecodeError:  # the rank has ended, or the disk was full, before the line was written
             break
-    return found
+    by_optimizer = any(isinstance(one, Update) and one.optimizer >= 0 for one in found)
+    # some optimizers move the weights to look around, before their first step: that is no update
+    return [one for one in found if not (by_optimizer and isinstance(one, Update) and one.optimizer < 0)]
 
 
 def _tuples(value: object) -> Any:

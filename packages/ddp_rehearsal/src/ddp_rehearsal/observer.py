@@ -13,7 +13,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import lr_scheduler
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
-from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, RandomSampler, dataloader
+from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, IterableDataset, RandomSampler, dataloader
 
 from ddp_rehearsal.fingerprint import (
     MOST_VALUES,
@@ -42,7 +42,9 @@ from ddp_rehearsal.fingerprint import (
 from ddp_rehearsal.observations import (
     Clipped,
     DataSet,
+    Drawn,
     Ended,
+    Evaluated,
     Forward,
     Joined,
     Loaded,
@@ -50,14 +52,19 @@ from ddp_rehearsal.observations import (
     Memory,
     Observation,
     Place,
+    Reduced,
     Sampled,
     Saved,
     Scheduled,
+    State,
+    Strangers,
     Uneven,
     Update,
     Wrapped,
     as_line,
 )
+from ddp_rehearsal.observed_files import watch_files
+from ddp_rehearsal.pretend_gpus.backward import leaves_of
 from ddp_rehearsal.pretend_gpus.storages import device_of
 from notebook_ranks.shared.activations_held import ActivationsHeld, activations_held
 from notebook_ranks.shared.own_code import is_own_code
@@ -67,10 +74,15 @@ __all__ = ["Observer", "script_place"]
 SHARDED = ("FullyShardedDataParallel",)  # the other ways to shard use DTensor
 PLAIN = (torch.Tensor, nn.Parameter)  # types of nearly all tensors; a missing attribute takes time to find out
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+TOGETHER = "all_reduce reduce all_gather all_gather_into_tensor all_gather_object gather gather_object".split()
+MOST_REDUCED = 400  # of the script's own collectives that are noted
+FIRST_STEPS = 3  # in which it is looked for what gets gradients
+BY_HAND = -1  # stands for an optimizer
 TIMES = 8  # an example is read, to see whether it changes
 ONE_WEIGHT = "a weight, not a gradient"  # among names of parameters
 WAIT = (Forward, Clipped)  # these are written with the next observation of another kind, or the next pulse
 LOCK_S = 0.5
+MEASURED = -2  # in place of bytes of activations: they are written
 OFTEN = 10  # all bytes of large tensors are read in the first three updates, and in each tenth
 
 
@@ -96,20 +108,35 @@ class Observer:
     update is also written as `Sampled`; a copy of the weights is kept while it runs.
     """
 
-    def __init__(self, path: Path, steps: int, enough: Callable[[], None], samples: bool = False) -> None:
+    def __init__(self, steps: int, enough: Callable[[], None], samples: bool = False) -> None:
         self.steps, self.enough, self.samples = steps, enough, samples
-        self.file = open(path, "wb", buffering=0)
+        self.file: Any = None
+        self.folder = os.devnull  # of the rehearsal, whose files are not the script's
         self.waiting: deque[tuple[type[Observation], dict[str, Any]]] = deque()
         self.writing, self.unwritten = threading.Lock(), b""
         self.pid, self.thread = os.getpid(), threading.get_ident()
         self.progress, self.step, self.depth, self.backwards = 0, 1, 0, 0
+        self.updated = False  # the step has ended, and the next one has not begun
+        self.passes = self.joins = self.reduced = 0
         self.grad_enabled = True  # for the script, when the observer was called last
         self.in_backward = self.in_schedule = self.failed = self.sharded = self.kept = False
         self.numbers: dict[int, int] = {}  # id of an outermost module -> its number
-        self.facts: dict[int, dict[str, Any]] = {}  # the same -> what all its forward passes have in common
+        self.modules: list[nn.Module] = []  # the outermost modules, by their numbers
+        self.facts: dict[
+            tuple[int, bool], dict[str, Any]
+        ] = {}  # id, training -> what its forward passes have in common
         self.names: dict[int, str] = {}  # id of a parameter -> its name
         self.in_ddp: dict[int, tuple[int, ...]] = {}  # id of a module or parameter in a DDP -> the ranks of its group
         self.ddps: list[DistributedDataParallel] = []
+        self.averaged: dict[int, set[int]] = {}  # id of a DDP -> ids of the parameters that it averages
+        self.held_by: dict[int, set[int]] = {}  # number of an optimizer -> ids of its parameters
+        self.got_grad: dict[int, nn.Parameter] = {}  # by id: those that had a gradient in the first updates
+        self.scaler: Any = None  # whose factor the gradients of the last backward pass have
+        self.scales, self.unscaled = False, set[int]()  # ids of parameters whose gradients have lost it
+        self.by_hand: tuple[Any, torch.Tensor, Print, dict[str, Any]] | None = None
+        self.hand_passes = 0
+        self.random: tuple[str, ...] = ()
+        self.evaluated: set[tuple[int, int]] = set()
         self.used: list[Any] = []  # keeps what the ids belong to
         self.optimizers: dict[int, int] = {}
         self.counts: dict[int, int] = {}
@@ -131,9 +158,20 @@ class Observer:
         self.held = ActivationsHeld()
         self.activations = -1
 
+    def open(self, path: Path) -> None:
+        """Write into a file from now on."""
+        self.file = open(path, "wb", buffering=0)
+
+    def forked(self) -> None:
+        """Watch this process, a fork of the one that was watched; nothing has been seen of it yet."""
+        self.file, self.unwritten = None, b""
+        self.waiting.clear()
+        self.writing = threading.Lock()  # a thread may have held the old one
+        self.pid, self.thread = os.getpid(), threading.get_ident()
+
     def note(self, kind: type[Observation], **facts: Any) -> None:
         """Note an observation, with the step and the place in the script; write it, unless its kind waits."""
-        facts["step"] = self.step
+        facts.setdefault("step", self.step + self.updated)
         if "place" not in facts:
             facts["place"] = _place_now()
         self.waiting.append((kind, facts))
@@ -145,7 +183,7 @@ class Observer:
 
     def write(self) -> None:
         """Write what waits. Any thread of the rank may do it. Where the disk is full it waits on."""
-        if self.pid != os.getpid():  # a process that the script has started
+        if self.pid != os.getpid() or self.file is None:  # a process that the script has started
             return
         # A signal of the script may have come while this thread writes: what it noted then goes out with the next ones.
         if self.writing.acquire(timeout=LOCK_S):
@@ -160,6 +198,8 @@ class Observer:
 
     def end(self, how: str, code: int = 0) -> None:
         """Write that the script has ended, and what can be read only then."""
+        if how != "exit":
+            self._quietly(self._read_states)
         self._quietly(self._read_data_sets)
         self.note(Ended, how=how, code=code)
 
@@ -176,6 +216,10 @@ class Observer:
         _wrap(torch, "load", self._load)
         _wrap(nn.utils, "clip_grad_norm_", self._clip)
         vars(nn.utils.clip_grad)["clip_grad_norm_"] = nn.utils.clip_grad_norm_
+        _wrap(nn.utils, "clip_grad_value_", self._clip_values)
+        vars(nn.utils.clip_grad)["clip_grad_value_"] = nn.utils.clip_grad_value_
+        _wrap(torch.amp.GradScaler, "scale", self._scale)
+        _wrap(torch.amp.GradScaler, "unscale_", self._unscale)
         _wrap(DataLoader, "__iter__", self._begin_loader)
         _wrap(dataloader._BaseDataLoaderIter, "__next__", self._next)
         _wrap(DistributedSampler, "__iter__", self._shuffle)
@@ -187,8 +231,11 @@ class Observer:
         vars(dist.distributed_c10d)["init_process_group"] = dist.init_process_group
         _wrap(dist, "broadcast", self._broadcast)
         vars(dist.distributed_c10d)["broadcast"] = dist.broadcast
+        for name in TOGETHER:
+            _wrap(dist, name, functools.partial(self._put_together, name))
+            vars(dist.distributed_c10d)[name] = getattr(dist, name)
         _wrap(Join, "__enter__", self._may_end_earlier)
-        _wrap(torch.multiprocessing, "spawn", _refuse_to_spawn)
+        watch_files(self)
 
     def _is_mine(self) -> bool:
         """Return whether this is the script's own thread, and not a thread or a process that it has started."""
@@ -225,11 +272,21 @@ class Observer:
         if self._is_mine():
             self.depth += 1
             self.halves |= self.samples and torch._C._is_any_autocast_enabled()
-            if self.depth == 1 and self.activations < 0 and self.step == 2 and not self.in_backward:
-                self._quietly(self._begin_to_measure, module)
+            if self.depth == 1 and not self.in_backward and torch.is_grad_enabled():
+                if not self.optimizers and self.updates is None:
+                    self._look_for_update_by_hand(module)
+                self._begin_step()
+                if self.activations < 0 and self.step == 2:
+                    self._quietly(self._begin_to_measure, module)
+
+    def _begin_step(self) -> None:
+        """The first forward or backward pass after an update begins the next step."""
+        self.step, self.updated = self.step + self.updated, False
 
     def _begin_to_measure(self, module: nn.Module) -> None:
         params = list(module.parameters())
+        if isinstance(module, nn.DataParallel) and len(module.device_ids) > 1:
+            return  # its replicas run in threads, and what they keep is not seen here
         if self.grad_enabled and params and not self.sharded and not any(map(_is_sharded, params)):
             self.measures = activations_held(params)
             self.held = self.measures.__enter__()
@@ -244,34 +301,44 @@ class Observer:
         if self.measures is not None:
             self.measures.__exit__(None, None, None)
             self.activations, self.measures = self.held.most_n_bytes, None
-        if torch.is_grad_enabled() and module.training and not self.in_backward:
+        if not torch.is_grad_enabled():
+            if self.loader not in self.evaluated and not self.in_backward:
+                self.evaluated.add(self.loader)
+                self._quietly(lambda: self.note(Evaluated, loader=self.loader[0], epoch=self.loader[1]))
+        elif not self.in_backward:
             self._unseen(self._forward, module, args, rest[0] if len(rest) == 2 else {}, rest[-1] if rest else None)
 
     def _forward(self, module: nn.Module, args: object, kwargs: object, output: object) -> None:
-        if id(module) not in self.facts:
+        key = id(module), module.training
+        if key not in self.facts:
             if next(module.parameters(), None) is None:  # a loss
                 return
             self._name(module)
-            parts = list(module.modules())
-            drops_out = any(isinstance(part, _DropoutNd) and part.p > 0 for part in parts)
-            self.facts[id(module)] = {
+            parts = [part for part in module.modules() if part.training]
+            self.facts[key] = {
                 "name": type(_inner(module)).__name__,
                 "in_ddp": isinstance(module, DistributedDataParallel),
-                "drops_out": drops_out,
-                "batch_norms": any(isinstance(part, BATCH_NORMS) and part.training for part in parts),
+                "training": module.training,
+                "drops_out": any(isinstance(part, _DropoutNd) and part.p > 0 for part in parts),
+                "batch_norms": sum(isinstance(part, BATCH_NORMS) for part in parts),
             }
         tensor, result = first_tensor([args, kwargs]), first_tensor([output])
         self.note(
             Forward,
-            model=self._number(self.numbers, module),
+            model=self._number_of_module(module),
             rows=() if tensor is None else row_prints(tensor),
             loader=self.loader[0],
             epoch=self.loader[1],
             syncs=bool(getattr(module, "require_backward_grad_sync", True)),
             around_ddp=id(module) in self.in_ddp,
             output="" if result is None else tensor_digest(result),
-            **self.facts[id(module)],
+            **self.facts[key],
         )
+
+    def _number_of_module(self, module: nn.Module) -> int:
+        if id(module) not in self.numbers:
+            self.modules.append(module)
+        return self._number(self.numbers, module)
 
     def _number(self, numbers: dict[int, int], thing: object) -> int:
         if id(thing) not in numbers:
@@ -296,6 +363,9 @@ class Observer:
     def _wrapped(self, ddp: Any, module: nn.Module) -> None:
         ranks = tuple(dist.get_process_group_ranks(ddp.process_group))
         self._name(ddp)
+        left_out = set(getattr(ddp, "parameters_to_ignore", ()))
+        named = module.named_parameters()
+        self.averaged[id(ddp)] = {id(p) for name, p in named if p.requires_grad and name not in left_out}
         for thing in [*module.modules(), *module.parameters()]:
             self.in_ddp[id(thing)] = ranks
             self.used.append(thing)
@@ -305,9 +375,18 @@ class Observer:
     def _backward(self, backward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if not self._is_mine():
             return backward(*args, **kwargs)
+        if self.in_backward:  # of a part that is computed again
+            return backward(*args, **kwargs)
         self._unseen(self._look_for_kept_gradients)
+        if self.updates is None:
+            if not self.optimizers and not self.modules:
+                self._look_for_update_by_hand([*args, *kwargs.values()])
+            self._begin_step()
         self.progress += 1
         self.backwards += 1
+        self.passes += 1
+        self.unscaled.clear()
+        self.scaler, self.scales = (self.scaler if self.scales else None), False
         self.in_backward = True
         try:
             return backward(*args, **kwargs)
@@ -342,6 +421,7 @@ class Observer:
         groups = {self.in_ddp.get(id(p)) for p in named.values()}
         self.begun = {
             "place": _place_now(),
+            "step": self.step,
             "optimizer": self._number(self.optimizers, optimizer),
             "name": type(optimizer).__name__,
             "lrs": tuple(float(group["lr"]) for group in optimizer.param_groups if "lr" in group),
@@ -357,12 +437,17 @@ class Observer:
             "sharded": self.sharded or any(map(_is_sharded, named.values())),
             "group": groups.pop() or () if len(groups) == 1 else (),
             "seconds": time.perf_counter() - self.ended_at,
+            "passes": self.passes,
+            "joins": self.joins,
         }
+        if self.step <= FIRST_STEPS:
+            self._look_for_gradients(self.begun["optimizer"], named.values())
         if small is not None:
             param = named[small[1]]
             self.begun["start"] = {small[1]: start}
             known = grads[small[1]] if small[0] <= MOST_VALUES else None
-            self.last = None if param.grad is None else (param, known or _print(param.grad, False))
+            is_read = param.grad is not None and not _is_sharded(param.grad)
+            self.last = (param, known or _print(param.grad, False)) if is_read else None
         if self.samples and not self.begun["sharded"]:
             self._begin_sample(named)
 
@@ -374,7 +459,8 @@ class Observer:
         self._unseen(self._end_update, optimizer)
         self.counts[id(optimizer)] = self.counts.get(id(optimizer), 0) + 1
         self.backwards, self.kept = 0, False
-        self.step += 1
+        self._note_random_numbers()
+        self.updated = True
         self.ended_at = time.perf_counter()
         if self.counts[id(optimizer)] >= self.steps:
             self.end("enough")
@@ -385,8 +471,104 @@ class Observer:
             self.note(Update, weights=self._prints_of(self.named, self._complete()), **self.begun)
             if self.sampled is not None:
                 self._end_sample()
-            if self.step == 2:
+            if self.step == 2 and self.activations != MEASURED:
                 self._measure(optimizer, list(self.named.values()))
+
+    def _look_for_gradients(self, optimizer: int, params: Iterable[nn.Parameter]) -> None:
+        """Keep which parameters an optimizer holds, and which have gradients."""
+        self.held_by.setdefault(optimizer, set()).update(map(id, params))
+        of_modules = [p for module in self.modules for p in module.parameters()]
+        self.got_grad |= {id(p): p for p in [*of_modules, *params] if p.grad is not None}
+        self.used += params
+
+    def _look_for_update_by_hand(self, seen: nn.Module | list[Any]) -> None:
+        """Look at a module, or at what goes into a backward pass where no module was called."""
+        if self.by_hand is None or self.passes > self.hand_passes:
+            self._unseen(self._see_update_by_hand, seen)
+            if self.by_hand is not None and self.counts.get(BY_HAND, 0) >= self.steps:
+                self.end("enough")
+                self.enough()
+
+    def _see_update_by_hand(self, seen: nn.Module | list[Any]) -> None:
+        """Note an update without an optimizer, if a backward pass has run and weights are not what they were."""
+        passes, self.hand_passes = self.passes - self.hand_passes, self.passes
+        if self.by_hand is None:
+            named = _learning(seen)
+            if named and not self.sharded and not any(map(_is_sharded, named.values())):
+                small = min(named.values(), key=torch.Tensor.numel)
+                self.by_hand = seen, small, _print(small, False), self._prints_of(named, True)
+            return
+        first_seen, small, before, first = self.by_hand
+        now = _print(small, False)
+        is_same = seen is first_seen or (isinstance(seen, list) and isinstance(first_seen, list))
+        if not is_same or now == before:
+            return
+        named = {name: p for name, p in _learning(seen).items() if name in first}
+        groups = {self.in_ddp.get(id(p)) for p in named.values()}
+        self.note(
+            Update,
+            step=self.step,
+            optimizer=BY_HAND,
+            name="by hand",
+            lrs=(),
+            grads={},
+            weights=self._prints_of(named, self._complete()),
+            before=first if self.step == 1 else {},
+            devices=tuple(sorted(map(str, {device_of(p) for p in named.values()}))),
+            visible=os.environ.get("CUDA_VISIBLE_DEVICES", ""),
+            backwards=passes,
+            closure=True,
+            group=groups.pop() or () if len(groups) == 1 else (),
+            passes=self.passes,
+            joins=self.joins,
+        )
+        self.by_hand, self.updated, self.backwards = (first_seen, small, now, first), True, 0
+        self.progress += 1
+        self.counts[BY_HAND] = self.counts.get(BY_HAND, 0) + 1
+
+    def _note_random_numbers(self) -> None:
+        """Note in step 2 whether random numbers were drawn since the end of step 1."""
+        if self.step <= 2:
+            self._quietly(self._see_random_numbers)
+
+    def _see_random_numbers(self) -> None:
+        states = [torch.get_rng_state()]
+        if torch.cuda.is_available() and torch.cuda.is_initialized():
+            states.append(torch.cuda.get_rng_state())
+        now = tuple(tensor_digest(state) for state in states)
+        if self.step == 2 and self.random and now != self.random:
+            self.note(Drawn, states=self.random)
+        self.random = now
+
+    def _read_states(self) -> None:
+        """Write what the modules hold at the end, and what optimizers hold that no module has."""
+        if self.sharded:
+            return
+        held = set().union(*self.held_by.values()) if self.held_by else set()
+        of_modules = {id(p) for module in self.modules for p in module.parameters()}
+        for number, module in enumerate(self.modules):
+            named = dict(_inner(module).named_parameters())
+            if any(map(_is_sharded, named.values())):
+                continue
+            got = [(name, p) for name, p in named.items() if id(p) in self.got_grad and p.requires_grad]
+            averaged = self.averaged.get(id(module))
+            groups = {self.in_ddp.get(id(p)) for p in named.values()}
+            self.note(
+                State,
+                model=number,
+                name=type(_inner(module)).__name__,
+                params=self._prints_of(named, True),
+                buffers=self._prints_of(dict(_inner(module).named_buffers()), True),
+                unheld=tuple(name for name, p in got if held and id(p) not in held),
+                not_averaged=() if averaged is None else tuple(name for name, p in got if id(p) not in averaged),
+                group=groups.pop() or () if len(groups) == 1 else (),
+                syncs_buffers=bool(getattr(module, "broadcast_buffers", False)),
+            )
+        params = {id(p): p for p in self.used if isinstance(p, nn.Parameter)}
+        for number, ids in self.held_by.items():
+            shapes = [tuple(params[i].shape) for i in ids if i not in of_modules and i not in self.got_grad]
+            if shapes:
+                self.note(Strangers, optimizer=number, shapes=tuple(shapes))
 
     def _begin_sample(self, named: dict[str, nn.Parameter]) -> None:
         named = {name: p for name, p in named.items() if p.is_floating_point()}
@@ -434,6 +616,7 @@ class Observer:
             optimizer=_n_bytes([getattr(t, "_local_tensor", t) for t in state]),
             activations=self.activations,
         )
+        self.activations = MEASURED
 
     def _clip(self, clip: Callable[..., Any], parameters: Any, max_norm: Any, *args: Any, **kwargs: Any) -> Any:
         params = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
@@ -444,9 +627,34 @@ class Observer:
             self._quietly(lambda: self.note(Clipped, **facts, norm=float(norm), most=float(max_norm)))
         return norm
 
+    def _clip_values(self, clip: Callable[..., Any], parameters: Any, clip_value: Any, *args: Any, **kw: Any) -> Any:
+        params = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+        if self._is_mine() and self._is_scaled(params):
+            facts = {"grads": {}, "norm": 0.0, "most": float(clip_value), "scaled": True}
+            self._quietly(lambda: self.note(Clipped, **facts))
+        return clip(params, clip_value, *args, **kw)
+
+    def _scale(self, scale: Callable[..., Any], scaler: Any, *args: Any, **kwargs: Any) -> Any:
+        if self._is_mine() and scaler.is_enabled():
+            self.scaler, self.scales = scaler, True
+        return scale(scaler, *args, **kwargs)
+
+    def _unscale(self, unscale: Callable[..., Any], scaler: Any, optimizer: torch.optim.Optimizer) -> Any:
+        if self._is_mine():
+            self.unscaled |= {id(p) for group in optimizer.param_groups for p in group["params"]}
+        return unscale(scaler, optimizer)
+
+    def _is_scaled(self, params: Sequence[torch.Tensor]) -> bool:
+        """Return whether the gradients of parameters still have the factor of a GradScaler."""
+        mine = [p for p in params if p.grad is not None]
+        return bool(mine) and self.scaler is not None and not any(id(p) in self.unscaled for p in mine) and (
+            float(self.scaler.get_scale()) != 1.0
+        )  # fmt: skip
+
     def _begin_clip(self, params: Sequence[nn.Parameter], facts: dict[str, Any]) -> None:
         grads = [(self.names.get(id(p), f"parameter {i}"), p.grad) for i, p in enumerate(params)]
         prints = self._prints_of({name: grad for name, grad in grads if grad is not None}, self._complete())
+        facts["scaled"] = self._is_scaled(params)
         facts["grads"] = {name: found[0] for name, found in prints.items() if found is not None}
 
     def _schedule(self, step: Callable[..., Any], scheduler: object, *args: Any, **kwargs: Any) -> Any:
@@ -496,6 +704,9 @@ class Observer:
             sampler_epoch=self.orders.get(sampler, -1),
             num_examples=-1 if getattr(sampler, "replacement", False) else _len(loader.dataset),
             num_batches=_len(loader),
+            workers=loader.num_workers,
+            iterable=isinstance(loader.dataset, IterableDataset),
+            repeats=_repeats(sampler),
         )
 
     def _shuffle(self, begin: Callable[..., Any], sampler: Any) -> Any:
@@ -548,20 +759,21 @@ class Observer:
             self._quietly(lambda: self.sent.add(_address_of_data(tensor)))
         return broadcast(tensor, *args, **kwargs)
 
+    def _put_together(self, name: str, collective: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if self._is_mine() and not self.in_backward and self.updates is None and self.reduced < MOST_REDUCED:
+            self.reduced += 1
+            tensor = first_tensor([args, kwargs]) if "object" not in name else None
+            self._quietly(lambda: self.note(Reduced, name=name, numel=-1 if tensor is None else tensor.numel()))
+        return collective(*args, **kwargs)
+
     def _may_end_earlier(self, enter: Callable[..., Any], join: object) -> Any:
         self._quietly(lambda: self.note(Uneven))
+        self.joins, self.passes, self.hand_passes = self.joins + 1, 0, 0
         return enter(join)
 
     def _join_group(self, join: Callable[..., None], *args: Any, **kwargs: Any) -> None:
         join(*args, **kwargs)
         self._quietly(lambda: self.note(Joined, backend=str(dist.get_backend())))
-
-
-def _refuse_to_spawn(spawn: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
-    raise RuntimeError(
-        "the script starts its ranks itself, by torch.multiprocessing.spawn. A rehearsal starts them as torchrun: take "
-        'the rank from os.environ["RANK"] and LOCAL_RANK.'
-    )
 
 
 def _wrap(owner: object, name: str, around: Callable[..., Any]) -> None:
@@ -587,6 +799,13 @@ def _inner(module: nn.Module) -> Any:
     return module
 
 
+def _learning(seen: nn.Module | list[Any]) -> dict[str, torch.Tensor]:
+    """Return {name: tensor} of what learns: in a module, or below the tensors of a backward pass."""
+    if isinstance(seen, nn.Module):
+        return {name: p for name, p in _inner(seen).named_parameters() if p.requires_grad}
+    return {f"tensor {i}": leaf for i, leaf in enumerate(leaves_of(seen))}
+
+
 def _is_sharded(tensor: torch.Tensor) -> bool:
     return type(tensor) not in PLAIN and hasattr(tensor, "_local_tensor")  # a DTensor
 
@@ -598,6 +817,13 @@ def _address_of_data(tensor: torch.Tensor) -> int:
 
 def _n_bytes(tensors: Sequence[torch.Tensor]) -> int:
     return sum(t.numel() * t.element_size() for t in tensors)
+
+
+def _repeats(sampler: Any) -> int:
+    """Return how many examples a DistributedSampler gives twice, so that all ranks have as many; 0 for any other."""
+    if type(sampler) is not DistributedSampler or sampler.drop_last:
+        return 0
+    return max(0, sampler.total_size - _len(sampler.dataset))
 
 
 def _len(thing: Any) -> int:

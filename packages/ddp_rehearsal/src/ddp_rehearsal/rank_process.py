@@ -1,4 +1,7 @@
-"""One rank of a rehearsal: a process that runs the script under an observer and answers what it does.
+"""A process of a rehearsal: it runs the script under an observer and answers what it does.
+
+A rank of torchrun is a rank from its beginning. A script that starts its ranks itself is one process, "main", whose
+processes become ranks when they join a process group (`own_ranks`).
 
 A rank leaves three kinds of files in the folder of the rehearsal: `rank-0.jsonl` with the observations, `rank-0.pulse`
 with what it does now, and `rank-0.dump` with its stack and its last collectives, as soon as the file `dump` is there.
@@ -6,6 +9,7 @@ A rank whose script has ended or failed waits until the rehearsal ends it: the o
 a pool (`notebook_ranks.rank`) answers calls instead, and ends with its pipe.
 """
 
+import atexit
 import contextlib
 import json
 import os
@@ -20,8 +24,9 @@ from typing import Any
 
 import torch
 
-from ddp_rehearsal.observations import Failed, Place
+from ddp_rehearsal.observations import MAIN, Failed, Place, rank_name
 from ddp_rehearsal.observer import Observer, script_place
+from ddp_rehearsal.own_ranks import follow_own_ranks, look_for_own_ranks
 from ddp_rehearsal.pretend_gpus.switch import pretend_gpus
 from notebook_ranks.flight_recorder import read_recorder, send_before_abort, waits_in
 from notebook_ranks.output import append_output
@@ -29,7 +34,7 @@ from notebook_ranks.rank import error_report, main_thread_stack
 from notebook_ranks.rank_seed import seed_rank
 from notebook_ranks.shared.own_code import is_own_code
 
-__all__ = ["run_rank"]
+__all__ = ["RankProcess", "observe_program", "run_alone", "run_rank"]
 
 PULSE_S = 0.2
 FILES_OF_GROUP = tuple(os.path.join(*parts) for parts in (
@@ -39,44 +44,152 @@ MOST_PARKED_S = 120  # a rank that nobody ends
 
 
 def run_rank(rank: int, request: dict[str, Any]) -> None:
-    """Run the script of a request as one rank; never return.
+    """Run the script of a request as a rank that torchrun has started; never return.
 
     The request has "folder", "script", "arguments", "steps", "pretend" (a number of GPUs, 0 for none) and "seed": None,
     or the first seed of rank 0, that + 1 of rank 1, and so on; rank 0 then writes samples of the tensors.
     """
-    folder = Path(request["folder"])
-    _redirect(folder / f"rank-{rank}.out")
-    torch.set_num_threads(1)
-    seed = None if request["seed"] is None else request["seed"] + rank
-    seed_rank(seed)
-    state = {"name": "running"}
-    observer = Observer(folder / f"rank-{rank}.jsonl", request["steps"], lambda: _park(state, "enough"),
-                        samples=seed is not None and rank == 0)  # fmt: skip
-    pulse = threading.Thread(target=_answer, args=(folder, rank, observer, state), daemon=True)
-    pulse.start()
-    send_before_abort(lambda: _write_dump(folder / f"rank-{rank}.dump", state))
-    if request["pretend"]:
-        pretend_gpus(request["pretend"])
-    observer.install()
-    script = request["script"]
-    sys.argv = [script, *request["arguments"]]
-    sys.path[0] = os.path.dirname(script)
-    try:
-        runpy.run_path(script, run_name="__main__")
-    except SystemExit as end:
-        code = end.code if isinstance(end.code, int) else int(end.code is not None)
-        if end.code is not None and not isinstance(end.code, int):
-            print(end.code, file=sys.stderr)
-        observer.end("exit" if code else "returned", code)
-        _park(state, "error" if code else "done")
-    except BaseException as error:
-        traceback.print_exc()
-        report = error_report(error)
-        observer.note(Failed, place=script_place(report["frames"]), report=report)
-        _park(state, "error")
-    else:
-        observer.end("returned")
-        _park(state, "done")
+    process = RankProcess(request)
+    process.become(rank_name(rank))
+    seed_rank(None if request["seed"] is None else request["seed"] + rank)
+    process.begin()
+    look_for_own_ranks(process)
+    process.run_script()
+
+
+def run_alone(request: dict[str, Any]) -> None:
+    """Run the script of a request as one process, which may start ranks of its own; never return."""
+    process = RankProcess(request)
+    process.become(MAIN)
+    seed_rank(request["seed"])
+    process.begin()
+    follow_own_ranks(process)
+    process.run_script()
+
+
+def observe_program(request: dict[str, Any]) -> None:
+    """Observe this process, a program that the script has started, which may become a rank."""
+    process = RankProcess(request)
+    process.observer.install()
+    follow_own_ranks(process)
+    failed: list[BaseException] = []
+    show = sys.excepthook
+
+    def note_error(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+        show(kind, error, trace)
+        failed.append(error)
+
+    def end() -> None:
+        if process.name and process.observer.pid == os.getpid():
+            process.run_to_the_end(lambda: _raise(failed[0]) if failed else None)
+
+    sys.excepthook = note_error
+    atexit.register(end)
+
+
+def _raise(error: BaseException) -> None:
+    raise error
+
+
+class RankProcess:
+    """This process in a rehearsal: `name` is that of its files, `state` what its script does now.
+
+    Its `observer` notes what happens, and writes it as soon as the process has a name.
+    """
+
+    def __init__(self, request: dict[str, Any]) -> None:
+        self.request, self.folder = request, Path(request["folder"])
+        self.name, self.state, self.why = "", "running", ""
+        self.observer = Observer(request["steps"], lambda: self.park("enough"))
+        self.observer.folder = os.path.realpath(self.folder)
+        torch.set_num_threads(1)
+
+    def become(self, name: str) -> None:
+        """Take the name of a rank: write into its files from now on."""
+        self.name, self.state = name, "running"
+        _redirect(self.folder / f"{name}.out")
+        self.observer.samples = self.request["seed"] is not None and name in (MAIN, rank_name(0))
+        self.observer.open(self.folder / f"{name}.jsonl")
+        threading.Thread(target=self._answer, args=(name,), daemon=True).start()
+        send_before_abort(lambda: self._write_dump(name))
+
+    def begin(self) -> None:
+        """Begin to pretend and to observe."""
+        if self.request["pretend"]:
+            pretend_gpus(self.request["pretend"])
+        self.observer.install()
+
+    def run_script(self) -> None:
+        """Run the script, and wait for the end of the rehearsal."""
+        script = self.request["script"]
+        sys.argv = [script, *self.request["arguments"]]
+        sys.path[0] = os.path.dirname(script)
+        self.run_to_the_end(lambda: runpy.run_path(script, run_name="__main__"))
+
+    def run_to_the_end(self, run: Any) -> None:
+        """Call a function, note how it ends, and wait for the end of the rehearsal."""
+        try:
+            run()
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else int(end.code is not None)
+            if end.code is not None and not isinstance(end.code, int):
+                print(end.code, file=sys.stderr)
+            self.observer.end("exit" if code else "returned", code)
+            self.park("error" if code else "done")
+        except BaseException as error:
+            traceback.print_exc()
+            report = error_report(error)
+            self.observer.note(Failed, place=script_place(report["frames"]), report=report)
+            self.park("error")
+        else:
+            self.observer.end("returned")
+            self.park("done")
+
+    def begin_again(self, why: str) -> None:
+        """Ask for a run of the script as one process, and wait for the end of this one."""
+        self.why = why
+        self.park("again")
+
+    def park(self, state: str) -> None:
+        """Wait for the end of the process."""
+        with contextlib.suppress(Exception):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        self.state = state
+        time.sleep(MOST_PARKED_S)
+        os._exit(0)
+
+    def _answer(self, name: str) -> None:
+        """Write what is observed and the pulse again and again, and the dump when it is wanted."""
+        dumped = False
+        while self.name == name:
+            pulse = self._pulse()
+            with contextlib.suppress(Exception):
+                self.observer.write()  # before a pulse that says that the script has ended
+            with contextlib.suppress(OSError):
+                _replace(self.folder / f"{name}.pulse", pulse)
+            if not dumped and (self.folder / "dump").exists():
+                dumped = True
+                self._write_dump(name)
+            time.sleep(PULSE_S)
+
+    def _pulse(self) -> dict[str, Any]:
+        frames = main_thread_stack()
+        return {
+            "state": self.state,
+            "why": self.why,
+            "pid": os.getpid(),
+            "progress": self.observer.progress,
+            "step": self.observer.step,
+            "cpu_s": time.process_time(),
+            "in_collective": bool(waits_in(frames)),
+            "waits": self.observer.in_backward or _in_the_group(frames),
+            "place": script_place(frames),
+        }
+
+    def _write_dump(self, name: str) -> None:
+        facts = {"state": self.state, "frames": main_thread_stack(), "recorder": read_recorder()}
+        _replace(self.folder / f"{name}.dump", facts)
 
 
 def _redirect(path: Path) -> None:
@@ -90,52 +203,10 @@ def _text_stream(descriptor: int) -> Any:
     return open(descriptor, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
 
 
-def _park(state: dict[str, str], name: str) -> None:
-    """Wait for the end of the process."""
-    with contextlib.suppress(Exception):
-        sys.stdout.flush()
-        sys.stderr.flush()
-    state["name"] = name
-    time.sleep(MOST_PARKED_S)
-    os._exit(0)
-
-
-def _answer(folder: Path, rank: int, observer: Observer, state: dict[str, str]) -> None:
-    """Write what is observed and the pulse again and again, and the dump when it is wanted."""
-    dumped = False
-    while True:
-        pulse = _pulse(observer, state)
-        with contextlib.suppress(Exception):
-            observer.write()  # before a pulse that says that the script has ended
-        with contextlib.suppress(OSError):
-            _replace(folder / f"rank-{rank}.pulse", pulse)
-        if not dumped and (folder / "dump").exists():
-            dumped = True
-            _write_dump(folder / f"rank-{rank}.dump", state)
-        time.sleep(PULSE_S)
-
-
-def _pulse(observer: Observer, state: dict[str, str]) -> dict[str, Any]:
-    frames = main_thread_stack()
-    return {
-        "state": state["name"],
-        "progress": observer.progress,
-        "step": observer.step,
-        "cpu_s": time.process_time(),
-        "in_collective": bool(waits_in(frames)),
-        "waits": observer.in_backward or _in_the_group(frames),
-        "place": script_place(frames),
-    }
-
-
 def _in_the_group(frames: Sequence[Place]) -> bool:
     """Return whether the script has called something of torch.distributed, or a network in it, and is there."""
     own = max((i for i, (file, _, _) in enumerate(frames) if is_own_code(file)), default=-1)
     return any(part in file for file, _, _ in frames[own + 1 :] for part in FILES_OF_GROUP)
-
-
-def _write_dump(path: Path, state: dict[str, str]) -> None:
-    _replace(path, {"state": state["name"], "frames": main_thread_stack(), "recorder": read_recorder()})
 
 
 def _replace(path: Path, facts: dict[str, Any]) -> None:

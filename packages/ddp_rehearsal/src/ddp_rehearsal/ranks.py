@@ -19,8 +19,9 @@ from typing import Any
 
 import torch
 
-from ddp_rehearsal.observations import Ended, Failed, RankObservations, read_observations
-from ddp_rehearsal.pretend_gpus.switch import visible_gpus
+from ddp_rehearsal.observations import MAIN, OTHER, Ended, Failed, RankObservations, rank_name, read_observations
+from ddp_rehearsal.own_ranks import ONE_PROCESS
+from ddp_rehearsal.pretend_gpus.devices import visible_gpus
 from notebook_ranks.failures import Report
 from notebook_ranks.flight_recorder import FlightRecord, flight_record
 from notebook_ranks.output import LAST_CHARS, last_output
@@ -46,6 +47,7 @@ class Outcome:
     """What the ranks did, and how it ended: "enough" (of steps, or the script), "failed", "hang", "idle", "limit".
 
     `reports` and `records` are those of `notebook_ranks`, of each rank; `waited_s` is how long nothing had moved.
+    `alone` says why the script ran as one process and not as ranks of torchrun: `OWN_RANKS`, `ONE_PROCESS` or "".
     """
 
     observed: Sequence[RankObservations]
@@ -55,6 +57,8 @@ class Outcome:
     reports: Mapping[int, Report] = field(default_factory=dict)
     records: Mapping[int, FlightRecord] = field(default_factory=dict)
     outputs: Mapping[int, str] = field(default_factory=dict)
+    alone: str = ""
+    gpus: int = 0
 
 
 def run_ranks(
@@ -63,30 +67,41 @@ def run_ranks(
 ) -> Outcome:  # fmt: skip
     """Run a script on `gpus` ranks until each has made `steps` updates, has ended, has failed or hangs.
 
-    With a `seed` the random numbers of rank r begin with that of seed + r, and samples of the tensors are observed.
+    A script that starts its ranks itself, or uses several GPUs in one process, is run again as one process that sees
+    all GPUs. With a `seed` the random numbers of rank r begin with that of seed + r, and samples of the tensors are
+    observed.
     """
+    limits = {"steps": steps, "patience_s": patience_s, "limit_s": limit_s, "pretend": pretend, "seed": seed}
+    outcome = _run(script, arguments, gpus, "", **limits)
+    return _run(script, arguments, gpus, outcome.alone, **limits) if outcome.alone else outcome
+
+
+def _run(
+    script: str, arguments: Sequence[str], gpus: int, alone: str, *, steps: int, patience_s: float, limit_s: float,
+    pretend: bool, seed: int | None,
+) -> Outcome:  # fmt: skip
     began = time.monotonic()
     folder, lock = make_tempdir()
     port = free_port()
     request = {
         "folder": str(folder), "script": os.path.abspath(script), "arguments": list(arguments), "steps": steps,
-        "gpus": gpus, "pretend": gpus if pretend else 0, "seed": seed,
+        "gpus": gpus, "pretend": gpus if pretend else 0, "seed": seed, "is_alone": bool(alone),
         "environment": [torchrun_variables(rank, gpus, str(port)) for rank in range(gpus)],
     }  # fmt: skip
     starter = _Starter(request, folder)
     try:
-        watch = _Watch(folder, gpus, patience_s, pretend)
+        watch = _Watch(folder, gpus, patience_s, pretend, bool(alone))
         while not (ending := watch.ending(starter.ended)):
             if time.monotonic() - began > limit_s:
                 ending = "limit"
                 break
             time.sleep(TICK_S)
         seconds = time.monotonic() - began
-        dumps = _ask_dumps(folder, gpus, starter.ended) if ending != "enough" else {}
-        ended = dict(starter.ended)  # by themselves
+        names, ended = watch.names_at_the_end(), watch.ended(starter.ended)  # by themselves
+        dumps = _ask_dumps(folder, names, ended) if ending not in ("enough", "again") else {}
         starter.end()
-        observed = read_observations(folder, gpus)
-        outputs = {rank: _tail(folder / f"rank-{rank}.out") for rank in range(gpus)}
+        observed = read_observations(folder, names)
+        outputs = {rank: _tail(folder / f"{name}.out") for rank, name in names.items()}
         outputs[0] = (_tail(folder / "starter.out") + outputs[0])[-LAST_CHARS:]
         reports = {one.rank: _report(one, ended, dumps, watch.pulses, outputs) for one in observed}
         records = {
@@ -101,6 +116,8 @@ def run_ranks(
             reports=reports,
             records=records,
             outputs=outputs,
+            alone=watch.again or alone,
+            gpus=gpus if alone == ONE_PROCESS else len(observed),
         )
     finally:
         starter.end()
@@ -122,7 +139,7 @@ class _Starter:
         with suppress(BrokenPipeError):
             self.process.stdin.write(json.dumps(request) + "\n")
             self.process.stdin.flush()
-        self.gpus = request["gpus"]
+        self.num_ranks = 1 if request["is_alone"] else request["gpus"]
         self.reader = threading.Thread(target=self._read, daemon=True)
         self.reader.start()
 
@@ -131,7 +148,7 @@ class _Starter:
         for line in self.process.stdout:
             end = json.loads(line)
             self.ended[end["rank"]] = end["code"]
-        for rank in range(self.gpus):  # the starter itself has ended
+        for rank in range(self.num_ranks):  # the starter itself has ended
             self.ended.setdefault(rank, 1)
 
     def end(self) -> None:
@@ -155,29 +172,74 @@ class _Starter:
 
 
 class _Watch:
-    """Looks at the ranks' pulses, and decides whether the run has ended."""
+    """Looks at the ranks' pulses, and decides whether the run has ended.
 
-    def __init__(self, folder: Path, gpus: int, patience_s: float, pretend: bool) -> None:
-        self.folder, self.gpus, self.patience_s, self.pretend = folder, gpus, patience_s, pretend
+    A script that runs alone is one process, until its processes join a group: then these are the ranks.
+    """
+
+    def __init__(self, folder: Path, gpus: int, patience_s: float, pretend: bool, is_alone: bool) -> None:
+        self.folder, self.patience_s, self.pretend, self.is_alone = folder, patience_s, pretend, is_alone
+        self.names = {0: MAIN} if is_alone else {rank: rank_name(rank) for rank in range(gpus)}
         self.pulses: dict[int, Facts] = {}
         self.moved_at, self.failed_at, self.waited_s = time.monotonic(), 0.0, 0.0
         self.seen: list[tuple[Any, ...]] | None = None
         self.cpu_s: dict[int, float] = {}
+        self.again = ""  # why the script must run alone
 
     def ending(self, ended: Mapping[int, int]) -> str:
-        """Return how the run has ended, or "" while it goes on."""
-        for rank in range(self.gpus):
+        """Return how the run has ended, or "" while it goes on; "again" if it must begin again, alone."""
+        if self.is_alone and self.names == {0: MAIN}:
+            self._look_for_ranks()
+        for rank, name in self.names.items():
             with suppress(OSError, ValueError):
-                self.pulses[rank] = json.loads((self.folder / f"rank-{rank}.pulse").read_text(encoding="utf-8"))
-        states = {r: "died" if r in ended else self.pulses.get(r, {}).get("state", "starts") for r in range(self.gpus)}
+                self.pulses[rank] = json.loads((self.folder / f"{name}.pulse").read_text(encoding="utf-8"))
+        self.again = next((p["why"] for p in self.pulses.values() if p["state"] == "again"), "")
+        if self.again:
+            return "again"
+        died = self.ended(ended)
+        states = {r: "died" if r in died else self.pulses.get(r, {}).get("state", "starts") for r in self.names}
         active = [rank for rank, state in states.items() if state in ("running", "starts")]
         now = time.monotonic()
-        if any(state in ("died", "error") for state in states.values()):
+        if self._others_failed(ended) or any(state in ("died", "error") for state in states.values()):
             self.failed_at = self.failed_at or now
             return "failed" if not active or now - self.failed_at > OTHERS_S else ""
         if not active:
             return "enough"
-        return self._stuck(active, now, any(state == "done" for state in states.values()))
+        is_parked = any(state == "enough" for state in states.values())
+        left = any(state == "done" for state in states.values())
+        ending = self._stuck(active, now, left or is_parked)
+        # a rank that was stopped after enough steps is no partner: whoever waits for it would not have waited
+        return "enough" if ending == "hang" and is_parked and not left else ending
+
+    def ended(self, of_starter: Mapping[int, int]) -> dict[int, int | None]:
+        """Return {rank: exit code} of the ranks that have ended by themselves; None is a code that is not known."""
+        if self.names == {0: MAIN} or not self.is_alone:
+            return dict(of_starter)
+        return {rank: None for rank, pulse in self.pulses.items() if not _lives(pulse["pid"])}
+
+    def names_at_the_end(self) -> dict[int, str]:
+        """Return {rank: name of its files}; a process that has failed before it became a rank is the next one."""
+        others = sorted(path.stem for path in self.folder.glob(f"{OTHER}*.jsonl"))
+        if others and self.names == {0: MAIN}:
+            return dict(enumerate(others))
+        free = [rank for rank, name in self.names.items() if not (self.folder / f"{name}.jsonl").exists()]
+        return self.names | dict(zip(free, others, strict=False))
+
+    def _look_for_ranks(self) -> None:
+        with suppress(OSError, ValueError):
+            world_size = int((self.folder / "world").read_text(encoding="utf-8"))
+            self.names, self.pulses = {rank: rank_name(rank) for rank in range(world_size)}, {}
+
+    def _others_failed(self, ended: Mapping[int, int]) -> bool:
+        """Return whether the script itself, which waits for its ranks, or a process that is no rank has failed."""
+        if not self.is_alone:
+            return False
+        if self.names != {0: MAIN}:
+            with suppress(OSError, ValueError):
+                state = json.loads((self.folder / f"{MAIN}.pulse").read_text(encoding="utf-8"))["state"]
+                if state == "error" or ended:
+                    return True
+        return any(self.folder.glob(f"{OTHER}*.jsonl"))
 
     def _stuck(self, active: Sequence[int], now: float, left: bool) -> str:
         pulses = [self.pulses.get(rank, {}) for rank in active]
@@ -188,8 +250,11 @@ class _Watch:
             self.seen, self.moved_at = seen, now
             self.cpu_s = {rank: p.get("cpu_s", 0.0) for rank, p in zip(active, pulses, strict=True)}
         self.waited_s = now - self.moved_at
-        if self.waited_s < min(self.patience_s, LEFT_S if left else self.patience_s) or not all(pulses):
+        if self.waited_s < min(self.patience_s, LEFT_S if left else self.patience_s):
             return ""
+        if not all(pulses):  # a rank of the script's own that never came
+            is_late = self.is_alone and any(pulses) and self.waited_s > LONGER * self.patience_s
+            return "idle" if is_late else ""
         for rank, p in zip(active, pulses, strict=True):
             is_idle = p["cpu_s"] - self.cpu_s[rank] < IDLE * self.waited_s
             if not (is_idle or (p["in_collective"] and not self.pretend)):  # NCCL waits with a busy core
@@ -202,14 +267,26 @@ class _Watch:
         return "idle" if self.waited_s > LONGER * self.patience_s else ""
 
 
-def _ask_dumps(folder: Path, gpus: int, ended: Mapping[int, int]) -> dict[int, Facts]:
+def _lives(pid: int) -> bool:
+    """Return whether a process runs; one that has ended may still have a number until its parent asks for it."""
+    try:
+        os.kill(pid, 0)
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except ProcessLookupError:
+        return False
+    except OSError:  # no /proc, or another user's
+        return True
+
+
+def _ask_dumps(folder: Path, names: Mapping[int, str], ended: Mapping[int, int | None]) -> dict[int, Facts]:
     """Return what the ranks tell of their stacks and collectives, as soon as all that live have answered."""
     (folder / "dump").touch()
     until, found = time.monotonic() + DUMP_S, dict[int, Facts]()
-    while time.monotonic() < until and not all(rank in found or rank in ended for rank in range(gpus)):
-        for rank in range(gpus):
+    while time.monotonic() < until and not all(rank in found or rank in ended for rank in names):
+        for rank, name in names.items():
             with suppress(OSError, ValueError):
-                found[rank] = json.loads((folder / f"rank-{rank}.dump").read_text(encoding="utf-8"))
+                found[rank] = json.loads((folder / f"{name}.dump").read_text(encoding="utf-8"))
         time.sleep(TICK_S)
     return found
 
@@ -224,7 +301,7 @@ def _in_the_script(record: FlightRecord) -> FlightRecord:
 
 
 def _report(
-    one: RankObservations, ended: Mapping[int, int], dumps: Mapping[int, Facts], pulses: Mapping[int, Facts],
+    one: RankObservations, ended: Mapping[int, int | None], dumps: Mapping[int, Facts], pulses: Mapping[int, Facts],
     outputs: Mapping[int, str],
 ) -> Report:  # fmt: skip
     """Return the report of one rank as `notebook_ranks` has them."""

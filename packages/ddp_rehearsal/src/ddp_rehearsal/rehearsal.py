@@ -11,7 +11,8 @@ from ddp_rehearsal.finding import Rehearsal
 from ddp_rehearsal.gpu_arguments import gpu_arguments
 from ddp_rehearsal.ranks import Outcome, run_ranks
 from ddp_rehearsal.report import run_facts
-from ddp_rehearsal.rules import RULES, replicas
+from ddp_rehearsal.rules import RULES
+from ddp_rehearsal.rules.copies import replicas
 from ddp_rehearsal.same_as_one import compare_with_one
 from notebook_ranks.shared.checks import positive_int, positive_number
 
@@ -86,7 +87,7 @@ def rehearsal_of(outcome: Outcome, command: str = "", are_real: bool = False) ->
     steps = min(one.num_updates for one in outcome.observed)
     return Rehearsal(
         command=command,
-        gpus=len(outcome.observed),
+        gpus=outcome.gpus,
         are_real=are_real,
         steps=steps,
         seconds=outcome.seconds,
@@ -96,6 +97,7 @@ def rehearsal_of(outcome: Outcome, command: str = "", are_real: bool = False) ->
         error=could_not_run(outcome),
         records=outcome.records,
         outputs=outcome.outputs,
+        is_checked=steps > 0,
     )
 
 

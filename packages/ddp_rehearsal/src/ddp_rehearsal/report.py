@@ -8,8 +8,10 @@ from dataclasses import asdict
 from ddp_rehearsal.bad_endings import where_ranks_are
 from ddp_rehearsal.finding import Finding, Rehearsal
 from ddp_rehearsal.observations import Forward, LoaderBegins, Memory, Place, RankObservations, Scheduled, Update
+from ddp_rehearsal.own_ranks import ONE_PROCESS, OWN_RANKS
 from ddp_rehearsal.ranks import Outcome
-from ddp_rehearsal.rules import minibatch_rows, replicas
+from ddp_rehearsal.rules.copies import compared_at_the_end, replicas
+from ddp_rehearsal.rules.minibatches import minibatch_rows
 from notebook_ranks.shared.format import format_bytes, printable
 
 __all__ = ["place_text", "rank_text", "report_json", "report_text", "run_facts", "verdict_text"]
@@ -42,6 +44,7 @@ def verdict_text(rehearsal: Rehearsal) -> str:
         return f"{run}: could not be run. {printable(rehearsal.error)}"
     n = len(rehearsal.findings)
     said = "nothing found" if not n else f"{n} finding" + "s" * (n > 1)
+    said = said if rehearsal.is_checked or n else "not checked"
     if rehearsal.same_as_one is not None:
         said += ", and the same as on 1 GPU" if rehearsal.same_as_one else "; not shown to be the same as on 1 GPU"
     return f"{run}, {rehearsal.steps} step{'s' * (rehearsal.steps != 1)} in {rehearsal.seconds:.0f} s: {said}."
@@ -74,14 +77,16 @@ def report_json(rehearsal: Rehearsal) -> str:
 def run_facts(outcome: Outcome) -> list[str]:
     """Return sentences about a run: where it hangs, the minibatch, the learning rate, the copies and the memory."""
     observed = outcome.observed
-    facts = [f"At the end {', '.join(where_ranks_are(outcome))}."] if outcome.ending in ("hang", "idle") else []
+    facts = [_ALONE[outcome.alone]] if outcome.alone else []
+    if outcome.ending in ("hang", "idle"):
+        facts.append(f"At the end {', '.join(where_ranks_are(outcome))}.")
     updates = observed[0].of(Update)
     if not updates:
-        return [*facts, "No step of an optimizer was seen, so that weights and gradients were not compared."]
+        return [*facts, "No update was seen, so that weights and gradients were not compared."]
     rows = [_usual_minibatch(one) for one in observed]
     sizes = list(map(len, rows))
     lr = ", ".join(f"{lr:g}" for lr in dict.fromkeys(updates[0].lrs))
-    rule = f"{updates[0].name}, learning rate {lr}"
+    rule = f"{updates[0].name}, learning rate {lr}" if lr else "Updates by hand"
     if len(observed) > 1 and sizes[0] and all(of == rows[0] for of in rows):
         facts.append(f"Minibatch: {sizes[0]} rows, the same on all ranks. {rule}.")
     elif all(sizes):
@@ -90,15 +95,22 @@ def run_facts(outcome: Outcome) -> list[str]:
     else:
         facts.append(f"{rule}.")
     if scheduled := len(observed[0].of(Scheduled)):
-        facts.append(f"Learning rates: {scheduled} steps of a scheduler in {len(updates)} updates.")
+        facts.append(f"Learning rates: {scheduled} steps of a scheduler in {observed[0].num_updates} updates.")
     if outcome.ending == "enough" and (left := _left_of_the_epoch(observed[0])):
         facts.append(left)
     if len(observed) > 1 and replicas(observed):
-        facts.append("The weights are the same on all ranks after each update.")
+        of = "" if compared_at_the_end(observed) else " in the optimizer"
+        facts.append(f"The weights{of} are the same on all ranks after each update.")
     memory = [found for one in observed for found in one.of(Memory)]
     if memory:
         facts.append(_memory_of_a_gpu(max(memory, key=_sum_of_bytes)))
     return facts
+
+
+_ALONE = {
+    OWN_RANKS: "The script starts its ranks itself, and was not run by torchrun.",
+    ONE_PROCESS: "The script is one process that uses several GPUs, and was not run by torchrun.",
+}
 
 
 def _usual_minibatch(one: RankObservations) -> list[str]:

@@ -8,8 +8,8 @@ import torch
 
 from ddp_rehearsal.finding import Finding
 from ddp_rehearsal.fingerprint import MOST_ROWS, Sample
-from ddp_rehearsal.observations import Forward, Loaded, Observed, RankObservations, Sampled, Saved, Update
-from ddp_rehearsal.rules import minibatch_rows
+from ddp_rehearsal.observations import Forward, Loaded, Observed, RankObservations, Reduced, Sampled, Saved, Update
+from ddp_rehearsal.rules.minibatches import minibatch_rows
 from ddp_rehearsal.tolerances import SIXTEEN_BIT_STEP_RTOL, reduction_order_rtol
 from notebook_ranks.shared.format import listed
 
@@ -270,6 +270,17 @@ def _gradients(found: Finding, step: _Step, one: RankObservations, observed: Obs
     if name is None or any(u.closure for u in one.of(Update) if u.step == found.step):
         return None
     ratios = step.ratios("grads")
+    gathers = any(r.name.startswith("all_gather") and r.step == found.step for r in observed[0].of(Reduced))
+    if gathers and ratios and all(abs(ratio * k - 1) < RATIO_RTOL for ratio in ratios):
+        words = (
+            f"the gradients ({name}) of step {found.step} are {k} times smaller than on 1 GPU: all_gather passes no "
+            f"gradient to the other ranks, and each rank has 1/{k} of it after the average."
+        )
+        repair = (
+            "Gather by torch.distributed.nn.functional.all_gather, which passes gradients; or multiply the loss by the "
+            "number of ranks."
+        )
+        return replace(found, words=words, repair=repair, is_sure=True)
     for factor, words, repair in (
         (k, f"{k} times as large as on 1 GPU: they are added up, and not averaged.", f"Divide the sum by {k}."),
         (1 / k, f"{k} times smaller than on 1 GPU: they are divided by {k} once too often.", "Divide once only."),

@@ -10,9 +10,9 @@ import torch
 
 from ddp_rehearsal.pretend_gpus.devices import CPU, replace
 from ddp_rehearsal.pretend_gpus.storages import device_of, each_tensor, own_device, place
-from ddp_rehearsal.pretend_gpus.tensors import computing_on, following
+from ddp_rehearsal.pretend_gpus.tensors import computing_on, following, is_argument
 
-__all__ = ["pretend_backward"]
+__all__ = ["leaves_of", "pretend_backward"]
 
 INVALID_GRADIENT = "invalid gradient at index {} - expected device {} but got {}"
 FUNCTION_RETURNED = "Function {} returned an " + INVALID_GRADIENT
@@ -37,7 +37,7 @@ def _pretend_backward() -> None:
             is_tensor = isinstance(output, T)  # a pipeline has edges of the graph in place of outputs
             if is_tensor and grad is not None and grad.dim() and device_of(grad) != device_of(output):
                 raise RuntimeError(INVALID_GRADIENT.format(i, device_of(output), device_of(grad)))
-        leaves = _leaves(outputs)
+        leaves = leaves_of(outputs)
         with following():
             result = run(outputs, grads, *args, **kwargs)
             for leaf in leaves:
@@ -47,7 +47,7 @@ def _pretend_backward() -> None:
     replace({"_engine_run_backward": run_following}, torch.autograd, graph)
 
 
-def _leaves(outputs: object) -> list[torch.Tensor]:
+def leaves_of(outputs: object) -> list[torch.Tensor]:
     """Return the tensors whose gradients a backward pass adds up."""
     waiting = [t.grad_fn for t in each_tensor([outputs]) if t.grad_fn is not None]
     seen, leaves = set(waiting), []
@@ -99,7 +99,7 @@ def _pretend_saved_tensors() -> None:
 
     def make_following(self: Any, pack_hook: Callable[..., Any], unpack_hook: Callable[..., Any]) -> None:
         def pack(tensor: torch.Tensor) -> Any:
-            if own_device(tensor).type == "cpu":
+            if own_device(tensor).type == "cpu" and not is_argument(tensor):  # an argument may be on another device
                 place(tensor, computing_on())
             with following():
                 return pack_hook(tensor)

@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from ddp_rehearsal.pretend_gpus.devices import CPU, as_device, replace
+from ddp_rehearsal.pretend_gpus.devices import CPU, as_device, gpu_of_machine, replace
 from ddp_rehearsal.pretend_gpus.nccl import ON_CPU, check_for_nccl, reduced_whole_numbers, reduces_whole_numbers
 from ddp_rehearsal.pretend_gpus.storages import device_of, each_tensor, place
 from ddp_rehearsal.pretend_gpus.tensors import following
@@ -27,6 +27,7 @@ CHECKED = (
     "all_to_all all_to_all_single send recv isend irecv "
     "all_gather_single reduce_scatter_single gather_into_tensor gather_single"
 ).split()
+NCCL, CUDA = (2, 28, 9), "13.0"  # versions that are pretended
 MONITORED = "monitored_barrier is only implemented for GLOO backend."
 DUPLICATE = "Duplicate GPU detected: rank {} and rank {} both on CUDA device {}."
 _backends: dict[Any, str] = {}  # process group, or None for the default one -> the backend that it was asked for
@@ -51,12 +52,13 @@ def _sent_by_nccl(devices: Sequence[torch.device], group: Any) -> bool:
 
 def _claim(gpu: int) -> None:
     """Write into the group's store which rank of this machine uses a GPU; the first to do so has it."""
+    own, gpu = gpu, gpu_of_machine(gpu)
     rank, machine = dist.get_rank(), f"{socket.gethostname()}/{os.environ.get('GROUP_RANK', '')}"
     store = dist.distributed_c10d._get_default_store()
     first = int(store.compare_set(f"pretend_gpus/{machine}/{gpu}", "", str(rank)))
     if first != rank:
         raise RuntimeError(DUPLICATE.format(first, rank, gpu))
-    _own_gpus.add(gpu)
+    _own_gpus.add(own)
 
 
 def _checked_for_nccl(function: Any) -> Any:
@@ -135,7 +137,8 @@ def pretend_collectives() -> None:
     # a mesh makes groups with functions that it has imported
     replace({"init_process_group": init_process_group, "new_group": group_of}, c10d, dist.device_mesh)
     replace({name: collectives[name] for name in ("isend", "irecv")}, c10d)  # P2POp compares its function with these
-    replace({"version": lambda: (0, 0, 0)}, torch.cuda.nccl)  # PyTorch notes it with an error; a CPU build has none
+    replace({"version": lambda: NCCL}, torch.cuda.nccl)  # communication hooks ask for it
+    torch.version.cuda = torch.version.cuda or CUDA
     types: Any = dist.ProcessGroup._device_types
     only_gpus = property(lambda group: [torch.device("cuda")] if _backend(group) == "nccl" else types.fget(group))
     replace({"_device_types": only_gpus}, dist.ProcessGroup)  # where objects and optimizer states are sent from

@@ -12,12 +12,16 @@ __all__ = [
     "DeviceLike",
     "MEMORY",
     "as_device",
+    "check_fork",
     "current_device",
+    "forget_use",
     "gpu_index",
+    "gpu_of_machine",
     "note_use",
     "number_of_gpus",
     "pretend_devices",
     "replace",
+    "visible_gpus",
 ]
 
 CPU = torch.device("cpu")
@@ -41,8 +45,23 @@ def replace(functions: dict[str, Any], *modules: Any) -> None:
 
 
 def number_of_gpus() -> int:
-    """Return how many pretend GPUs this process has."""
-    return _gpus.count
+    """Return how many pretend GPUs this process has; CUDA_VISIBLE_DEVICES counts until one of them is used."""
+    return _gpus.count if _gpus.in_use else visible_gpus(_gpus.count)
+
+
+def visible_gpus(k: int) -> int:
+    """Return how many of `k` GPUs CUDA_VISIBLE_DEVICES names; all of them where it is not set."""
+    return k if "CUDA_VISIBLE_DEVICES" not in os.environ else min(k, len(_visible_names()))
+
+
+def gpu_of_machine(index: int) -> int:
+    """Return the number on this machine of the GPU that has the number `index` here."""
+    names = _visible_names()
+    return int(names[index]) if index < len(names) and names[index].isdecimal() else index
+
+
+def _visible_names() -> list[str]:
+    return [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
 
 
 def current_device() -> int:
@@ -57,17 +76,28 @@ def as_device(device: DeviceLike) -> Any:
     device = torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
     if device.type != "cuda":
         return device
-    if _gpus.in_use_at_fork:
-        raise RuntimeError(FORKED)
+    check_fork()
     index = current_device() if device.index is None else device.index
-    if index >= _gpus.count:
+    if index >= number_of_gpus():
         raise AcceleratorError("CUDA error: invalid device ordinal")
     return torch.device("cuda", index)
 
 
+def check_fork() -> None:
+    """Raise PyTorch's RuntimeError in a fork of a process that had used a GPU."""
+    if _gpus.in_use_at_fork:
+        raise RuntimeError(FORKED)
+
+
 def note_use() -> None:
-    """Note that this process has something on a GPU: its forks cannot use GPUs then."""
-    _gpus.in_use = True
+    """Note that this process has something on a GPU: its forks cannot use GPUs then, and the number of GPUs stays."""
+    if not _gpus.in_use:
+        _gpus.count, _gpus.in_use = number_of_gpus(), True
+
+
+def forget_use() -> None:
+    """Let this fork stand for a new process, in which nothing has used a GPU."""
+    _gpus.in_use = _gpus.in_use_at_fork = False
 
 
 def _note_fork() -> None:
@@ -112,7 +142,7 @@ class PretendDeviceOf(PretendDevice):
 
 def _check_id(device: Any) -> None:
     device = torch.device("cuda", device) if isinstance(device, int) else torch.device(device or "cuda")
-    if (device.index or 0) >= _gpus.count:
+    if (device.index or 0) >= number_of_gpus():
         raise AssertionError("Invalid device id")
 
 
@@ -149,6 +179,7 @@ def pretend_devices(k: int) -> None:
     cuda: dict[str, Any] = {
         "is_available": lambda: True,
         "is_initialized": lambda: _gpus.in_use,
+        "_is_in_bad_fork": lambda: _gpus.in_use_at_fork,  # torch.manual_seed asks
         "_initialized": True,  # only then does checkpointing keep the states of the GPUs' generators
         "init": _nothing,
         "device_count": number_of_gpus,

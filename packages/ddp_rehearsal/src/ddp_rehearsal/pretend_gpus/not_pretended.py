@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from ddp_rehearsal.pretend_gpus.devices import replace
+from ddp_rehearsal.pretend_gpus.devices import check_fork, replace
 from ddp_rehearsal.pretend_gpus.said_once import say_once
 
 __all__ = ["refuse_the_rest"]
@@ -39,6 +39,11 @@ def _refused(name: str) -> Any:
     return refuse
 
 
+def _lazy_init() -> None:
+    check_fork()
+    _refused("this call")()
+
+
 def refuse_the_rest() -> None:
     """Let what is not pretended say so."""
     set_type = torch.set_default_tensor_type
@@ -53,4 +58,4 @@ def refuse_the_rest() -> None:
     replace({name: _refused(f"torch.cuda.{name}") for name in ABOUT_HARDWARE}, torch.cuda)
     replace({name: _refused(f"torch.cuda.memory.{name}") for name in ABOUT_ALLOCATOR}, torch.cuda, torch.cuda.memory)
     # PyTorch calls this before anything that needs CUDA; nothing that is pretended does
-    replace({"_lazy_init": _refused("this call")}, torch.cuda)
+    replace({"_lazy_init": _lazy_init}, torch.cuda)

@@ -13,18 +13,20 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ddp_rehearsal.pretend_gpus.devices import note_use
+from ddp_rehearsal.pretend_gpus.devices import check_fork, note_use
 
 __all__ = [
     "count_of",
     "device_of",
     "device_of_storage",
     "each_tensor",
+    "gpus_in_use",
     "is_pinned",
     "own_device",
     "pin",
     "place",
     "place_storage",
+    "shares_memory",
 ]
 
 own_device: Any = torch._C.TensorBase.device.__get__  # where the memory really is
@@ -87,6 +89,11 @@ def device_of(tensor: torch.Tensor) -> torch.device:
     return held.device if held else own_device(tensor)
 
 
+def shares_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Return whether two tensors have one storage."""
+    return one is other or _address(one) == _address(other)
+
+
 def device_of_storage(storage: torch.UntypedStorage) -> torch.device | None:
     """Return the pretend GPU that a storage is on, or None."""
     held = _held.get(storage._cdata)
@@ -105,6 +112,7 @@ def place(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
 def place_storage(storage: torch.UntypedStorage, device: torch.device) -> None:
     """Let a storage pretend to be on a GPU until it is freed."""
     address = storage._cdata
+    check_fork()
     note_use()
     with _locks[0]:
         _take_out(address)
@@ -133,6 +141,11 @@ def pin(tensor: torch.Tensor) -> torch.Tensor:
 def is_pinned(tensor: torch.Tensor) -> bool:
     """Return whether the memory of a tensor pretends to be pinned."""
     return _address(tensor) in _pinned
+
+
+def gpus_in_use() -> list[int]:
+    """Return the GPUs on which this process has had tensors."""
+    return sorted(gpu for gpu, held in _bytes_on.items() if held.peak)
 
 
 def count_of(gpu: int) -> Bytes:

@@ -10,7 +10,7 @@ import torch.distributed as dist
 import notebook_ranks
 from ddp_rehearsal.pretend_gpus.backward import pretend_backward
 from ddp_rehearsal.pretend_gpus.collectives import pretend_collectives
-from ddp_rehearsal.pretend_gpus.devices import number_of_gpus, pretend_devices
+from ddp_rehearsal.pretend_gpus.devices import number_of_gpus, pretend_devices, visible_gpus
 from ddp_rehearsal.pretend_gpus.files import pretend_files
 from ddp_rehearsal.pretend_gpus.legacy_types import pretend_legacy_types
 from ddp_rehearsal.pretend_gpus.memory import pretend_memory
@@ -23,7 +23,7 @@ from ddp_rehearsal.pretend_gpus.sync_batchnorm import pretend_sync_batchnorm
 from ddp_rehearsal.pretend_gpus.tensors import pretend_tensors
 from notebook_ranks.shared.checks import positive_int
 
-__all__ = ["pretend_gpus", "pretend_gpus_environment", "pretend_visible_gpus", "visible_gpus"]
+__all__ = ["pretend_gpus", "pretend_gpus_environment", "pretend_visible_gpus"]
 
 AT_START = str(Path(__file__).parent / "at_start")  # Python imports `sitecustomize` from here when it starts
 ROOTS = list(dict.fromkeys(str(Path(file).parents[n]) for file, n in ((__file__, 2), (notebook_ranks.__file__, 1))))
@@ -94,13 +94,7 @@ def pretend_visible_gpus() -> None:
     if not text.isdecimal():
         raise ValueError(f"D2LITE_PRETEND_GPUS: expected a number of GPUs, got {text!r}. Set it to 2, or unset it.")
     if visible_gpus(int(text)):
-        _pretend(visible_gpus(int(text)))
-
-
-def visible_gpus(k: int) -> int:
-    """Return how many of `k` GPUs CUDA_VISIBLE_DEVICES names; all of them where it is not set."""
-    named = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return k if named is None else min(k, len([name for name in named.split(",") if name.strip()]))
+        _pretend(int(text))
 
 
 def _pretend(k: int) -> None:

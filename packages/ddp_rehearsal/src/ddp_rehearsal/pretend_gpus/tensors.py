@@ -12,13 +12,13 @@ from torch.utils._device import DeviceContext, _device_constructors
 
 from ddp_rehearsal.pretend_gpus.autocast import autocast_is_on, call_in_autocast
 from ddp_rehearsal.pretend_gpus.device_rules import DEVICE_RULES, device_of_result
-from ddp_rehearsal.pretend_gpus.devices import CPU, DeviceLike, as_device, gpu_index, replace
+from ddp_rehearsal.pretend_gpus.devices import CPU, DeviceLike, as_device, check_fork, gpu_index, replace
 from ddp_rehearsal.pretend_gpus.kernels import PRODUCTS, call_without_integers
 from ddp_rehearsal.pretend_gpus.legacy_types import device_and_dtype, type_name
 from ddp_rehearsal.pretend_gpus.random_numbers import DRAWS_RANDOM, call_random
-from ddp_rehearsal.pretend_gpus.storages import device_of, each_tensor, is_pinned, own_device, pin, place
+from ddp_rehearsal.pretend_gpus.storages import device_of, each_tensor, is_pinned, own_device, pin, place, shares_memory
 
-__all__ = ["computing_on", "following", "moved_tensor", "pretend_tensors"]
+__all__ = ["computing_on", "following", "is_argument", "moved_tensor", "pretend_tensors"]
 
 T: Any = torch.Tensor
 Function = Callable[..., Any]  # of PyTorch
@@ -29,12 +29,17 @@ OTHER_DEVICE = (
 )
 CALLS = {**dict.fromkeys(PRODUCTS, call_without_integers), **dict.fromkeys(DRAWS_RANDOM, call_random)}  # on a GPU
 _add_device = DeviceContext.__torch_function__
-_computing = threading.local()  # `device` of the function that a thread is in
+_computing = threading.local()  # `device` and `tensors` (the arguments) of the function that a thread is in
 
 
 def computing_on() -> torch.device:
     """Return the device of the function that this thread is in; the CPU outside of any."""
     return getattr(_computing, "device", CPU)
+
+
+def is_argument(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor shares its memory with an argument of the function that this thread is in."""
+    return any(shares_memory(tensor, given) for given in getattr(_computing, "tensors", ()))
 
 
 class PretendGpus(TorchFunctionMode):
@@ -63,9 +68,12 @@ class PretendGpus(TorchFunctionMode):
         else:
             places = next(iter(devices), CPU)
         device = wanted or (places[0] if isinstance(places, list) else places)
+        if device.type == "cuda":
+            check_fork()
         _check_generator(kwargs.get("generator"), device)
         pinned = kwargs.pop("pin_memory", False)
-        before, _computing.device = computing_on(), device
+        before = computing_on(), getattr(_computing, "tensors", ())
+        _computing.device, _computing.tensors = device, tensors
         try:
             call = functools.partial(CALLS[name], func, device) if name in CALLS and device.type == "cuda" else func
             if device.type == "cuda" and autocast_is_on():
@@ -73,7 +81,7 @@ class PretendGpus(TorchFunctionMode):
             else:
                 result = call(*args, **kwargs)
         finally:
-            _computing.device = before
+            _computing.device, _computing.tensors = before
         if name in ("as_tensor", "asarray") and wanted is not None and device_of(result) != wanted:
             result = result.clone()  # it may be the argument itself, or share the memory of an array
         _place_all(result, device if wanted is not None else places)
@@ -262,6 +270,23 @@ def following() -> Iterator[None]:
             yield
 
 
+def _follow_callbacks() -> None:
+    """Follow what callbacks of futures compute: gloo calls them in threads of its own."""
+    future: Any = torch._C.Future  # torch.futures.Future inherits it
+    for name in ("then", "add_done_callback"):
+        add = getattr(future, name)
+
+        @functools.wraps(add)
+        def add_following(self: Any, callback: Callable[..., Any], add: Any = add) -> Any:
+            def called(done: Any) -> Any:
+                with following():
+                    return callback(done)
+
+            return add(self, called)
+
+        setattr(future, name, add_following)
+
+
 def pretend_tensors() -> None:
     """Follow the tensors of this thread from now on, and those of threads that start later."""
     run = threading.Thread.run
@@ -271,6 +296,7 @@ def pretend_tensors() -> None:
             run(self)
 
     threading.Thread.run = run_following  # type: ignore[method-assign]  # a mode is for one thread
+    _follow_callbacks()
     make_wrapper = torch.Tensor._make_wrapper_subclass
 
     def make_wrapper_on_cpu(cls: Any, *args: Any, **kwargs: Any) -> Any:  # AsyncCollectiveTensor wraps a CPU tensor

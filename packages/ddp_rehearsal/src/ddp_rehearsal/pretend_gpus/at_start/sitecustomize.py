@@ -5,6 +5,7 @@ import torch do not wait for it here.
 """
 
 import importlib.machinery
+import json
 import os
 import sys
 from typing import Any
@@ -41,6 +42,10 @@ def pretend() -> None:
         from ddp_rehearsal.pretend_gpus.switch import pretend_visible_gpus
 
         pretend_visible_gpus()
+        if request := os.environ.get("DDP_REHEARSAL_REQUEST"):
+            from ddp_rehearsal.rank_process import observe_program
+
+            observe_program(json.loads(request))
 
 
 if os.environ.get("D2LITE_PRETEND_GPUS"):

@@ -1,0 +1,41 @@
+"""Rules of devices: which GPU each rank uses."""
+
+from ddp_rehearsal.finding import Finding
+from ddp_rehearsal.observations import (
+    Observed,
+    Update,
+    Wrapped,
+)
+from ddp_rehearsal.rules.side_by_side import ranks_words
+
+__all__ = ["one_gpu", "train_on_cpu"]
+
+
+def one_gpu(observed: Observed) -> list[Finding]:
+    """Find ranks whose parameters are on the same GPU."""
+    on: dict[tuple[str, str], list[int]] = {}
+    for one in observed:
+        for update in one.of(Update)[:1]:
+            for device in update.devices:
+                if device.startswith("cuda"):
+                    on.setdefault((update.visible, device), []).append(one.rank)
+    for (_, device), ranks in on.items():
+        if len(ranks) > 1:
+            first = observed[ranks[0]]
+            place = next((one.place for one in [*first.of(Wrapped), *first.of(Update)]), None)
+            words = f"{ranks_words(ranks)} all have their parameters on {device}, and the other GPUs are idle."
+            repair = (
+                'local_rank = int(os.environ["LOCAL_RANK"]), then torch.cuda.set_device(local_rank) and '
+                ".to(local_rank) for the network and each minibatch."
+            )
+            return [Finding("devices", words, repair, ranks=tuple(ranks), step=1, place=place)]
+    return []
+
+
+def train_on_cpu(observed: Observed) -> list[Finding]:
+    """Note a training on the CPU."""
+    updates = [u for one in observed for u in one.of(Update)]
+    if not updates or any(u.devices != ("cpu",) for u in updates):
+        return []
+    words, repair = "the network is on the CPU on all ranks.", "Move it, and each minibatch, to cuda:LOCAL_RANK."
+    return [Finding("devices", words, repair, step=1, place=updates[0].place, is_sure=False)]

@@ -1,0 +1,305 @@
+"""Rules of examples: which ones the ranks train on, how often, and in which order."""
+
+import ast
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import combinations
+
+from ddp_rehearsal.finding import Finding
+from ddp_rehearsal.observations import (
+    DataSet,
+    Ended,
+    Evaluated,
+    Forward,
+    LoaderBegins,
+    Observed,
+    Place,
+    RankObservations,
+    Reduced,
+    Uneven,
+    Update,
+)
+from ddp_rehearsal.rules.copies import copies, left_out_updates, replicas
+from ddp_rehearsal.rules.minibatches import forwards_of, loader_of, minibatch_rows, same_steps
+from ddp_rehearsal.rules.side_by_side import (
+    ranks_words,
+    side_by_side,
+    weights_apart,
+)
+
+__all__ = [
+    "copies_of_workers",
+    "data_sets",
+    "equal_minibatches",
+    "forgotten_set_epoch",
+    "num_steps",
+    "padded_evaluation",
+    "same_order_again",
+    "shared_examples",
+    "uneven_loaders",
+]
+
+
+SAMPLER = "Give the DataLoader sampler=DistributedSampler(dataset) and no shuffle=True."
+OF_ITERABLE = (
+    "An IterableDataset takes no sampler: let each rank read its own part in __iter__, for example by "
+    "itertools.islice(examples, rank, None, world_size). Data sets of Hugging Face have split_dataset_by_node."
+)
+OF_ALL = ("RandomSampler", "SequentialSampler")  # samplers of all examples
+FEWEST_SHARED = 8  # rows; equal examples of a data set would show within a rank as often as between two
+
+
+def equal_minibatches(observed: Observed) -> list[Finding]:
+    """Find ranks that train copies on the same minibatch in each step.
+
+    It is sure if what comes out is the same too, or not because of a dropout: otherwise each rank may compute a part.
+    """
+    same = [(a, b) for a, b in combinations(observed, 2) if same_steps(a, b)]
+    if not same:
+        return []
+    surely = [(a, b) for a, b in same if _equal_weights(a, b) and _equal_outputs(a, b)]
+    ranks = tuple(sorted({one.rank for pair in surely or same for one in pair}))
+    one = observed[ranks[0]]
+    rows, first = minibatch_rows(one), forwards_of(one)[0]
+    loader = loader_of(one, first.loader)
+    place = loader.place if loader else first.place
+    found = Finding("examples", "", "", ranks=ranks, step=first.step, place=place, is_sure=bool(surely))
+    made_up = len(rows) > 1 and len(set(map(tuple, rows.values()))) == 1
+    if made_up or len({row for of in rows.values() for row in of}) < 2 or len(rows) < 2:
+        words = f"{ranks_words(ranks)} had the same input, which is the same in all steps seen. Is it made up?"
+        return [replace(found, words=words, repair="Give each rank examples of its own.", is_sure=False)]
+    words = (
+        f"{ranks_words(ranks)} had the same minibatch in each step, row by row: {len(rows)} of {len(rows)} steps are "
+        "equal."
+    )
+    repair = SAMPLER
+    if loader is not None and loader.iterable:
+        repair = OF_ITERABLE
+    if loader is None:
+        repair = "Let each rank take a part of its own: examples[rank::world_size], or a generator with seed + rank."
+    return [replace(found, words=words, repair=repair)]
+
+
+def _equal_weights(one: RankObservations, other: RankObservations) -> bool:
+    """Return whether two ranks hold copies: equal weights after each update that both have made."""
+    pairs = list(zip(one.of(Update), other.of(Update), strict=False))
+    if not pairs or any(u.sharded or set(u.weights) != set(v.weights) for u, v in pairs):
+        return False
+    return not any(weights_apart(side_by_side(pair)) for pair in pairs)
+
+
+def _equal_outputs(one: RankObservations, other: RankObservations) -> bool:
+    pairs = list(zip(forwards_of(one), forwards_of(other), strict=False))
+    if all(a.output == b.output != "" for a, b in pairs):
+        return True
+    return all(a.drops_out and a.in_ddp and a.loader >= 0 for a, _ in pairs)
+
+
+def shared_examples(observed: Observed) -> list[Finding]:
+    """Find ranks that draw minibatches for copies from the whole data set, each in an order of its own."""
+    if any(not finding.is_sure for finding in copies(observed)):
+        return []  # networks of their own, such as those of a cross-validation, may have examples in common
+    seen: dict[int, list[str]] = {}
+    loaders: dict[int, LoaderBegins] = {}
+    for one in observed:
+        of = [f for f in forwards_of(one) if f.loader >= 0 and f.epoch == 0]
+        loader = loader_of(one, of[0].loader) if of else None
+        if loader is None or not (loader.iterable or (loader.sampler in OF_ALL and loader.num_examples >= 0)):
+            return []
+        seen[one.rank] = [row for f in of if f.loader == of[0].loader for row in f.rows]
+        loaders[one.rank] = loader
+        if len(set(seen[one.rank])) < len(seen[one.rank]):  # examples of the data set may be equal
+            return []
+    if len({loader.num_examples for loader in loaders.values()}) > 1:
+        return []
+    for a, b in combinations(seen, 2):
+        if seen[a] == seen[b] or same_steps(observed[a], observed[b]):
+            continue  # `equal_minibatches` says so
+        shared = len(set(seen[a]) & set(seen[b]))
+        if shared >= FEWEST_SHARED:
+            words = (
+                f"ranks {a} and {b} trained on the same examples in one epoch: {shared} of the {len(seen[a])} of rank "
+                f"{a}." + ("" if loaders[a].iterable else f" Each rank draws from all {loaders[a].num_examples}.")
+            )
+            repair = OF_ITERABLE if loaders[a].iterable else SAMPLER
+            return [Finding("examples", words, repair, ranks=tuple(seen), step=1, place=loaders[a].place)]
+    return []
+
+
+def forgotten_set_epoch(observed: Observed) -> list[Finding]:
+    """Find a DistributedSampler that gives the same order in two epochs of training."""
+    found: dict[int, tuple[LoaderBegins, int]] = {}
+    for one in observed:
+        began = {(b.loader, b.epoch): b for b in one.of(LoaderBegins) if b.sampler == "DistributedSampler"}
+        trained = [
+            key for key in dict.fromkeys((f.loader, f.epoch) for f in one.of(Forward) if f.training) if key in began
+        ]
+        for (loader, epoch), (other, following) in combinations(trained, 2):
+            first, second = began[loader, epoch], began[other, following]
+            if loader == other and first.shuffles and first.sampler_epoch == second.sampler_epoch:
+                found.setdefault(one.rank, (second, following))
+    if not found:
+        return []
+    second, epoch = next(iter(found.values()))
+    words = f"epoch {epoch + 1} has the same order of examples as an epoch before: the sampler was not told its number."
+    repair = "Call sampler.set_epoch(epoch) at the beginning of each epoch."
+    return [Finding("examples", words, repair, ranks=tuple(found), step=second.step, place=second.place)]
+
+
+def data_sets(observed: Observed) -> list[Finding]:
+    """Find ranks whose data sets differ, although a DistributedSampler gives each rank a part of one data set."""
+    by_loader: dict[int, dict[int, DataSet]] = {}
+    for one in observed:
+        for data in one.of(DataSet):
+            by_loader.setdefault(data.loader, {})[one.rank] = data
+    for loader, of in by_loader.items():
+        trained = all(any(f.loader == loader for f in observed[rank].of(Forward)) for rank in of)
+        if trained and len(of) == len(observed) and len({data.items for data in of.values()}) > 1:
+            begins = loader_of(observed[0], loader)
+            words = (
+                "the ranks have different data sets: the first or the last example is not the same on all. The sampler "
+                "gives each rank a part of the numbers, so that some examples are never seen."
+            )
+            repair = (
+                "Make the same data set on all ranks (a random one with the same seed), or leave the sampler out if "
+                "each rank has a part of its own."
+            )
+            return [Finding("examples", words, repair, ranks=tuple(of), step=1, place=begins.place if begins else None)]
+    return []
+
+
+def num_steps(observed: Observed) -> list[Finding]:
+    """Find ranks that have made fewer updates of their copies than others, and have ended by themselves."""
+    ends = {one.rank: end.how for one in observed for end in one.of(Ended)}
+    if len(ends) < len(observed) or any(how not in ("returned", "enough") for how in ends.values()):
+        return []
+    shared = set.intersection(*({u.optimizer for u in one.of(Update)} for one in observed))
+    updates = [[u for u in one.of(Update) if u.optimizer in shared] for one in observed]
+    most = max(map(len, updates))
+    fewer = tuple(rank for rank, of in enumerate(updates) if len(of) < most)
+    if not fewer or any(one.of(Uneven) for one in observed) or left_out_updates(observed):
+        return []
+    said = ", ".join(f"{len(of)} on rank {rank}" for rank, of in enumerate(updates))
+    last = updates[fewer[0]][-1]
+    repair = "Give all ranks as many minibatches: DistributedSampler does, and so does drop_last=True of equal parts."
+    words = f"the ranks made different numbers of updates: {said}."
+    return [
+        Finding("examples", words, repair, ranks=fewer, step=last.step, place=last.place, is_sure=replicas(observed))
+    ]
+
+
+def same_order_again(observed: Observed) -> list[Finding]:
+    """Find minibatches of a shuffled epoch that come again in the same order, not by a DistributedSampler's number."""
+    if forgotten_set_epoch(observed):
+        return []
+    for one in observed:
+        rows = [of for _, of in sorted(minibatch_rows(one).items()) if of]
+        period = _period(rows)
+        forwards = forwards_of(one)
+        begins = loader_of(one, forwards[0].loader) if forwards else None
+        if period and begins is not None and begins.shuffles and len({f.loader for f in forwards}) == 1:
+            step = forwards[0].step + period
+            words = f"from step {step} on the minibatches of the first {period} steps come again, in the same order."
+            repair = (
+                "Iterate over the DataLoader again in each epoch: itertools.cycle keeps the first one and repeats it."
+            )
+            if len({f.epoch for f in forwards}) > 1:
+                repair = "Set the seed once, before the first epoch, and not again in each: it makes the order."
+            ranks = tuple(range(len(observed)))
+            return [Finding("examples", words, repair, ranks=ranks, step=step, place=begins.place)]
+    return []
+
+
+def _period(rows: Sequence[Sequence[str]]) -> int:
+    """Return after how many minibatches (2 or more) all come again in their order, two of them at least; 0 if not."""
+    for n in range(2, len(rows) - 1):
+        if len({tuple(of) for of in rows[:n]}) == n and all(rows[i] == rows[i + n] for i in range(len(rows) - n)):
+            return n
+    return 0
+
+
+def copies_of_workers(observed: Observed) -> list[Finding]:
+    """Find an IterableDataset that each worker of a DataLoader reads completely."""
+    for one in observed:
+        forwards = forwards_of(one)
+        begins = loader_of(one, forwards[0].loader) if forwards else None
+        if begins is None or not begins.iterable or begins.workers < 2:
+            continue
+        rows = [tuple(of) for _, of in sorted(minibatch_rows(one).items())]
+        w = begins.workers
+        groups = [rows[i : i + w] for i in range(0, len(rows) - w + 1, w)]
+        if len(groups) > 1 and all(len(set(of)) == 1 for of in groups) and len({of[0] for of in groups}) > 1:
+            words = f"each minibatch comes {w} times: each of the {w} workers of the DataLoader reads all examples."
+            repair = "Let each worker read its own part in __iter__: torch.utils.data.get_worker_info() tells which."
+            return [Finding("examples", words, repair, ranks=tuple(range(len(observed))), step=2, place=begins.place)]
+    return []
+
+
+def uneven_loaders(observed: Observed) -> list[Finding]:
+    """Find DataLoaders of training that have more minibatches on one rank than on another.
+
+    It is sure if a `for` runs to their end and the gradients are averaged: then one rank waits for the others at last.
+    """
+    firsts = [next(iter(forwards_of(one)), None) for one in observed]
+    loaders = [loader_of(one, f.loader) if f else None for one, f in zip(observed, firsts, strict=True)]
+    known = [begins for begins in loaders if begins is not None and begins.num_batches > 0]
+    sizes = [begins.num_batches for begins in known]
+    if len(known) < len(observed) or len(set(sizes)) == 1 or any(one.of(Uneven) for one in observed):
+        return []
+    if any(one.of(Ended) and one.of(Ended)[-1].how == "returned" for one in observed):
+        return []  # `num_steps` compares what they have done
+    said = ", ".join(f"{n} on rank {rank}" for rank, n in enumerate(sizes))
+    few = sizes.index(min(sizes))
+    words = (
+        f"an epoch has different numbers of minibatches: {said}. Rank {few} makes fewer updates, and the others wait "
+        "for it in the end."
+    )
+    repair = (
+        "Give all ranks as many: DistributedSampler over one data set does. Or wrap the loop in `with model.join():`, "
+        "or stop all ranks after the smallest number."
+    )
+    is_sure = any(u.group for one in observed for u in one.of(Update)) and _runs_to_the_end(known[few].place)
+    place = known[few].place
+    return [Finding("examples", words, repair, ranks=(few,), step=min(sizes) + 1, place=place, is_sure=is_sure)]
+
+
+def _runs_to_the_end(place: Place | None) -> bool:
+    """Return whether the line of a script is a `for` that nothing leaves earlier, and no part of a generator."""
+    if place is None:
+        return False
+    try:
+        with open(place[0], encoding="utf-8") as file:
+            tree = ast.parse(file.read())
+    except (OSError, ValueError, SyntaxError):
+        return False
+    leaves = (ast.Break, ast.Return, ast.Yield, ast.YieldFrom)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.For) and node.lineno <= place[1] <= node.iter.end_lineno:  # type: ignore[operator]
+            called = {n.attr if isinstance(n, ast.Attribute) else getattr(n, "id", "") for n in ast.walk(node.iter)}
+            is_cut = called & {"islice", "zip", "cycle", "range", "repeat"}
+            return not is_cut and not any(isinstance(n, leaves) for n in ast.walk(node))
+    return False
+
+
+def padded_evaluation(observed: Observed) -> list[Finding]:
+    """Find an evaluation over examples that a DistributedSampler repeats, whose counts are then added up."""
+    for one in observed:
+        evaluated: LoaderBegins | None = None
+        for noted in one.noted:
+            if isinstance(noted, Evaluated):
+                evaluated = loader_of(one, noted.loader)
+            elif isinstance(noted, Forward) and noted.training:
+                evaluated = None
+            elif isinstance(noted, Reduced) and evaluated is not None and evaluated.repeats:
+                n = evaluated.repeats
+                words = (
+                    f"DistributedSampler repeats {n} of the {evaluated.num_examples} examples, so that all ranks have "
+                    f"as many: what the evaluation adds up counts {'it' if n == 1 else 'them'} twice."
+                )
+                repair = (
+                    "Evaluate on a part without repeats, such as Subset(data, range(rank, len(data), world_size)), or "
+                    "leave out what was repeated before it is counted."
+                )
+                is_sure = noted.name in ("all_reduce", "reduce")
+                return [Finding("examples", words, repair, step=noted.step, place=evaluated.place, is_sure=is_sure)]
+    return []
