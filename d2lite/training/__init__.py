@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from d2lite.training.data_parallel import DataParallel, wrap
     from d2lite.training.ddp import (
         ddp_step,
+        describe_ranks,
         evaluate_accuracy_ranks,
         exit_rank,
         load_checkpoint,

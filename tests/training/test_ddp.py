@@ -12,9 +12,17 @@ import torch.nn.functional as F
 from torch import nn
 
 from d2lite.data.fashion_mnist import load_data_fashion_mnist
+from d2lite.devices import describe, try_gpus
 from d2lite.models import LeNet, lenet, lenet_params
 from d2lite.run_events import listening
-from d2lite.training.ddp import evaluate_accuracy_ranks, load_checkpoint, my_shard, save_checkpoint, train_ddp
+from d2lite.training.ddp import (
+    describe_ranks,
+    evaluate_accuracy_ranks,
+    load_checkpoint,
+    my_shard,
+    save_checkpoint,
+    train_ddp,
+)
 from d2lite.training.evaluation import evaluate_accuracy
 from d2lite.training.from_scratch import train, train_batch
 from d2lite.training.replicate import replicate
@@ -99,6 +107,20 @@ def test_train_ddp_gives_the_curve_of_train(pools):
         assert runs[0].losses == pytest.approx(one.losses, rel=1e-4)
         assert runs[0].losses == runs[1].losses and runs[0].accuracies == runs[1].accuracies
         assert runs[0].settings["num_gpus"] == k and runs[0].status == "finished"
+
+
+@by_value
+def label_of_a_run(here):
+    os.environ["LOCAL_WORLD_SIZE"] = here
+    return train_ddp(64, 0.05, 1, 128).devices
+
+
+def test_the_label_of_a_run_says_how_many_ranks_are_on_other_machines(pools, monkeypatch):
+    assert pools[2].run(label_of_a_run, "2") == [describe(try_gpus(2))] * 2
+    assert pools[2].run(label_of_a_run, "1") == [f"{describe(try_gpus(1))}, 1 on other machines"] * 2
+    monkeypatch.setattr(dist, "get_world_size", lambda: 512)  # more than one machine may have
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
+    assert describe_ranks() == f"{describe(try_gpus(8))}, 504 on other machines"
 
 
 @by_value
