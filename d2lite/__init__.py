@@ -7,6 +7,7 @@ import os
 from typing import TYPE_CHECKING
 
 from d2lite._install import missing
+from d2lite._version import __version__
 from notebook_ranks.shared.lazy_names import lazy_names
 from notebook_ranks.shared.own_code import not_own
 
@@ -66,6 +67,5 @@ if TYPE_CHECKING:
     from d2lite.workers import Workers, WorkersError, warn_without_ranks
     from notebook_ranks.shared.format import format_bytes
 
-__version__ = "0.2.0"
 __all__, __getattr__, __dir__ = lazy_names(__name__, missing)
 not_own(os.path.dirname(os.path.abspath(__file__)))

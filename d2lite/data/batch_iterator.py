@@ -10,8 +10,9 @@ from d2lite.replica_threads import one_intra_op_thread
 from d2lite.run_events import emit
 from notebook_ranks.shared.checks import positive_int
 
-__all__ = ["BatchIterator"]
+__all__ = ["MOST_SEED", "BatchIterator"]
 
+MOST_SEED = 2**43 - 1  # torch's generators take 64 bits; an epoch's number takes 20 of them
 _CPU = [torch.device("cpu")]
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-import notebook_ranks
+from d2lite._version import __version__
 from d2lite.devices import describe, num_cores
 from d2lite.run_events import Diverged, emit
 from notebook_ranks.shared import malloc as _malloc
@@ -217,7 +217,7 @@ def as_json(runs: Sequence[Run], function: str = "") -> dict[str, Any]:
         "schema": SCHEMA,
         "saved": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "function": function,
-        "versions": {"d2lite": notebook_ranks.__version__, "system": platform.platform()},
+        "versions": {"d2lite": __version__, "system": platform.platform()},
         "runs": [
             _finite(
                 {"label": legend}
@@ -243,8 +243,9 @@ def save(runs: Sequence[Run], path: str | Path | None = None, function: str = ""
     runs = all_of("runs", runs, lambda name, run: instance_of(name, run, Run, hint="`train` returns one."))
     text = json.dumps(as_json(runs, function), indent=1, allow_nan=False, ensure_ascii=False, default=_as_text)
     if path is not None:
-        replace_file(Path(os.path.realpath(os.path.expanduser(path))), text)
-        return Path(path)
+        named = Path(os.path.expanduser(path))
+        replace_file(Path(os.path.realpath(named)), text)
+        return named
     free = _new_file(Path(f"d2lite-runs-{time.strftime('%Y%m%d-%H%M%S')}.json"))
     try:
         replace_file(free, text)

@@ -231,6 +231,15 @@ def test_files_of_one_set_may_be_packed_and_unpacked(small, monkeypatch, tmp_pat
     assert load_data_fashion_mnist(5, 12)[0].num_examples == 12
 
 
+def test_of_a_packed_and_an_unpacked_file_the_unpacked_one_is_mapped(small, monkeypatch, tmp_path):
+    raw = tmp_path / "FashionMNIST" / "raw"  # torchvision keeps both
+    write_fashion_mnist(raw)
+    write_fashion_mnist(raw, pack=bytes, suffix="")
+    monkeypatch.setenv("D2LITE_DATA", str(tmp_path))
+    assert [path.suffix for path in find_files()] == [""] * 4
+    assert load_data_fashion_mnist(5, 12)[0].num_examples == 12
+
+
 def test_location_downloads_nothing(small):
     assert "all 12 not here" in data.location() and str(SHIPPED) in data.location()
     assert not cache_folder().exists()
