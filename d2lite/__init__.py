@@ -39,8 +39,10 @@ if TYPE_CHECKING:
         try_gpus,
     )
     from d2lite.exercises import check
-    from d2lite.labs.chapter_03 import d2l  # type: ignore[import-not-found]  # of the book, which is above: a forward
-    from d2lite.labs.chapter_11 import check_replicas, check_step  # type: ignore[import-not-found]  # a forward, too
+
+    # defined in the labs of the book, which may import d2lite but not the reverse: here only a name is passed on
+    from d2lite.labs.chapter_03 import d2l  # type: ignore[import-not-found]
+    from d2lite.labs.chapter_11 import check_replicas, check_step  # type: ignore[import-not-found]
     from d2lite.learner_ledger import read_ledger
     from d2lite.meters import Accumulator, Timer
     from d2lite.models import LeNet, SimpleCNN, init_all, lenet, lenet_params, resnet18

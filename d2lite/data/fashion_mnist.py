@@ -14,7 +14,7 @@ from notebook_ranks.shared.checks import positive_int, whole_number
 __all__ = ["FASHION_MNIST", "NUM_SHIPPED", "SHIPPED", "load_data_fashion_mnist", "location"]
 
 FASHION_MNIST = "Fashion-MNIST"
-NUM_EXAMPLES = {"train": 60_000, "t10k": 10_000}  # by the names of the files
+NUM_EXAMPLES = {"train": 60_000, "t10k": 10_000}  # keys: how the file names begin
 # the first training images and all test images, in the format of the original files; tools/ship_images.py writes them
 SHIPPED = Path(__file__).with_name("shipped")
 NUM_SHIPPED = {"train": 12_000, "t10k": 10_000}
@@ -35,7 +35,8 @@ def load_data_fashion_mnist(
     Args:
         batch_size: Examples per minibatch; the last minibatch of an epoch may be smaller.
         num_examples: How many of the 60,000 training examples to keep, the first ones, with a sixth as many of the
-            10,000 test examples. By default all that come with d2lite.
+            10,000 test examples. By default the 12,000 that come with d2lite and all 10,000 test examples, where
+            num_examples=12_000 tests on 2,000.
         resize: Height and width of the images in pixels (default: 28, as stored).
         seed: Seed of the training order, which depends on the seed and the epoch only.
 

@@ -34,7 +34,7 @@ def bytes_held(
     storages = []  # they stay alive, so that no address is used again
 
     def pack(tensor: torch.Tensor) -> torch.Tensor:
-        storage, begin = tensor.untyped_storage(), tensor.storage_offset() * tensor.element_size()
+        storage, begin = tensor.untyped_storage(), int(tensor.storage_offset()) * tensor.element_size()
         reach = sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.stride(), strict=True))
         end = begin + (1 + reach) * tensor.element_size() if tensor.numel() else begin
         storages.append(storage)

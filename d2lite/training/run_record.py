@@ -26,7 +26,8 @@ __all__ = ["SCHEMA", "Run", "as_json", "format_setting", "legends", "save", "sho
 
 SCHEMA = "d2lite-runs/1"
 _MOST_CHARS = 40  # of one setting in a legend
-_FEW_CORES = 0.6  # that a run lacks; fewer can be the page alone: benchmarks/results/page-2-cores.md
+# cores; a run that lacks fewer is not called disturbed: the page alone may use so many
+_FEW_CORES = 0.6  # benchmarks/results/page-2-cores.md
 _READ_EVERY = 32  # losses kept on a GPU before they are read; reading waits for the GPU
 
 
@@ -69,7 +70,7 @@ class Run:
         """
         positive_number("lr", lr)
         positive_int("num_epochs", num_epochs)
-        _malloc.keep()  # before a step is timed
+        _malloc.keep()  # keep freed memory in the process, before a step is timed: malloc.py says why
         k = len(devices)
         if train_iter.smallest() < k:
             raise ValueError(
