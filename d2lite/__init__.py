@@ -12,17 +12,7 @@ from notebook_ranks.shared.lazy_names import lazy_names
 from notebook_ranks.shared.own_code import not_own
 
 if TYPE_CHECKING:
-    from d2lite import (
-        collectives,
-        costs,
-        data,
-        exercises,
-        figures,
-        labs,
-        profiling,
-        training,
-        widgets,
-    )
+    from d2lite import collectives, costs, data, exercises, figures, labs, profiling, training, widgets
     from d2lite._quick import quick
     from d2lite.book import book_module, book_root, copy_book, show_script
     from d2lite.collectives import all_gather, all_reduce, all_reduce_on_ranks, broadcast, reduce, reduce_scatter

@@ -18,8 +18,8 @@ _FOR_TRAINING = 0.9  # of the text, from its beginning; the rest is for tests
 class _TextIterator(BatchIterator):
     """Minibatches of pieces of a text: the numbers are not scaled, as those of images are."""
 
-    def _to_float(self, images: torch.Tensor) -> torch.Tensor:
-        return images.long()
+    def _as_input(self, examples: torch.Tensor) -> torch.Tensor:
+        return examples.long()
 
 
 def encode(text: str) -> torch.Tensor:

@@ -10,7 +10,7 @@ from d2lite.figures.figure import TEXT_RULE
 from d2lite.figures.palette import PALETTE
 from d2lite.widgets.accessibility import Accessibility
 
-__all__ = ["CLASS", "at_most", "card", "control_style", "growing", "row", "sheet"]
+__all__ = ["CLASS", "card", "control_style", "growing", "row", "scrolling", "sheet"]
 
 CLASS = "d2lite"  # of the widget that holds all others: the style sheet is for what is inside it
 # of a select: the page's own is black on dark
@@ -75,7 +75,7 @@ def row(children: Iterable[Widget]) -> Box:
     return Box(list(children), layout=Layout(display="flex", flex_flow="row wrap"))
 
 
-def at_most(child: Widget, height: int) -> Box:
+def scrolling(child: Widget, height: int) -> Box:
     """Return a box as high as its child, up to that height in pixels; then it scrolls."""
     layout = Layout(max_height=f"{height}px", overflow="auto", flex="0 0 auto", display="block")
     return _scrolling(Box([child], layout=layout))

@@ -161,13 +161,13 @@ def test_every_example_is_counted_once(pools, n):
     @by_value
     def evaluate(n):
         _, test_iter = load_data_fashion_mnist(17, 606)
-        X, y = test_iter.images[:n].float() / 255, test_iter.labels[:n]
+        X, y = test_iter.examples[:n].float() / 255, test_iter.labels[:n]
         data = list(zip(X.split(17), y.split(17), strict=True))
         shards = [my_shard(X, y)[1].tolist() for X, y in data]
         return evaluate_accuracy_ranks(LeNet(), data), sum(shards, [])
 
     _, test_iter = load_data_fashion_mnist(17, 606)
-    X, y = test_iter.images[:n].float() / 255, test_iter.labels[:n]
+    X, y = test_iter.examples[:n].float() / 255, test_iter.labels[:n]
     expected = evaluate_accuracy(LeNet(), [(X, y)])
     answers = pools[4].run(evaluate, n)
     assert [a for a, _ in answers] == [expected] * 4
