@@ -39,7 +39,7 @@ def loader(folder, batch_size, num_examples=60_000, train=True, workers=4):
     if not raw.exists():
         raw.mkdir(parents=True)
         for prefix, data_iter in zip(("train", "t10k"), load_data_fashion_mnist(batch_size, num_examples), strict=True):
-            _write_idx(raw / f"{prefix}-images-idx3-ubyte", data_iter.images.squeeze(1))
+            _write_idx(raw / f"{prefix}-images-idx3-ubyte", data_iter.examples.squeeze(1))
             _write_idx(raw / f"{prefix}-labels-idx1-ubyte", data_iter.labels.byte())
     dataset = FashionMNIST(folder, train=train, transform=transforms.ToTensor())
     warnings.filterwarnings("ignore", "This DataLoader will create")  # four workers are usual, cores or not

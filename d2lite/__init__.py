@@ -7,21 +7,12 @@ import os
 from typing import TYPE_CHECKING
 
 from d2lite._install import missing
+from d2lite._version import __version__
 from notebook_ranks.shared.lazy_names import lazy_names
 from notebook_ranks.shared.own_code import not_own
 
 if TYPE_CHECKING:
-    from d2lite import (
-        collectives,
-        costs,
-        data,
-        exercises,
-        figures,
-        labs,
-        profiling,
-        training,
-        widgets,
-    )
+    from d2lite import collectives, costs, data, exercises, figures, labs, profiling, training, widgets
     from d2lite._quick import quick
     from d2lite.book import book_module, book_root, copy_book, show_script
     from d2lite.collectives import all_gather, all_reduce, all_reduce_on_ranks, broadcast, reduce, reduce_scatter
@@ -38,8 +29,10 @@ if TYPE_CHECKING:
         try_gpus,
     )
     from d2lite.exercises import check
-    from d2lite.labs.chapter_03 import d2l  # type: ignore[import-not-found]  # of the book, which is above: a forward
-    from d2lite.labs.chapter_11 import check_replicas, check_step  # type: ignore[import-not-found]  # a forward, too
+
+    # defined in the labs of the book, which may import d2lite but not the reverse: here only a name is passed on
+    from d2lite.labs.chapter_03 import d2l  # type: ignore[import-not-found]
+    from d2lite.labs.chapter_11 import check_replicas, check_step  # type: ignore[import-not-found]
     from d2lite.learner_ledger import read_ledger
     from d2lite.meters import Accumulator, Timer
     from d2lite.models import LeNet, SimpleCNN, init_all, lenet, lenet_params, resnet18
@@ -66,6 +59,5 @@ if TYPE_CHECKING:
     from d2lite.workers import Workers, WorkersError, warn_without_ranks
     from notebook_ranks.shared.format import format_bytes
 
-__version__ = "0.2.0"
 __all__, __getattr__, __dir__ = lazy_names(__name__, missing)
 not_own(os.path.dirname(os.path.abspath(__file__)))

@@ -127,7 +127,7 @@ def report(is_reachable: Callable[[], bool] = reachable) -> str:
     advice, said = how_to_install(), False
     for name, works, otherwise in features(is_reachable):
         if not works and advice in otherwise:  # a wheel's advice lists packages: once is enough
-            otherwise, said = otherwise.replace(advice, "see the first line") if said else otherwise, True
+            otherwise, said = otherwise.replace(advice, "as above") if said else otherwise, True
         lines.append(f"  {'yes' if works else 'no ':3}  {name}" + ("" if works else f" - {otherwise}"))
     return "\n".join(lines)
 

@@ -24,7 +24,7 @@ def book_packages() -> list[str]:
 
 
 def how_to_install() -> str:
-    """Return the sentence that says how what the chapters need is installed here.
+    """Return a sentence that tells the user how to install what the chapters need.
 
     For a wheel it lists the requirements: a public index could hold another package under this kit's name.
     """
@@ -35,5 +35,5 @@ def how_to_install() -> str:
 
 
 def missing(name: str, wants: str) -> ImportError:
-    """Return the error of `name`, which shows something, where the package `wants` is not installed."""
+    """Return the ImportError for using `name`, which needs the package `wants`, which is not installed."""
     return ImportError(f"{name} needs {wants}, which is not installed: {how_to_install()}.", name=wants)

@@ -42,7 +42,7 @@ def book_root() -> Path:
 
 
 def find_in_book(part: str) -> Path:
-    """Return the path of a part such as "book/labs", in the folder that `book_root` finds or in a smaller one."""
+    """Return the path of a part such as "book/labs", in the first folder that has it; `book_root` needs all PARTS."""
     return _folder_with([part]) / part
 
 
@@ -52,8 +52,8 @@ def _folder_with(parts: Sequence[str]) -> Path:
         if all((folder / part).exists() for part in parts):
             return folder
     raise FileNotFoundError(
-        f"the book: expected {', '.join(parts)} in {here}, above it, or in {_PACKAGE / '_book'}, got none of them. "
-        "Open the chapter in a copy of the repository, or install d2lite from its wheel."
+        f"the book: expected {', '.join(parts)} in {here}, above it, in {_PACKAGE.parent} or in {_PACKAGE / '_book'}, "
+        "got none of them. Open the chapter in a copy of the repository, or install d2lite from its wheel."
     )
 
 

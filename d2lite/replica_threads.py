@@ -59,7 +59,7 @@ def parallel_apply(fn: Callable[..., Any], devices: Sequence[torch.device | str]
             errors[i] = error
 
     on_cpu = all(torch.device(device).type == "cpu" for device in devices)
-    if on_cpu and not in_replica():  # a nested call runs in its own thread
+    if on_cpu and not in_replica():  # a nested call's replicas run one after the other, in the thread that calls
         _run_on_cores(replica, len(devices))
     else:
         for i in range(len(devices)):
@@ -127,7 +127,7 @@ def _run_on_cores(replica: Callable[[int], None], k: int) -> None:
 @functools.cache
 def _cores(n: int) -> ThreadPoolExecutor:
     """Return the threads that stand for `n` cores, each with one intra-op thread; they are made once."""
-    _malloc.keep()  # before a step is timed
+    _malloc.keep()  # keep freed memory in the process, before a step is timed: malloc.py says why
     num_threads, barrier = torch.get_num_threads(), threading.Barrier(n)
     cores = ThreadPoolExecutor(n, "d2lite-core", _init_worker, (barrier,))
     try:

@@ -1,9 +1,15 @@
 """The events of a training loop, which a panel listens to, and the error of a loop whose loss is no number.
 
-The data iterator and `Animator.add` call `emit`. The events are "run" (run: the Run that begins), "minibatch" (epoch,
-step, steps, dataset), "evaluation", "epoch" (epoch, seconds, num_examples), "recorded step" (recorded) and "tested
-images" (tested) of watched_step, "waiting" (a pool waits for its ranks) and "point" (names, x, y: three lists with one
-entry per curve).
+Each event, who emits it, and its facts:
+
+- "run", `Run.begin`: run, the Run that begins
+- "minibatch", an iterator that shuffles: epoch, step, steps, dataset
+- "epoch", the same: epoch, seconds, num_examples
+- "evaluation", an iterator in order, before each minibatch: none
+- "point", `Animator.add` and loops on ranks: names, x, y, lists with one entry per curve; with each_rank=True also rank
+- "recorded step", `watched_step`: recorded, a RecordedStep
+- "tested images", `watched_step`: tested, ImageGuesses
+- "waiting", a pool while its ranks compute: none
 """
 
 from typing import Any

@@ -111,7 +111,8 @@ class Transformer(nn.Module):
             positive_int(name, size)
         if width % num_heads:
             raise ValueError(
-                f"width: expected a multiple of num_heads={num_heads}, got {width}. Each head has as many."
+                f"width: expected a multiple of num_heads={num_heads}, got {width}. Each head gets width / num_heads "
+                "numbers."
             )
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)

@@ -181,6 +181,12 @@ def test_every_public_name_is_there(package):
         assert name in dir(module)
 
 
+def test_the_packages_and_their_projects_have_one_version():
+    files = [ROOT / "pyproject.toml", *(ROOT / "packages").glob("*/pyproject.toml")]
+    numbers = {re.search(r'(?m)^version = "(.*)"$', path.read_text())[1] for path in files}
+    assert numbers | {importlib.import_module(name).__version__ for name in PACKAGES} == {d2lite.__version__}
+
+
 def test_a_name_that_is_not_there_is_an_attribute_error():
     with pytest.raises(AttributeError, match="module 'd2lite' has no attribute 'nothing'"):
         d2lite.nothing  # noqa: B018

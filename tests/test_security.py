@@ -24,7 +24,7 @@ from d2lite.learner_ledger import change, read_ledger
 from d2lite.training.ddp import load_checkpoint
 from d2lite.training.run_record import Run, save
 from d2lite.workers import Workers
-from d2lite_course import bounds, submission
+from d2lite_course import bounds, submitted_files
 from d2lite_course.grade import FLAG
 
 ROOT, PACKAGE = Path(__file__).parents[1], Path(d2lite.__file__).parent
@@ -147,7 +147,7 @@ def test_the_bounds_of_a_submission_are_those_on_the_page():
     assert bounds.MEMORY_BYTES == 2 * gib and bounds.MEMORY_BYTES_OF_ALL == 4 * gib
     assert "2 GiB per process and 4 GiB in all, 100 processes" in PAGE and bounds.PROCESSES == 100
     assert bounds.FILE_BYTES == 16 * mib and "files of 16 MiB" in PAGE
-    assert submission.MOST_TOTAL == 40_000_000 and "more than 40 MB is refused" in PAGE
+    assert submitted_files.MOST_TOTAL == 40_000_000 and "more than 40 MB is refused" in PAGE
     assert FLAG == "--unsafe-no-sandbox" and FLAG in PAGE
 
 

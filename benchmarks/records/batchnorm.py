@@ -34,7 +34,7 @@ def record(numbers=NUMBERS, num_test_examples=10_000, **settings):
     """Return the arms, as plain numbers: the accuracies seed by seed, and those with new statistics."""
     names = chapter_names(**settings)
     everything = load_data_fashion_mnist(500)[1]
-    images, labels = everything.images[:num_test_examples], everything.labels[:num_test_examples]
+    images, labels = everything.examples[:num_test_examples], everything.labels[:num_test_examples]
     test_iter = BatchIterator(images, labels, 500, FASHION_MNIST)
     arms = []
     for n in numbers:

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from d2lite.collectives.execute import execute
+from d2lite.collectives.execute import execute  # at once: the file has the function's name (see lazy_names)
 from notebook_ranks.shared.lazy_names import lazy_names
 
 if TYPE_CHECKING:

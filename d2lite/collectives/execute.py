@@ -79,8 +79,8 @@ def _log(trace: Trace | None, moves: Sequence[Move], adds: bool) -> None:
 def rows(tensors: Sequence[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
     """Give each tensor as a row, a tensor with one dimension; what the block writes to it is in the tensor afterwards.
 
-    The row of a contiguous tensor is a view of its memory. Any other row is a copy, which is written back after the
-    block. Conjugate and negative views (x.conj(), x.conj().imag) are copied, too: their memory holds other numbers.
+    Where the memory allows it, a row is a view of it. Any other row is a copy, which is written back after the block.
+    Conjugate and negative views (x.conj(), x.conj().imag) are copied, too: their memory holds other numbers.
     """
     flat = [tensor.detach().resolve_conj().resolve_neg().reshape(-1) for tensor in tensors]
     yield flat

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from d2lite.collectives import all_pairs, hierarchical, naive, parameter_server, ring, tree
+from d2lite.collectives import all_pairs, naive, parameter_server, ring, tree, two_level
 from d2lite.collectives.schedule import Plan, Schedule, in_one_step, relabel
 from notebook_ranks.shared.checks import one_of, positive_int, whole_number
 
@@ -31,7 +31,7 @@ _ONE_ROOT: dict[str, _OneRoot] = {
 _MANY_ROOTS: dict[str, tuple[Callable[..., Schedule], Callable[..., Schedule]]] = {  # reduce_scatter, all_gather
     "ring": (ring.ring_reduce_scatter, ring.ring_all_gather),
     "ring both ways": (ring.ring_both_ways_reduce_scatter, ring.ring_both_ways_all_gather),
-    "two-level": (hierarchical.hierarchical_reduce_scatter, hierarchical.hierarchical_all_gather),
+    "two-level": (two_level.two_level_reduce_scatter, two_level.two_level_all_gather),
     "all pairs": (all_pairs.all_pairs_reduce_scatter, all_pairs.all_pairs_all_gather),
 }
 ALGORITHMS = ("naive", "tree", "ring", "ring both ways", "two-level", "parameter server", "all pairs")
@@ -100,6 +100,7 @@ def _many_roots(collective: str, algorithm: str, k: int, root: int, per_host: in
         return Plan(owners, reduced, [])
     if collective == "all_gather":
         return Plan(owners, [], gathered)
+    # a broadcast is a scatter, then an all-gather; a reduce is a reduce-scatter, then a gather
     direct = in_one_step if algorithm == "all pairs" else list
     if collective == "broadcast":
         return Plan([root] * len(owners), [], relabel(direct(naive.naive_scatter(k, root)), range(k), own) + gathered)

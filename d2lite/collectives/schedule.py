@@ -36,11 +36,8 @@ class Plan:
     copy_steps: Schedule
 
 
-def relabel(
-    steps: Schedule, devices: Sequence[int] | None = None, chunks: Sequence[Sequence[int]] | None = None
-) -> Schedule:
+def relabel(steps: Schedule, devices: Sequence[int], chunks: Sequence[Sequence[int]] | None = None) -> Schedule:
     """Return a schedule with device i renamed to devices[i], and chunk c replaced by all chunks of chunks[c]."""
-    devices = devices or range(1 + max((max(m.src, m.dst) for moves in steps for m in moves), default=0))
     chunks = chunks or [[c] for c in range(1 + max((m.chunk for moves in steps for m in moves), default=0))]
     return [[Move(devices[m.src], devices[m.dst], c) for m in moves for c in chunks[m.chunk]] for moves in steps]
 

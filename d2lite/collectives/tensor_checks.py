@@ -12,6 +12,7 @@ from d2lite.collectives.execute import write_chunk
 __all__ = ["OPS", "check_each", "check_memory"]
 
 OPS = ("sum", "mean", "max")
+_View = tuple[tuple[int, ...], tuple[int, ...], int]  # shape, strides, first place
 
 
 def check_each(tensors: Sequence[torch.Tensor], op: str | None = None, name: str = "tensors[{}]") -> None:
@@ -106,7 +107,11 @@ def _last_place(tensor: torch.Tensor) -> int:
 
 
 def _check_group(tensors: Sequence[torch.Tensor], names: Sequence[str], group: Sequence[int]) -> None:
-    """Raise ValueError if two numbers of a group, indices in the order of addresses, share a place: mark all places."""
+    """Raise ValueError if two numbers of a group, indices in the order of addresses, share a place.
+
+    The number of each tensor is written into a map of their bytes. A place that is marked already is shared with an
+    earlier tensor. A tensor that has marked fewer places than it has numbers overlaps itself.
+    """
     for i, j in pairwise(group):
         if tensors[i].data_ptr() == tensors[j].data_ptr():
             raise ValueError(
@@ -115,14 +120,7 @@ def _check_group(tensors: Sequence[torch.Tensor], names: Sequence[str], group: S
             )
     if not group or (len(group) == 1 and not _could_overlap_itself(tensors[group[0]])):
         return
-    begin, sizes = tensors[group[0]].data_ptr(), [tensors[i].element_size() for i in group]
-    unit = math.gcd(*sizes, *(tensors[i].data_ptr() - begin for i in group))  # bytes per mark
-    views, n = [], 0  # of each tensor (shape, strides, first place), in marks; how many marks there are
-    for tensor, size in zip((tensors[i] for i in group), sizes, strict=True):
-        per_number, first = size // unit, (tensor.data_ptr() - begin) // unit
-        strides = (*(stride * per_number for stride in tensor.stride()), 1)
-        views.append(((*tensor.shape, per_number), strides, first))
-        n = max(n, first + per_number * (1 + _last_place(tensor)))
+    views, n = _views_in_marks([tensors[i] for i in group])
     marks = torch.zeros(n, dtype=torch.int32, device="cpu")
     for j, view in zip(group, views, strict=True):
         mine = marks.as_strided(*view)
@@ -134,6 +132,19 @@ def _check_group(tensors: Sequence[torch.Tensor], names: Sequence[str], group: S
                 f"{names[j]}: expected memory of its own for each number, got a tensor that overlaps itself: an "
                 "expanded or unfolded one. Use .clone()."
             )
+
+
+def _views_in_marks(tensors: Sequence[torch.Tensor]) -> tuple[list[_View], int]:
+    """Return the view of each tensor in a map with as few marks as possible, and how many marks it has."""
+    begin = tensors[0].data_ptr()
+    unit = math.gcd(*(t.element_size() for t in tensors), *(t.data_ptr() - begin for t in tensors))  # bytes per mark
+    views, n = [], 0
+    for tensor in tensors:
+        per_number, first = tensor.element_size() // unit, (tensor.data_ptr() - begin) // unit
+        strides = (*(stride * per_number for stride in tensor.stride()), 1)
+        views.append(((*tensor.shape, per_number), strides, first))
+        n = max(n, first + per_number * (1 + _last_place(tensor)))
+    return views, n
 
 
 def _could_overlap_itself(tensor: torch.Tensor) -> bool:

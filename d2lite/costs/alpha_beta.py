@@ -130,8 +130,14 @@ def _ring(k: int, n_bytes: float, cluster: Cluster) -> float:
 def _ring_both_ways(k: int, n_bytes: float, cluster: Cluster) -> float:
     """The two halves of each chunk go around in opposite directions, which is faster where a device has two ports."""
     per_host, hosts = cluster.shape(k)
-    one, two = (n_bytes / k, 1), (n_bytes / k / 2, 2)  # both halves to one neighbour, a half to each of two
-    inside = two if per_host > 2 else one if hosts == 1 else (n_bytes / k / 2, 1)
+    half = n_bytes / k / 2
+    one, two = (2 * half, 1), (half, 2)  # both halves to one neighbour, a half to each of two
+    if per_host > 2:  # a device has two neighbours in its host
+        inside = two
+    elif hosts == 1:  # both neighbours are the other device
+        inside = one
+    else:  # of two devices on a host, each has one neighbour there and one on another host
+        inside = half, 1
     return _ring_seconds(k, cluster, inside, across=two if hosts > 2 else one)
 
 
@@ -241,7 +247,8 @@ def messages_seconds(messages: Iterable[Send], cluster: Cluster | Link) -> float
         for does, one, other in (("sends", src, dst), ("receives", dst, src)):
             loads = steps.setdefault(message.step, {}).setdefault((level, does, one), {})
             loads[other] = loads.get(other, 0) + message.n_bytes
-    return sum(max(_busy(getattr(cluster, key[0]), loads) for key, loads in step.items()) for step in steps.values())
+    links = {"inside": cluster.inside, "across": cluster.between}
+    return sum(max(_busy(links[level], loads) for (level, *_), loads in step.items()) for step in steps.values())
 
 
 def _busy(link: Link, loads: dict[int, float]) -> float:

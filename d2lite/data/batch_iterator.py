@@ -10,13 +10,14 @@ from d2lite.replica_threads import one_intra_op_thread
 from d2lite.run_events import emit
 from notebook_ranks.shared.checks import positive_int
 
-__all__ = ["BatchIterator"]
+__all__ = ["MOST_SEED", "BatchIterator"]
 
+MOST_SEED = 2**43 - 1  # torch's generators take 64 bits; an epoch's number takes 20 of them
 _CPU = [torch.device("cpu")]
 
 
 class BatchIterator:
-    """Minibatches from uint8 images [n, 1, h, w] and labels [n], shuffled if `seed` is given.
+    """Minibatches from uint8 examples [n, ...], images [n, 1, h, w] here, and labels; shuffled if `seed` is given.
 
     Epoch e has a generator of its own, seeded with (seed, e): neither the number of devices nor other random numbers
     change the order. `dataset` is the name of the data set for curves, `len()` the number of minibatches per epoch.
@@ -24,14 +25,14 @@ class BatchIterator:
 
     def __init__(
         self,
-        images: torch.Tensor,
+        examples: torch.Tensor,
         labels: torch.Tensor,
         batch_size: int,
         dataset: str,
         resize: int | None = None,
         seed: int | None = None,
     ) -> None:
-        self.images, self.labels, self.batch_size = images, labels, positive_int("batch_size", batch_size)
+        self.examples, self.labels, self.batch_size = examples, labels, positive_int("batch_size", batch_size)
         self.dataset, self.resize, self.seed = dataset, resize, seed
         self.epoch = 0
 
@@ -49,11 +50,11 @@ class BatchIterator:
 
     def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         if self.seed is None:
-            for images, labels in zip(
-                self.images.split(self.batch_size), self.labels.split(self.batch_size), strict=True
+            for examples, labels in zip(
+                self.examples.split(self.batch_size), self.labels.split(self.batch_size), strict=True
             ):
                 emit("evaluation")
-                yield self._to_float(images), labels
+                yield self._as_input(examples), labels
             return
         epoch, self.epoch = self.epoch, self.epoch + 1
         generator = torch.Generator().manual_seed((self.seed << 20) + epoch)
@@ -62,13 +63,14 @@ class BatchIterator:
         for step, index in enumerate(order.split(self.batch_size)):
             emit("minibatch", epoch=epoch, step=step, steps=len(self), dataset=self.dataset)
             with one_intra_op_thread(_CPU):  # a second thread would go on spinning on a core that a replica needs
-                X, y = self._to_float(self.images.index_select(0, index)), self.labels[index]
+                X, y = self._as_input(self.examples.index_select(0, index)), self.labels[index]
             yield X, y
         seconds = time.perf_counter() - start
         emit("epoch", epoch=epoch, seconds=seconds, num_examples=self.num_examples)
 
-    def _to_float(self, images: torch.Tensor) -> torch.Tensor:
-        X = images.float().div_(255)
+    def _as_input(self, examples: torch.Tensor) -> torch.Tensor:
+        """Return some of the uint8 examples in the form that a network takes."""
+        X = examples.float().div_(255)
         if self.resize is not None:
             X = F.interpolate(X, size=(self.resize, self.resize), mode="bilinear", antialias=True)
         return X

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import torch
 
-from d2lite.data.batch_iterator import BatchIterator
-from notebook_ranks.shared.checks import positive_int
+from d2lite.data.batch_iterator import MOST_SEED, BatchIterator
+from notebook_ranks.shared.checks import positive_int, whole_number
 
 __all__ = ["CHARACTERS", "decode", "encode", "load_data_book_text"]
 
@@ -18,8 +18,8 @@ _FOR_TRAINING = 0.9  # of the text, from its beginning; the rest is for tests
 class _TextIterator(BatchIterator):
     """Minibatches of pieces of a text: the numbers are not scaled, as those of images are."""
 
-    def _to_float(self, images: torch.Tensor) -> torch.Tensor:
-        return images.long()
+    def _as_input(self, examples: torch.Tensor) -> torch.Tensor:
+        return examples.long()
 
 
 def encode(text: str) -> torch.Tensor:
@@ -62,7 +62,7 @@ def load_data_book_text(
     context = positive_int("context", context, len(_tokens()) - cut - 1)
     train, test = _pieces(_tokens()[:cut], context), _pieces(_tokens()[cut:], context)
     n = len(train[0]) if num_examples is None else positive_int("num_examples", num_examples, len(train[0]))
-    name = "the text of this book"
+    seed, name = whole_number("seed", seed, 0, MOST_SEED), "the text of this book"
     train_iter = _TextIterator(train[0][:n], train[1][:n], batch_size, name, seed=seed)
     return train_iter, _TextIterator(*test, batch_size, name)
 

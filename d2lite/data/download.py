@@ -99,8 +99,8 @@ def _failed(why: str) -> str:
 
 
 def _found(folder: Path) -> dict[str, Path]:
-    """Return the paths of the files in `folder`, with or without .gz, by their names in FILES."""
-    both = [(name, folder / kept) for name in FILES for kept in (name.removesuffix(".gz"), name)]
+    """Return the paths of the files in `folder` by their names in FILES: unpacked, which processes share, else .gz."""
+    both = [(name, folder / kept) for name in FILES for kept in (name, name.removesuffix(".gz"))]
     return {name: path for name, path in both if os.path.isfile(path)}
 
 

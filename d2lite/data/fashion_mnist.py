@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from d2lite.data.batch_iterator import BatchIterator
+from d2lite.data.batch_iterator import MOST_SEED, BatchIterator
 from d2lite.data.download import find_files, get_files, is_offline
 from d2lite.data.idx import broken_file, read_idx
 from notebook_ranks.shared.checks import positive_int, whole_number
@@ -14,11 +14,10 @@ from notebook_ranks.shared.checks import positive_int, whole_number
 __all__ = ["FASHION_MNIST", "NUM_SHIPPED", "SHIPPED", "load_data_fashion_mnist", "location"]
 
 FASHION_MNIST = "Fashion-MNIST"
-NUM_EXAMPLES = {"train": 60_000, "t10k": 10_000}  # by the names of the files
+NUM_EXAMPLES = {"train": 60_000, "t10k": 10_000}  # keys: how the file names begin
 # the first training images and all test images, in the format of the original files; tools/ship_images.py writes them
 SHIPPED = Path(__file__).with_name("shipped")
 NUM_SHIPPED = {"train": 12_000, "t10k": 10_000}
-_MOST_SEED = 2**43 - 1  # torch's generators take 64 bits; an epoch's number takes 20 of them
 
 Split = tuple[torch.Tensor, torch.Tensor]  # images, uint8 [n, 1, 28, 28], and labels, int64 [n]
 
@@ -36,7 +35,8 @@ def load_data_fashion_mnist(
     Args:
         batch_size: Examples per minibatch; the last minibatch of an epoch may be smaller.
         num_examples: How many of the 60,000 training examples to keep, the first ones, with a sixth as many of the
-            10,000 test examples. By default all that come with d2lite.
+            10,000 test examples. By default the 12,000 that come with d2lite and all 10,000 test examples, where
+            num_examples=12_000 tests on 2,000.
         resize: Height and width of the images in pixels (default: 28, as stored).
         seed: Seed of the training order, which depends on the seed and the epoch only.
 
@@ -56,7 +56,7 @@ def load_data_fashion_mnist(
         resize = positive_int("resize", resize, 1024)
     if num_examples is not None:
         num_examples = positive_int("num_examples", num_examples, NUM_EXAMPLES["train"])
-    seed = whole_number("seed", seed, 0, _MOST_SEED)
+    seed = whole_number("seed", seed, 0, MOST_SEED)
     n = NUM_SHIPPED["train"] if num_examples is None else num_examples
     n_test = NUM_SHIPPED["t10k"] if num_examples is None else -(-n * NUM_EXAMPLES["t10k"] // NUM_EXAMPLES["train"])
     (X, y), (X_test, y_test) = _shipped() if n <= NUM_SHIPPED["train"] else _complete(tuple(get_files()))

@@ -5,8 +5,8 @@ The exercises themselves, their cases, solutions and hints, are the files `chapt
 
 from typing import TYPE_CHECKING, Any
 
-from d2lite.exercises.check import check
-from d2lite.exercises.specifications import load
+from d2lite.exercises.check import check  # at once: the file has the function's name (see lazy_names)
+from d2lite.exercises.specifications import load  # for `__getattr__` below
 from notebook_ranks.shared.lazy_names import lazy_names
 
 if TYPE_CHECKING:

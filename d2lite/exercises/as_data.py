@@ -56,17 +56,14 @@ class Sealed:
 def as_data(value: Any) -> Any:
     """Return a result as data that `from_data` reads: objects are sealed, what is too large or deep is an `Other`."""
     try:
-        return _data(value, _Room(MOST_ITEMS), opens=False)
+        return _data(value, _Budget(MOST_ITEMS), with_fields=False)
     except Exception:  # anything may go wrong in a learner's object
         return {"other": type(value).__name__[:SHOWN_CHARS], "text": shown(value)}
 
 
 def arguments_as_data(args: Sequence[Any]) -> list[Any]:
     """Return the arguments of a case as data, objects with their fields; a TypeError says that one has no such form."""
-    found = [_data(arg, _Room(MOST_ITEMS), opens=True) for arg in args]
-    if '"other"' in json.dumps(found):
-        raise TypeError(f"the arguments of a case: expected numbers, texts, tensors, lists and the like, got {args!r}")
-    return found
+    return [_data(arg, _Budget(MOST_ITEMS), with_fields=True) for arg in args]
 
 
 def from_data(data: Any, classes: Mapping[str, type] | None = None) -> Any:
@@ -77,7 +74,7 @@ def from_data(data: Any, classes: Mapping[str, type] | None = None) -> Any:
         raise ValueError(f"data: expected a value as `as_data` makes it, got {type(error).__name__}: {error}") from None
 
 
-class _Room:
+class _Budget:
     """Counts the items that a value may still have."""
 
     def __init__(self, items: int) -> None:
@@ -89,33 +86,33 @@ class _Room:
             raise ValueError("too many items")
 
 
-def _data(value: Any, room: _Room, opens: bool, depth: int = 0) -> Any:
+def _data(value: Any, budget: _Budget, with_fields: bool, depth: int = 0) -> Any:
     if depth > MOST_DEPTH:
         raise ValueError("too deep")
-    room.take(1)
+    budget.take(1)
 
     def inner(item: Any) -> Any:
-        return _data(item, room, opens, depth + 1)
+        return _data(item, budget, with_fields, depth + 1)
 
     kind = type(value)
     if value is None or kind is bool:
         return value
-    if isinstance(value, int) and not isinstance(value, bool):
-        return int(value) if abs(value) < 10**300 else {"other": "int", "text": "a number of more than 300 digits"}
+    if isinstance(value, int):
+        return int(value) if abs(value) < 10**300 else _other(value, with_fields, "a number of more than 300 digits")
     if isinstance(value, str):
-        room.take(len(value) // 100)
+        budget.take(len(value) // 100)
         return value[:MOST_TEXT]
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else {"float": repr(float(value))}
     if isinstance(value, complex):
         return {"complex": [repr(value.real), repr(value.imag)]}
     if isinstance(value, bytes):
-        room.take(len(value))
+        budget.take(len(value))
         return {"bytes": value.hex()}
     if isinstance(value, torch.Tensor):
-        return _tensor(value, room)
+        return _tensor(value, budget)
     if isinstance(value, (np.ndarray, np.generic)):
-        return _array(value, room, inner)
+        return _array(value, budget, inner, with_fields)
     if isinstance(value, torch.device):
         return {"device": str(value)}
     if isinstance(value, Mapping):
@@ -123,14 +120,14 @@ def _data(value: Any, room: _Room, opens: bool, depth: int = 0) -> Any:
     if isinstance(value, tuple):
         return {"tuple": [inner(item) for item in value]}
     if isinstance(value, Sequence):
-        room.take(len(value))
+        budget.take(len(value))
         return [inner(item) for item in value]
     if isinstance(value, (set, frozenset)):
         return {"set": sorted((inner(item) for item in value), key=json.dumps)}
-    return _object(value, inner, opens)
+    return _object(value, inner, with_fields)
 
 
-def _object(value: Any, inner: Any, opens: bool) -> Any:
+def _object(value: Any, inner: Any, with_fields: bool) -> Any:
     if isinstance(value, Raised):
         return {"raised": value.kind, "message": value.message[:MOST_TEXT], "in_observe": value.in_observe}
     if isinstance(value, Unfit):
@@ -141,17 +138,25 @@ def _object(value: Any, inner: Any, opens: bool) -> Any:
         return {"sealed": value.digest, "text": value.text}
     if is_dataclass(value) and not isinstance(value, type):
         named = {field.name: inner(getattr(value, field.name)) for field in fields(value)}
-        if opens:
+        if with_fields:
             return {"object": type(value).__name__, "fields": named}
         text = json.dumps([type(value).__name__, named], sort_keys=True)
         return {"sealed": hashlib.sha256(text.encode()).hexdigest(), "text": shown(value)}
-    return {"other": type(value).__name__[:SHOWN_CHARS], "text": shown(value)}
+    return _other(value, with_fields)
 
 
-def _tensor(value: torch.Tensor, room: _Room) -> Any:
+def _other(value: Any, with_fields: bool, text: str = "") -> Any:
+    """Return what stands for a value without a form as data; an argument must have one, so it raises TypeError."""
+    if with_fields:
+        expected = "numbers, texts, tensors, lists and the like"
+        raise TypeError(f"the arguments of a case: expected {expected}, got {text or shown(value)}")
+    return {"other": type(value).__name__[:SHOWN_CHARS], "text": text or shown(value)}
+
+
+def _tensor(value: torch.Tensor, budget: _Budget) -> Any:
     plain = without_device(value.detach()).cpu()
     name = str(plain.dtype).removeprefix("torch.")
-    room.take(plain.numel())
+    budget.take(plain.numel())
     flat = torch.view_as_real(plain).reshape(-1) if plain.is_complex() else plain.reshape(-1)
     items = flat.tolist()
     if not all(isinstance(item, int) or math.isfinite(item) for item in items):
@@ -159,12 +164,12 @@ def _tensor(value: torch.Tensor, room: _Room) -> Any:
     return {"tensor": items, "shape": list(plain.shape), "dtype": name}
 
 
-def _array(value: Any, room: _Room, inner: Any) -> Any:
+def _array(value: Any, budget: _Budget, inner: Any, with_fields: bool) -> Any:
     if isinstance(value, np.generic):
         return inner(value.item())
-    room.take(value.size)
+    budget.take(value.size)
     if value.dtype.kind not in "biufU":
-        return {"other": "ndarray", "text": shown(value)}
+        return _other(value, with_fields)
     return {"array": [inner(item) for item in value.reshape(-1).tolist()], "shape": list(value.shape)}
 
 

@@ -15,7 +15,7 @@ from d2lite.exercises import specifications
 from d2lite.exercises.exercise import Question, WrongSpecification
 from d2lite.exercises.judge import NO_PROCESS
 from d2lite.exercises.learner_pool import REASON_CHARS, quiet_pool, why_it_ended
-from d2lite.exercises.learner_time_limit import TookTooLong, at_most
+from d2lite.exercises.learner_time_limit import TookTooLong, time_limit
 from d2lite.exercises.run_cases import CaseResult, run_cases
 from notebook_ranks import WorkersError
 
@@ -35,7 +35,7 @@ def run_bounded(exercise: Question, answer: Callable[..., Any]) -> tuple[list[tu
         workers.run(specifications.search, list(specifications.__path__))
         workers.run(_imported, exercise)  # the start is not part of the limit
         try:
-            with at_most(exercise.limit_s, workers):
+            with time_limit(exercise.limit_s, workers):
                 for rank, result in workers.stream(_with_limits, exercise, answer):
                     if isinstance(result, WrongSpecification):
                         raise result

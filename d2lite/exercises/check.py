@@ -78,8 +78,8 @@ def _score(exercise: Question, answer: Callable[..., Any]) -> Score:
             raise WrongSpecification.of(exercise, label, "as many arguments as the solution takes", f"{num_args}")
         if wrong := wrong_parameters(names, answer, required if num_args is None else num_args):
             return Score(exercise.name, 0, len(cases), wrong)
-    seen, hung = run_bounded(exercise, answer)
-    return judge(exercise, seen, hung, thinks=_tries[exercise.name] > 0)
+    seen, why_missing = run_bounded(exercise, answer)
+    return judge(exercise, seen, why_missing, thinks=_tries[exercise.name] > 0)
 
 
 def _record(score: Score) -> None:

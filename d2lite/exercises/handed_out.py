@@ -17,7 +17,7 @@ from d2lite.exercises.as_data import as_data, from_data
 from d2lite.exercises.exercise import Near, Question
 from d2lite.exercises.observed import alike
 
-__all__ = ["HandedOut", "Hint", "as_json", "from_json"]
+__all__ = ["HandedOut", "Hint", "chapter_as_json", "chapter_from_json"]
 
 FORMAT = "d2lite exercises 1"
 _SAME = ("name", "title", "think", "required", "world_size", "limit_s")  # fields with one name here and in the file
@@ -92,7 +92,7 @@ class HandedOut(Question):
         return next(case for case in self.recorded if case["label"] == label)
 
 
-def as_json(chapter: int, exercises: Sequence[HandedOut]) -> str:
+def chapter_as_json(chapter: int, exercises: Sequence[HandedOut]) -> str:
     """Return the text of a `chapter_N.json`."""
     entries = [
         {
@@ -107,7 +107,7 @@ def as_json(chapter: int, exercises: Sequence[HandedOut]) -> str:
     return json.dumps({"format": FORMAT, "chapter": chapter, "exercises": entries}, ensure_ascii=False) + "\n"
 
 
-def from_json(text: str, observers: ModuleType) -> list[HandedOut]:
+def chapter_from_json(text: str, observers: ModuleType) -> list[HandedOut]:
     """Return the exercises of a `chapter_N.json`, or raise ValueError; `observers` is the module `observe_N.py`."""
     try:
         read = json.loads(text)

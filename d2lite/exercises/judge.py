@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from d2lite.exercises.exercise import Question
+from d2lite.exercises.learner_time_limit import TOO_LONG
 from d2lite.exercises.run_cases import CaseResult
 from d2lite.figures.card import card
 
@@ -66,11 +67,13 @@ class Score:
         """Show nothing: `check` has shown it."""
 
 
-def judge(exercise: Question, seen: Iterable[tuple[int, CaseResult]], hung: str = "", thinks: bool = True) -> Score:
+def judge(
+    exercise: Question, seen: Iterable[tuple[int, CaseResult]], why_missing: str = "", thinks: bool = True
+) -> Score:
     """Return the score of the results that came from all ranks, `seen` as (rank, result).
 
-    `hung` says why others did not come, "" if they all did; the case in which it happened is added. `thinks` decides
-    whether the score says how to think.
+    `why_missing` says why others did not come, "" if they all did; the case in which it happened is added. `thinks`
+    decides whether the score says how to think.
     """
     latest = {(rank, result.case): result for rank, result in seen}  # a result may come again, with its mistakes
     labels = list(exercise.cases())
@@ -82,22 +85,22 @@ def judge(exercise: Question, seen: Iterable[tuple[int, CaseResult]], hung: str 
     )
     missing = [label for label in labels if any((i, label) not in latest for i in range(exercise.world_size))]
     if not missing:
-        hung = ""  # the answer was not what took long
-    elif hung and not hung.startswith(NO_PROCESS):
-        hung = f"{hung.rstrip('.')} (case: {missing[0]})."
+        why_missing = ""  # the answer was not what took long
+    elif why_missing and not why_missing.startswith(NO_PROCESS):
+        why_missing = f"{why_missing.rstrip('.')} (case: {missing[0]})."
     right = sum(
         sum(o.right for _, o in seen if o.case == label) == exercise.world_size for label in labels
     )  # a case is right if it is right on all ranks
     if right == len(labels):
         return Score(exercise.name, right, len(labels))
-    wrong, think = _explain(exercise, seen, hung)
+    wrong, think = _explain(exercise, seen, why_missing)
     return Score(exercise.name, right, len(labels), wrong, think if thinks else "")
 
 
-def _explain(exercise: Question, seen: list[tuple[int, CaseResult]], hung: str) -> tuple[str, str]:
+def _explain(exercise: Question, seen: list[tuple[int, CaseResult]], why_missing: str) -> tuple[str, str]:
     """Return (what is wrong, how to think)."""
-    fits = set.intersection(*(set(o.alike) for _, o in seen)) if seen else set()
-    if fits and not hung:
+    fits = set.intersection(*(set(o.fitting_mistakes) for _, o in seen)) if seen else set()
+    if fits and not why_missing:
         mistake = exercise.mistakes[min(fits)]
         return mistake.wrong, mistake.think
     for rank, o in seen:
@@ -108,13 +111,13 @@ def _explain(exercise: Question, seen: list[tuple[int, CaseResult]], hung: str) 
             if any(words in o.got for words in NO_MEMORY):
                 return f"it needs too much memory ({place}).", exercise.think
             return f"it raised {o.got} ({place}).", exercise.think
-    if hung:
+    if why_missing:
         waits = next((mistake for mistake in exercise.mistakes if mistake.never_ends), None)
         if waits:
-            return f"{hung} {waits.wrong}", waits.think
-        return hung, ENDLESS if "longer" in hung else exercise.think
-    if alike := _in_all_cases([o for _, o in seen]):
-        return alike, exercise.think
+            return f"{why_missing} {waits.wrong}", waits.think
+        return why_missing, ENDLESS if why_missing.startswith(TOO_LONG) else exercise.think
+    if in_words := _in_all_cases([o for _, o in seen]):
+        return in_words, exercise.think
     rank, first = next((rank, o) for rank, o in seen if not o.right)
     return f"expected {first.expected}, got {first.got} ({_case_and_rank(exercise, rank, first)}).", exercise.think
 

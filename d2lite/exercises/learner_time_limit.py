@@ -10,7 +10,9 @@ from collections.abc import Generator
 from d2lite.run_events import Stopped
 from d2lite.workers import Workers
 
-__all__ = ["TookTooLong", "at_most"]
+__all__ = ["TOO_LONG", "TookTooLong", "time_limit"]
+
+TOO_LONG = "it took longer than"  # how the error of a limit begins
 
 
 class TookTooLong(Exception):
@@ -18,7 +20,7 @@ class TookTooLong(Exception):
 
 
 @contextlib.contextmanager
-def at_most(limit_s: float, workers: Workers) -> Generator[None, None, None]:
+def time_limit(limit_s: float, workers: Workers) -> Generator[None, None, None]:
     """Stop the ranks and raise TookTooLong if the block takes longer; a Stopped for another reason stays one."""
     late = threading.Event()
 
@@ -26,14 +28,14 @@ def at_most(limit_s: float, workers: Workers) -> Generator[None, None, None]:
         late.set()
         workers.stop()
 
-    limit = threading.Timer(limit_s, end)
-    limit.start()
+    timer = threading.Timer(limit_s, end)
+    timer.start()
     try:
         yield
     except Stopped:
         if not late.is_set():
             raise
-        raise TookTooLong(f"it took longer than {limit_s:g} s") from None
+        raise TookTooLong(f"{TOO_LONG} {limit_s:g} s") from None
     finally:
-        limit.cancel()
-        limit.join()  # a timer that has fired would stop the next call
+        timer.cancel()
+        timer.join()  # a timer that has fired would stop the next call

@@ -21,7 +21,7 @@ from d2lite.exercises.rank_messages import MESSAGES, Message, message_of, pairs_
 __all__ = ["NEVER_ENDS", "WORLD_SIZE", "Lockstep"]
 
 WORLD_SIZE = 3  # of exercises: one more than the ranks of the chapters, so that a 2 in place of their number is seen
-COLLECTIVES = "all_", "barrier", "broadcast", "gather", "monitored_barrier", "reduce", "scatter"  # how they begin
+_WATCHED_PREFIXES = "all_", "barrier", "broadcast", "gather", "monitored_barrier", "reduce", "scatter"
 IN_PLACE = "all_reduce", "broadcast", "reduce"  # they write into their first argument
 UNEVEN = "all_to_all_single"  # its tensors may differ in size from rank to rank
 RETURNED = "returns"
@@ -115,7 +115,10 @@ class Lockstep:
         return None if message.is_send else message.route[0]
 
     def _meet(self, doing: str, more: Any = None, waits: bool = False) -> list[Any]:
-        """Meet all ranks, once if this one waits, else until none does and all do the same; return all their `more`."""
+        """Exchange (doing, more) with all ranks, and return each rank's `more`.
+
+        A rank that waits for a message does so once. Any other repeats it until no rank waits and all do the same.
+        """
         while True:
             states: list[Any] = [None] * dist.get_world_size()
             self._inside, self._num_meetings = True, self._num_meetings + 1
@@ -141,6 +144,7 @@ class Lockstep:
             ]
             unfit = next((Unfit(words, think) for words, think in wrong if words), None)
             self._unfit = self._unfit or unfit
+            # a rank that has returned goes on here until the others, which raise, have returned too: `call` raises then
             if self._unfit and unfit and doing != RETURNED:
                 raise self._unfit
             if waits or is_same:
@@ -166,7 +170,7 @@ class _Handle:
 
 def _places(called: Sequence[Any]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     """Return the names of torch.distributed and of the called functions, and which of them are to be watched."""
-    found = {fn for n, fn in vars(dist).items() if callable(fn) and (n in MESSAGES or n.startswith(COLLECTIVES))}
+    found = {fn for n, fn in vars(dist).items() if callable(fn) and (n in MESSAGES or n.startswith(_WATCHED_PREFIXES))}
     of_called = [place for fn in called if callable(fn) for place in _globals_of(fn)]
     return [
         (place, {name: fn for name, fn in place.items() if type(fn) is types.FunctionType and fn in found})

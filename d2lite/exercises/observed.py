@@ -1,4 +1,9 @@
-"""The result of an answer in one case, or in its place: that it raised an error, or returned what cannot be used."""
+"""The result of an answer in one case, or in its place: that it raised an error, or returned what cannot be used.
+
+Results are compared in three ways, each of which uses the one before. `same` compares values. `equal` also compares
+what stands for a result: a Raised, an Unfit, an Unusable. `alike` compares an answer with a mistake: if the mistake has
+a `part`, only that part of both.
+"""
 
 import contextlib
 import functools

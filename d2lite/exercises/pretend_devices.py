@@ -1,4 +1,4 @@
-"""Tensors that name their device, although one CPU holds them all; it is logged which device computes what.
+"""Tensors that name their device, although one CPU holds them all; `watch` is told which device computes what.
 
 "cpu:2" is device 2. A tensor moves with `.to(device)` and `copy_`; an operation on tensors of two devices is refused,
 as GPUs refuse it. `ddp_rehearsal.pretend_gpus` changes a complete process; here are a few tensors of one answer.

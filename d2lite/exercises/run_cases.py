@@ -14,16 +14,17 @@ __all__ = ["CaseResult", "case_result", "run_cases"]
 
 @dataclass(frozen=True, kw_only=True)
 class CaseResult:
-    """The result of one case: whether it was right, what was expected and given, and which mistakes give the same.
+    """The result of one case: whether it was right, and what was expected and given.
 
-    `unfit` and `think` are those of an Unfit result. `nothing` is whether the answer returned None where something was
-    expected, and `ratio` what it gave over what was expected, if both are numbers.
+    `fitting_mistakes` are the numbers of the mistakes that give the same. `unfit` and `think` are those of an Unfit
+    result. `nothing` is whether the answer returned None where something was expected, and `ratio` what it gave over
+    what was expected, if both are numbers.
     """
 
     case: str
     right: bool
     expected: str
-    alike: tuple[int, ...]
+    fitting_mistakes: tuple[int, ...]
     got: str = ""
     raised: bool = False
     unfit: str = ""
@@ -44,20 +45,22 @@ def run_cases(exercise: Question, answer: Callable[..., Any], rank: int = 0) -> 
     for label in exercise.cases():
         got = exercise.in_form(observed(exercise.observe, answer, exercise.cases()[label]))
         expected = exercise.expected(label, rank)
-        found = () if late else exercise.mistakes_in(label, rank, got)
-        result = case_result(label, expected, got, found, exercise.near)
+        fitting = () if late else exercise.mistakes_in(label, rank, got)
+        result = case_result(label, expected, got, fitting, exercise.near)
         is_right = is_right and result.right
         yield result
         if late:
             results[label] = (result, got)
     if late and not is_right:
         for label, (result, got) in results.items():
-            yield replace(result, alike=exercise.mistakes_in(label, rank, got))
+            yield replace(result, fitting_mistakes=exercise.mistakes_in(label, rank, got))
 
 
-def case_result(label: str, expected: Any, got: Any, alike: tuple[int, ...], near: Near | None = None) -> CaseResult:
+def case_result(
+    label: str, expected: Any, got: Any, fitting_mistakes: tuple[int, ...], near: Near | None = None
+) -> CaseResult:
     """Return the result of a case from what was expected and given."""
-    result = functools.partial(CaseResult, case=label, alike=alike)
+    result = functools.partial(CaseResult, case=label, fitting_mistakes=fitting_mistakes)
     if isinstance(got, Unfit):
         return result(right=False, expected=shown(expected), unfit=got.wrong, think=got.think)
     if isinstance(got, Raised):

@@ -15,7 +15,7 @@ from typing import Any
 
 from d2lite.book import book_root
 from d2lite.exercises.exercise import Exercise, Question
-from d2lite.exercises.handed_out import from_json
+from d2lite.exercises.handed_out import chapter_from_json
 from notebook_ranks.shared.checks import instance_of
 
 __all__ = ["all_exercises", "chapters", "find_exercise", "folders", "load", "search"]
@@ -98,7 +98,7 @@ def _found_in_file(chapter: int) -> tuple[str, list[Question]]:
         path = folder / f"chapter_{chapter}.json"
         if path.is_file() and not path.with_suffix(".py").is_file():
             try:
-                return str(path), list(from_json(path.read_text(encoding="utf-8"), load(f"observe_{chapter}")))
+                return str(path), list(chapter_from_json(path.read_text(encoding="utf-8"), load(f"observe_{chapter}")))
             except ValueError as error:
                 raise ValueError(f"{path}: {error}. Copy the course again, and restart the kernel.") from error
     module = load(f"chapter_{chapter}")

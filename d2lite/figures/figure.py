@@ -41,7 +41,7 @@ class Figure(go.Figure):
     """
 
     def words(self) -> dict[str, str]:
-        """Return the alternative text as the bundle of an image of one pixel: JupyterLab's figures can hold none."""
+        """Return the alternative text as the bundle of an image of one pixel: JupyterLab's plotly figures have none."""
         words = alternative_text(self)
         dot = f'<img alt="{html.escape(words)}" width="1" height="1" style="display: block" src="{_DOT}">'
         return {"text/html": f"<style>{TEXT_RULE}</style>{dot}", "text/plain": words}

@@ -110,8 +110,8 @@ def accuracy_axis(values: Iterable[float]) -> dict[str, Any]:
         low, high = max(0, math.floor(10 * min(seen) - 0.1)), min(10, math.ceil(10 * max(seen) + 0.1))
         high = max(high, low + 2) if low < 9 else 10
         low = min(low, high - 2)
-    ends = {"range": [low / 10, high / 10], "autorange": False, "tickformat": ".0%"}
-    return ends | {"dtick": 0.2 if high - low > 6 else 0.1}
+    axis = {"range": [low / 10, high / 10], "autorange": False, "tickformat": ".0%"}
+    return axis | {"dtick": 0.2 if high - low > 6 else 0.1}
 
 
 def ticks_at(values: Iterable[float]) -> dict[str, Any]:
@@ -123,14 +123,14 @@ def ticks_at(values: Iterable[float]) -> dict[str, Any]:
 
 
 def end_labels(
-    traces: Sequence[Mapping[str, Any]], names: Sequence[str], ends: Sequence[float] | None, height: int
+    traces: Sequence[Mapping[str, Any]], names: Sequence[str], y_range: Sequence[float] | None, height: int
 ) -> tuple[list[dict[str, Any]], int]:
     """Return the names of curves as plotly annotations at their ends, and the right margin that they need (pixels).
 
-    With the range of the y axis (`ends`), `height` pixels long, names that would overlap are moved apart. Long ones
+    With the range of the y axis, which is `height` pixels long, names that would overlap are moved apart. Long ones
     wrap.
     """
-    low, high = ends or (0.0, 1.0)
+    low, high = y_range or (0.0, 1.0)
     per_pixel = (high - low) / height
     found = [
         (float(trace["y"][-1]), _wrapped(name, _NAME), trace)
@@ -139,7 +139,7 @@ def end_labels(
     ]
     found.sort(key=lambda each: each[0])
     places = [y for y, *_ in found]
-    if ends and found:  # upwards from the lowest, then down from the upper end
+    if y_range and found:  # upwards from the lowest, then down from the upper end
         places[0] = max(places[0], low + _LABEL * per_pixel * (len(found[0][1]) - 1) / 2)  # above the ticks
         gaps = [_LABEL * per_pixel * (len(a) + len(b)) / 2 for (_, a, _), (_, b, _) in itertools.pairwise(found)]
         for i, gap in enumerate(gaps, 1):
@@ -173,13 +173,14 @@ def label_ends(figure: go.Figure, names: Sequence[str] | None = None) -> None:
         if axis.range is None:  # the page's own range would make room for the names once more
             values = np.concatenate([drawn(trace, letter) for trace in figure.data])
             axis.range = range_around(values, axis.rangemode == "tozero")
-    ends = [
+    drawn_curves = [
         {"x": drawn(trace, "x"), "y": drawn(trace, "y"), "line": {"color": trace.line.color or trace.marker.color}}
         for trace in curves
     ]
     margin = figure.layout.margin
     names = names or [html.unescape(trace.name) for trace in curves]
-    notes, right = end_labels(ends, names, figure.layout.yaxis.range, figure.layout.height - margin.t - margin.b)
+    height = figure.layout.height - margin.t - margin.b
+    notes, right = end_labels(drawn_curves, names, figure.layout.yaxis.range, height)
     figure.update_layout(annotations=[*figure.layout.annotations, *notes], margin_r=right, showlegend=False)
 
 

@@ -18,7 +18,7 @@ __all__ = ["Answer", "Prediction", "as_answer", "as_text", "prediction_html"]
 
 Answer = float | str
 _MOST_CHARS = 300
-_NEARLY, _NEARLY_MOST = 2.0, 0.5  # so many times as far off as a right number may be, and at most by this fraction
+_NEARLY, _NEARLY_MOST = 2.0, 0.5  # a number is nearly right up to 2 x `within`, and at most up to 50%
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ docs/figures.md says what each colour means.
 import re
 
 __all__ = [
-    "COLLECTIVES", "COLOURS", "DASHES", "GREY", "INK", "PALETTE", "PALE_GREY", "RED", "TRANSPARENT", "contrast",
+    "COLLECTIVE_COLOURS", "COLOURS", "DASHES", "GREY", "INK", "PALETTE", "PALE_GREY", "RED", "TRANSPARENT", "contrast",
     "ink_on", "pale", "stroke", "style",
 ]  # fmt: skip
 
@@ -21,7 +21,7 @@ PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", GREY)
 # of the parts of a step
 COLOURS = dict(zip(("forward", "backward", "all_reduce", "update", "data"), PALETTE, strict=True))
 COLOURS |= {"backward, input": PALETTE[3], "backward, weights": PALETTE[2]}  # the halves of a backward pass
-COLLECTIVES = {  # of the collectives of a job
+COLLECTIVE_COLOURS = {  # of the collectives of a job
     "all_reduce": COLOURS["all_reduce"],
     "broadcast": PALETTE[0],
     "all_gather": PALETTE[3],

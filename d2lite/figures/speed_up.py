@@ -10,17 +10,18 @@ from d2lite.training.run_record import Run, format_setting, short_legends
 __all__ = ["speed_up_card", "speed_ups"]
 
 _NUM_DEVICES = ("num_stages", "num_gpus")  # a control of the panel with one of these names sets the number of devices
-_NOT_TIME = (*_NUM_DEVICES, "num_epochs", "seed", "lr")  # settings on which the seconds of a step do not depend
+# settings in which a run and the one-device run that it is compared with may differ
+_MAY_DIFFER = (*_NUM_DEVICES, "num_epochs", "seed", "lr")
 
 
 def _one_device_run(run: Run, runs: Sequence[Run]) -> Run | None:
     """Return the last of `runs` that was timed on one device with the settings of `run`, None if there is none."""
-    alike = [other for other in runs if other.settings.get("num_gpus") == 1 and other.seconds]
-    return next((other for other in reversed(alike) if _work(other) == _work(run)), None)
+    one_device = [other for other in runs if other.settings.get("num_gpus") == 1 and other.seconds]
+    return next((other for other in reversed(one_device) if _work(other) == _work(run)), None)
 
 
 def _work(run: Run) -> tuple[object, ...]:
-    settings = {name: format_setting(value) for name, value in run.settings.items() if name not in _NOT_TIME}
+    settings = {name: format_setting(value) for name, value in run.settings.items() if name not in _MAY_DIFFER}
     return settings, run.dataset, run.num_examples
 
 

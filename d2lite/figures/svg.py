@@ -190,8 +190,7 @@ def _trace(
                 continue
             start = bases[i] if bases else ends.get(y, 0) if stacked else 0
             ends[y] = start + x
-            a = across(start)
-            a, b, y0 = (a if math.isfinite(a) else across(1e4)), across(start + x), down(y) - thick / 2
+            a, b, y0 = across(start), across(start + x), down(y) - thick / 2
             fill = "none" if colours[i] == TRANSPARENT else colours[i]
             yield f'<rect x="{a:.1f}" y="{y0:.1f}" width="{max(b - a, 0.5):.1f}" height="{thick:.1f}" '
             yield f'fill="{fill}" stroke="{GREY}" stroke-width=".5"/>'

@@ -15,6 +15,7 @@ __all__ = ["Table", "html_table", "runs_table"]
 
 _NONE = "–"  # a run has no such number
 _HEADS = ("run", "test accuracy", "s/epoch", "examples/s", "speed-up", "status", "devices", "data")
+_WORDS = ("status", "devices", "data")  # columns with a class, by which the style sheet of a panel finds them
 
 _NUMBER = re.compile(r"[-+\u2212]?[0-9][0-9.,]*(e[-+]?[0-9]+)?([ ×%n].*)?|[–-]|nan|-?inf")  # and its unit
 # JupyterLab's own tables are of 12 px, striped, and break words where they are narrow
@@ -104,11 +105,12 @@ def runs_table(runs: Sequence[Run]) -> str:
         needs = {"speed-up": "s/epoch"}  # it is compared when there is a run to compare with
         at = [_HEADS.index(needs.get(head, head)) for head in _HEADS]
         shown = [j for j in shown if any(row[at[j]] != _NONE for row in rows)]
+    kinds = [f' class="{head}"' if head in _WORDS else "" for head in _HEADS]
     body = [
-        "<tr>" + "".join(f"<td>{row[j]}</td>" if j else f'<th scope="row">{row[j]}</th>' for j in shown) + "</tr>"
+        f'<tr><th scope="row">{row[0]}</th>' + "".join(f"<td{kinds[j]}>{row[j]}</td>" for j in shown[1:]) + "</tr>"
         for row in rows
     ] or [f'<tr><td colspan="{len(_HEADS)}">No run yet: press Train.</td></tr>']
-    heads = "".join(f'<th scope="col">{_HEADS[j]}</th>' for j in shown)
+    heads = "".join(f'<th scope="col"{kinds[j]}>{_HEADS[j]}</th>' for j in shown)
     return f"<table><thead><tr>{heads}</tr></thead><tbody>{''.join(body)}</tbody></table>"
 
 

@@ -61,7 +61,8 @@ def _curve_traces(runs: Sequence[Run]) -> list[dict[str, Any]]:
 def axes(runs: Sequence[Run]) -> tuple[str, dict[str, Any], dict[str, Any]]:
     """Return plotly's text of the title, and its `xaxis` and `yaxis` with titles and ranges, for the curves of `runs`.
 
-    Accuracies have an axis that fits them, in steps of 10%, and epochs one as long as the runs will be: little jumps.
+    Accuracies have an axis that fits them, in steps of 10%, and epochs one as long as the runs will be, so that the
+    axes seldom move.
     """
     data = sorted({run.dataset for run in runs if run.dataset})
     found = list(dict.fromkeys(name for run in runs for name in _curves_of(run))) or ["test accuracy"]
@@ -69,7 +70,8 @@ def axes(runs: Sequence[Run]) -> tuple[str, dict[str, Any], dict[str, Any]]:
     if len(found) == 1:
         title = f"{found[0]}, {title}"
     quantity = {name: curve.get("quantity", name) for run in runs for name, curve in run.curves.items()}
-    quantities = dict.fromkeys(quantity.get(name, name) for name in found)  # the legend names the ranks
+    # 'x, rank 0' and 'x, rank 1' share the axis title x; the ranks are in the legend
+    quantities = dict.fromkeys(quantity.get(name, name) for name in found)
     seen = [v for run in runs for x, _ in _curves_of(run).values() for v in x]
     xaxis: dict[str, Any] = {"title": {"text": "epoch"}, "range": None, "autorange": True, "tick0": 0, "tickangle": 0}
     yaxis: dict[str, Any] = {"title": {"text": escape_label(" · ".join(quantities))}, "range": None, "autorange": True}

@@ -24,7 +24,8 @@ __all__ = ["record_buckets", "record_ddp", "record_train_batch"]
 def record_buckets(net: DistributedDataParallel, recorder: Recorder) -> list[Moment]:
     """Record when each bucket of a DistributedDataParallel becomes ready and when its all-reduce has ended.
 
-    Returns the list to which the end of each all-reduce is appended. It stays empty on one rank, which sends nothing.
+    Call `recorder.begin` before each forward pass, and `recorder.lap` after it. Returns the list to which the end of
+    each all-reduce is appended. It stays empty on one rank, which sends nothing.
     """
     sent: list[Moment] = []
 

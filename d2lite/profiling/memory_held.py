@@ -17,10 +17,11 @@ def bytes_held(
     """Run one step and return {"parameters", "gradients", "optimizer", "activations": how many bytes each takes}.
 
     forward(*args) computes the tensor, or a list of tensors, from which the backward pass starts. The activations are
-    what autograd keeps for it: inputs, outputs of layers, labels; a tensor that several operations keep is counted
-    once. What lives only for a moment, such as the gradients of activations, is not counted. The optimizer,
-    make_optimizer(params, lr=0.0), leaves the parameters as they are; their gradients are discarded. Of a sharded
-    network, `d2lite.labs.chapter_13.bytes_on_rank` counts what one rank holds.
+    what autograd keeps for it: inputs, outputs of layers, labels. Numbers that several operations keep are counted
+    once, and of a larger tensor only those that an operation keeps: a shard of the minibatch is a view of it. What
+    lives only for a moment, such as the gradients of activations, is not counted. The optimizer, make_optimizer(params,
+    lr=0.0), leaves the parameters as they are; their gradients are discarded. Of a sharded network,
+    `d2lite.labs.chapter_13.bytes_on_rank` counts what one rank holds.
 
     Example:
         >>> layer = torch.nn.Linear(3, 4)
@@ -29,12 +30,15 @@ def bytes_held(
     """
     params = list(params)
     optimizer = make_optimizer(params, lr=0.0)
-    kept: dict[int, tuple[torch.UntypedStorage, int]] = {}  # by address: as storages stay alive, none comes twice
+    kept: dict[int, set[tuple[int, int, int]]] = {}  # address of a storage -> begin, end and size of each view of it
+    storages = []  # they stay alive, so that no address is used again
 
     def pack(tensor: torch.Tensor) -> torch.Tensor:
-        storage = tensor.untyped_storage()
-        n_bytes = min(tensor.nbytes, storage.nbytes())  # a shard is a view of the minibatch, which is larger
-        kept[storage.data_ptr()] = storage, max(n_bytes, kept.get(storage.data_ptr(), (storage, 0))[1])
+        storage, begin = tensor.untyped_storage(), int(tensor.storage_offset()) * tensor.element_size()
+        reach = sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.stride(), strict=True))
+        end = begin + (1 + reach) * tensor.element_size() if tensor.numel() else begin
+        storages.append(storage)
+        kept.setdefault(storage.data_ptr(), set()).add((begin, end, min(tensor.nbytes, end - begin)))
         return tensor.detach()
 
     optimizer.zero_grad()
@@ -49,7 +53,16 @@ def bytes_held(
         "parameters": sum(param.nbytes for param in params),
         "gradients": sum(param.grad.nbytes for param in params if param.grad is not None),
         "optimizer": sum(tensor.nbytes for tensor in state),
-        "activations": sum(n_bytes for address, (_, n_bytes) in kept.items() if address not in own),
+        "activations": sum(_n_bytes(views) for address, views in kept.items() if address not in own),
     }
     optimizer.zero_grad()
     return held
+
+
+def _n_bytes(views: Iterable[tuple[int, int, int]]) -> int:
+    """Return the bytes of views of one storage: the sum of their sizes, or what they cover together if that is less."""
+    covered = last = 0
+    for begin, end, _ in sorted(views):
+        covered += max(0, end - max(begin, last))
+        last = max(last, end)
+    return min(covered, sum(size for _, _, size in views))

@@ -20,27 +20,21 @@ class OtherPrograms:
     """
 
     def __init__(self) -> None:
-        self._is_known = (_PROC / "stat").exists() and num_cores() == os.cpu_count()
         self._start_s = time.monotonic()
-        self._start = self._others() if self._is_known else 0.0
+        self._start = _others_s() if num_cores() == os.cpu_count() else math.nan
 
     def cores(self) -> float:
         """Return the cores that other programs have used on average until now, NaN if that is unknown."""
-        elapsed = time.monotonic() - self._start_s
-        if not self._is_known or elapsed <= 0:
-            return math.nan
-        try:
-            return max(0.0, self._others() - self._start) / elapsed
-        except (OSError, ValueError, IndexError):  # a /proc that is restricted
-            return math.nan
+        elapsed, used_s = time.monotonic() - self._start_s, _others_s() - self._start
+        return max(0.0, used_s) / elapsed if elapsed > 0 and not math.isnan(used_s) else math.nan
 
-    def _others(self) -> float:
-        """Return the seconds that all cores were busy with other programs since the machine was started."""
-        try:
-            return _busy_s() - _family_s()
-        except (OSError, ValueError, IndexError):
-            self._is_known = False
-            return 0.0
+
+def _others_s() -> float:
+    """Return the seconds that all cores were busy with other programs since the machine was started, or NaN."""
+    try:
+        return _busy_s() - _family_s()
+    except (OSError, ValueError, IndexError):  # no /proc, or a restricted one
+        return math.nan
 
 
 def _busy_s() -> float:

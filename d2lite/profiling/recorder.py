@@ -16,9 +16,10 @@ Moment = float | tuple[int, torch.cuda.Event]  # seconds, or (index of the devic
 class Recorder:
     """Record what is done in each step as Events: `begin()`, then `lap(kind)` after each part, then `end()`.
 
-    A lap lasts from the lap before it to now. `steps` holds one list of Events per step. Times are seconds on
-    time.perf_counter, which is the same clock in all processes of a machine (Python's documentation). On a GPU a moment
-    is a CUDA event on the current stream, and the program waits for the GPU only in `begin` and `end`.
+    A lap lasts from the lap before it to now, the first one from `begin`. `steps` holds one list of Events per step.
+    Times are seconds on time.perf_counter, which is the same clock in all processes of a machine (Python's
+    documentation). On a GPU a moment is a CUDA event on the current stream, and the program waits for the GPU only in
+    `begin` and `end`.
 
     There is a lane per device of `devices`: one in the process of a rank, several where threads compute. Lane i is
     shown as `rank` + i. `clock` returns seconds.

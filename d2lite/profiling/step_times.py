@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from d2lite.profiling.critical_path import cut_waits
 from d2lite.trace import Event
 
-__all__ = ["PARTS", "StepTimes", "merged_step", "step_parts", "step_times"]
+__all__ = ["STEP_PARTS", "merged_step", "step_parts", "step_times"]
 
-PARTS = ("compute", "data", "communication", "wait")  # where two overlap, the time counts for the first of them
+STEP_PARTS = ("compute", "data", "communication", "wait")  # where two overlap, the time counts for the first of them
 _PART = {"forward": "compute", "backward": "compute", "update": "compute", "data": "data"}  # kind of Event -> part
 _PART |= {"all_reduce": "communication", "wait": "wait"}
 
@@ -20,9 +20,9 @@ _Steps = Sequence[Sequence[Sequence[Event]]]  # [rank][step][i], as Workers.run(
 class StepTimes:
     """Where the time of one rank's steps went: `seconds` is the median time of a step.
 
-    `parts` holds the seconds of PARTS and of "other", the time that no lap recorded. Each is a mean over the middle
-    half of the steps, sorted by their time. Like a median this ignores outliers; unlike medians, the parts add up to
-    the mean time of these steps, `middle_s`.
+    `parts` holds the seconds of STEP_PARTS and of "other", the time that no lap recorded. Each is a mean over the
+    middle half of the steps, sorted by their time. Like a median this ignores outliers; unlike medians, the parts add
+    up to the mean time of these steps, `middle_s`.
     """
 
     rank: int
@@ -42,23 +42,24 @@ def merged_step(recorded: _Steps, i: int = -1) -> list[Event]:
 
     `recorded` holds each rank's `steps`, as Workers.run returns them.
     """
-    events = _without_waits(recorded, i)
+    events = _waits_cut(recorded, i)
     start_s = min(event.start_s for event in events)
     return [replace(e, start_s=e.start_s - start_s, end_s=e.end_s - start_s) for e in events]
 
 
-def _without_waits(recorded: _Steps, i: int) -> list[Event]:
+def _waits_cut(recorded: _Steps, i: int) -> list[Event]:
+    """Return the events of step i of all ranks; waiting is split off as events of its own."""
     return cut_waits([event for steps in recorded for event in steps[i]])
 
 
 def step_parts(events: Sequence[Event], rank: int) -> dict[str, float]:
-    """Return {part: seconds} of one rank; a moment in which several parts overlap counts for the first of PARTS."""
+    """Return {part: seconds} of one rank; where parts overlap, the time counts for the first of STEP_PARTS."""
     mine = [event for event in events if event.rank == rank]
     edges = sorted({moment for event in mine for moment in (event.start_s, event.end_s)})
-    seconds = dict.fromkeys(PARTS, 0.0)
+    seconds = dict.fromkeys(STEP_PARTS, 0.0)
     for start_s, end_s in zip(edges, edges[1:], strict=False):
         here = {_PART[e.kind] for e in mine if e.kind in _PART and e.start_s <= start_s and end_s <= e.end_s}
-        for part in PARTS:
+        for part in STEP_PARTS:
             if part in here:
                 seconds[part] += end_s - start_s
                 break
@@ -72,19 +73,19 @@ def step_times(recorded: _Steps, warm_up: int = 3) -> list[StepTimes]:
     """
     if min(map(len, recorded)) < warm_up + 3:
         raise ValueError(f"recorded: expected {warm_up} + 3 steps or more of each rank, got {min(map(len, recorded))}.")
-    merged = [_without_waits(recorded, i) for i in range(warm_up, len(recorded[0]))]
-    return [_times_of(rank, merged) for rank in sorted({event.rank for event in merged[0]})]
+    steps = [_waits_cut(recorded, i) for i in range(warm_up, len(recorded[0]))]
+    return [_times_of(rank, steps) for rank in sorted({event.rank for event in steps[0]})]
 
 
-def _times_of(rank: int, merged: list[list[Event]]) -> StepTimes:
-    starts = [min(e.start_s for e in events if e.rank == rank) for events in merged]
-    ends = [*starts[1:], max(e.end_s for e in merged[-1] if e.rank == rank)]
-    steps = []
-    for events, start_s, end_s in zip(merged, starts, ends, strict=True):
+def _times_of(rank: int, steps: list[list[Event]]) -> StepTimes:
+    starts = [min(e.start_s for e in events if e.rank == rank) for events in steps]
+    ends = [*starts[1:], max(e.end_s for e in steps[-1] if e.rank == rank)]
+    timed = []
+    for events, start_s, end_s in zip(steps, starts, ends, strict=True):
         parts = step_parts(events, rank)
-        steps.append((end_s - start_s, parts | {"other": end_s - start_s - sum(parts.values())}))
-    steps.sort(key=lambda step: step[0])
-    n = len(steps)
-    middle = steps[n // 4 : n - n // 4]
-    means = {part: statistics.fmean(parts[part] for _, parts in middle) for part in (*PARTS, "other")}
-    return StepTimes(rank, statistics.median(s for s, _ in steps), statistics.fmean(s for s, _ in middle), means, n)
+        timed.append((end_s - start_s, parts | {"other": end_s - start_s - sum(parts.values())}))
+    timed.sort(key=lambda step: step[0])
+    n = len(timed)
+    middle = timed[n // 4 : n - n // 4]
+    means = {part: statistics.fmean(parts[part] for _, parts in middle) for part in (*STEP_PARTS, "other")}
+    return StepTimes(rank, statistics.median(s for s, _ in timed), statistics.fmean(s for s, _ in middle), means, n)

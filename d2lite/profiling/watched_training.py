@@ -18,7 +18,7 @@ from d2lite.training.from_scratch import train, train_batch
 from d2lite.training.run_record import Run
 from d2lite.training.scatter import split_batch
 
-__all__ = ["ImageGuesses", "RecordedStep", "train_watched", "watched_step"]
+__all__ = ["ImageGuesses", "RecordedStep", "train_watched"]
 
 _EVERY_S = 0.7  # at most so often is a step recorded
 _SHOWN = 6  # images of each shard
@@ -61,7 +61,7 @@ def train_watched(
 ) -> Run:
     """Run `train` with `watched_step`: the same training, and reports to a panel of what the devices do.
 
-    Args, result and errors are those of `train`.
+    Args, result and errors are those of `train`, without `scale` and `step`.
 
     Example:
         >>> settings = dict(num_gpus=2, batch_size=64, lr=0.1, num_epochs=1, num_examples=256)
@@ -125,7 +125,7 @@ def _recorded(
 
 
 def _tested(test_iter: Any, params: Sequence[torch.Tensor], device: torch.device) -> ImageGuesses:
-    images, labels = test_iter.images[:_TESTED], test_iter.labels[:_TESTED]
+    images, labels = test_iter.examples[:_TESTED], test_iter.labels[:_TESTED]
     with torch.no_grad():
         logits = lenet((images.float() / 255).to(device), params)
     return ImageGuesses(images[:, 0], labels, logits.argmax(1).cpu())

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+# both at once: each file has its function's name (see lazy_names)
 from d2lite.training.replicate import replicate
 from d2lite.training.scatter import scatter
 from notebook_ranks.shared.lazy_names import lazy_names
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     from d2lite.training.data_parallel import DataParallel, wrap
     from d2lite.training.ddp import (
         ddp_step,
+        describe_ranks,
         evaluate_accuracy_ranks,
         exit_rank,
         load_checkpoint,

@@ -107,7 +107,7 @@ class _Replica:
     """A copy of a module for one forward pass: a module of its own, with tensors on its own device."""
 
     module: nn.Module
-    params: Sequence[tuple[torch.Tensor, torch.Tensor]]  # pairs (original, its copy) of those that require a gradient
+    params: Sequence[tuple[torch.Tensor, torch.Tensor]]  # pairs (copy, its original) of those that require a gradient
     new: dict[int, Any]  # id of an original module, parameter or buffer -> what the replica has in its place
 
 
@@ -138,7 +138,7 @@ def _replica(module: nn.Module, device: torch.device, copies: bool, own_graph: b
     new |= {id(m): object.__new__(type(m)) for m in modules}
     for original in modules:
         vars(new[id(original)]).update(in_replica_of(original, new))
-    return _Replica(new[id(module)], [(t, new[id(t)]) for t in originals if t.requires_grad], new)
+    return _Replica(new[id(module)], [(new[id(t)], t) for t in originals if t.requires_grad], new)
 
 
 def _apply(replicas: Sequence[_Replica], shards: Sequence[Call], devices: Sequence[torch.device]) -> list[Any]:

@@ -19,6 +19,7 @@ __all__ = ["check_can_replicate", "check_module", "in_replica_of", "keep_attribu
 
 _TABLES = ("_parameters", "_buffers", "_modules")  # where nn.Module keeps what is registered
 _LONGEST = 1000  # entries: a longer list or dict is data, such as a vocabulary, and is not searched for modules
+_MISSING = object()
 
 
 def check_module(module: Any) -> None:
@@ -75,19 +76,19 @@ def keep_attributes(module: nn.Module, new: Mapping[int, Any]) -> None:
 
     Raises RuntimeError for what would be lost: new parameters and layers, and parameters in other memory.
     """
-    replaced = set(map(id, new.values()))
+    of_replica = set(map(id, new.values()))
     for original in module.modules():
         copy = new[id(original)]
         for table in ("_parameters", "_modules"):
             for name, value in vars(copy)[table].items():
-                if value is not None and id(value) not in replaced:
+                if value is not None and id(value) not in of_replica:
                     raise RuntimeError(
                         f"DataParallel: expected layers and parameters from before the forward pass, got {name!r}, "
                         f"made by the forward pass of {type(original).__name__}. Make it in __init__."
                     )
         for now, before in ((vars(copy), vars(original)), (copy._buffers, original._buffers)):
             for name, value in now.items():
-                if name not in _TABLES and value is not before.get(name, now) and not _holds(value, replaced):
+                if name not in _TABLES and value is not before.get(name, _MISSING) and not _holds(value, of_replica):
                     before[name] = value
     for param in module.parameters():  # the first replica has the memory of the module
         if new[id(param)].data_ptr() != param.data_ptr():
@@ -97,10 +98,10 @@ def keep_attributes(module: nn.Module, new: Mapping[int, Any]) -> None:
             )
 
 
-def _holds(value: Any, replaced: set[int]) -> bool:
+def _holds(value: Any, of_replica: set[int]) -> bool:
     """Return whether `value` is, or holds, a module or tensor of the replica."""
     if isinstance(value, MethodType):
-        return id(value.__self__) in replaced
+        return id(value.__self__) in of_replica
     if type(value) in (list, tuple, dict, OrderedDict) and len(value) <= _LONGEST:
-        return any(_holds(item, replaced) for item in (value.values() if isinstance(value, dict) else value))
-    return id(value) in replaced
+        return any(_holds(item, of_replica) for item in (value.values() if isinstance(value, dict) else value))
+    return id(value) in of_replica

@@ -17,7 +17,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from d2lite.data.fashion_mnist import load_data_fashion_mnist
-from d2lite.devices import num_gpus, try_gpus
+from d2lite.devices import describe, num_gpus, try_gpus
 from d2lite.meters import Timer
 from d2lite.models import LeNet
 from d2lite.run_events import emit
@@ -26,8 +26,8 @@ from d2lite.training.run_record import Run
 from notebook_ranks.batch_mode import use_batch_mode
 
 __all__ = [
-    "ddp_step", "evaluate_accuracy_ranks", "exit_rank", "load_checkpoint", "mean_over_ranks", "my_device", "my_shard",
-    "save_checkpoint", "train_ddp",
+    "ddp_step", "describe_ranks", "evaluate_accuracy_ranks", "exit_rank", "load_checkpoint", "mean_over_ranks",
+    "my_device", "my_shard", "save_checkpoint", "train_ddp",
 ]  # fmt: skip
 
 
@@ -35,6 +35,13 @@ def my_device() -> torch.device:
     """Return the device of this rank: GPU number LOCAL_RANK (or rank) modulo the number of GPUs, or the CPU."""
     local_rank = int(os.environ.get("LOCAL_RANK", dist.get_rank()))
     return torch.device("cuda", local_rank % num_gpus()) if num_gpus() else torch.device("cpu")
+
+
+def describe_ranks() -> str:
+    """Return the label of the devices of all ranks; of other machines it says only how many ranks they have."""
+    k = dist.get_world_size()
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", k))
+    return describe(try_gpus(here)) + (f", {k - here} on other machines" if here < k else "")
 
 
 def my_shard(X: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -116,7 +123,8 @@ def train_ddp(
     """
     device = my_device()
     train_iter, test_iter = load_data_fashion_mnist(batch_size, num_examples, seed=seed)
-    run = Run.begin(try_gpus(dist.get_world_size()), train_iter, lr, num_epochs, seed=seed)
+    run = Run.begin([device] * dist.get_world_size(), train_iter, lr, num_epochs, seed=seed)
+    run.devices = describe_ranks()
     net = make_net().to(device)
     # a fifth of the network per bucket: DDP's own 25 MB would hold a small one whole, and send it only at the end
     bucket_cap_mb = min(25, sum(p.nbytes for p in net.parameters()) / 2**20 / 5)

@@ -22,11 +22,11 @@ def num_correct(net: Net, X: torch.Tensor, y: torch.Tensor) -> int:
     return int((net(X).argmax(1) == y).sum())
 
 
-def accuracy_of(correct: Any) -> float:
+def accuracy_of(counts: Any) -> float:
     """Return right answers / examples from an Accumulator(2) or a pair; raises ValueError if there were no examples."""
-    if correct[1] == 0:
+    if counts[1] == 0:
         raise ValueError("data_iter: expected at least one minibatch, got none.")
-    return correct[0] / correct[1]
+    return counts[0] / counts[1]
 
 
 def evaluate_accuracy(net: Net, data_iter: Batches, device: torch.device | None = None) -> float:
@@ -44,12 +44,12 @@ def evaluate_accuracy(net: Net, data_iter: Batches, device: torch.device | None 
     """
     if device is None and isinstance(net, nn.Module):
         device = next((p.device for p in net.parameters()), None)
-    correct = Accumulator(2)
+    counts = Accumulator(2)
     with torch.no_grad(), evaluating(net):
         for X, y in data_iter:
             here = device or X.device
-            correct.add(num_correct(net, X.to(here), y.to(here)), len(y))
-    return accuracy_of(correct)
+            counts.add(num_correct(net, X.to(here), y.to(here)), len(y))
+    return accuracy_of(counts)
 
 
 def evaluate_accuracy_gpus(net: nn.Module, data_iter: Batches, split_f: Callable[..., Any] = split_batch) -> float:
@@ -70,15 +70,15 @@ def evaluate_accuracy_gpus(net: nn.Module, data_iter: Batches, split_f: Callable
         >>> round(evaluate_accuracy_gpus(net, data), 4)
         0.6667
     """
-    correct = Accumulator(2)
+    counts = Accumulator(2)
     with torch.no_grad(), evaluating(net):
         devices, replicas = replicas_of(net)
         for X, y in data_iter:
             used = devices[: len(y)]
             X_shards, y_shards = split_f(X, y, used)
-            counts = parallel_apply(num_correct, used, replicas[: len(used)], X_shards, y_shards)
-            correct.add(sum(counts), len(y))
-    return accuracy_of(correct)
+            correct = parallel_apply(num_correct, used, replicas[: len(used)], X_shards, y_shards)
+            counts.add(sum(correct), len(y))
+    return accuracy_of(counts)
 
 
 @contextmanager

@@ -102,7 +102,8 @@ def train(
         num_gpus: the number of replicas; without that many GPUs they share GPUs, or compute on CPU cores.
         batch_size: examples per minibatch, of all replicas together.
         lr, num_epochs: the learning rate; passes over the training examples.
-        num_examples: how many training examples to use; by default the 12,000 that come with d2lite.
+        num_examples: how many training examples to use, with a sixth as many test examples; by default the 12,000 that
+            come with d2lite, and all 10,000 test examples.
         seed, scale: the seed of order and initial weights; the standard deviation of these weights, by default He's.
         step: what is done with each minibatch: a function with the arguments and the result of `train_batch`.
         animator: an Animator, or whatever has `add(x, y)`: it gets the test accuracy after every epoch.

@@ -41,8 +41,8 @@ def apply_in_own_graphs(
 ) -> list[Any]:
     """Return [fn(module, *shard) for each replica], each computed in a graph of its own, and connected by one node.
 
-    The parameters of the `modules` were made by `leaf_of`; `params` are their pairs, (parameter of the caller's graph,
-    leaf in the replica). `shards` are further arguments of `fn`, tensors of the caller's graph.
+    The parameters of the `modules` were made by `leaf_of`; `params` are their pairs, (leaf in the replica, parameter
+    of the caller's graph). `shards` are further arguments of `fn`, tensors of the caller's graph.
     """
     leaves = [map_tensors(_as_leaf, shard) for shard in shards]
     with _no_saved_tensors_hooks() if in_replica() else nullcontext():  # other threads have none of the caller's hooks
@@ -84,11 +84,11 @@ def _writable(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _graph_of(output: Any, params: Pairs, shard: Pairs) -> _Graph:
-    """Return the graph of one replica's output; `params` are pairs (outer, inner), `shard` are pairs (inner, outer).
+    """Return the graph of one replica's output; `params` and `shard` are pairs (inner, outer).
 
     Its inputs are the parameters of the replica, its shard, and what else the graph reaches: tensors that are neither.
     """
-    inputs = {id(inner): (inner, outer) for outer, inner in params}
+    inputs = {id(inner): (inner, outer) for inner, outer in params}
     inputs |= {id(inner): (inner, outer) for inner, outer in shard if inner.requires_grad}
     ends = [tensor for tensor in tensors_in(output) if tensor.requires_grad]
     others = [tensor for tensor in _leaves_of(ends) if id(tensor) not in inputs]
@@ -164,13 +164,10 @@ def _leaves_of(ends: Sequence[torch.Tensor]) -> list[torch.Tensor]:
 def _no_saved_tensors_hooks() -> AbstractContextManager[None]:
     """Return a context in which tensors are saved as they are: hooks of the caller would cut them off their graphs.
 
-    A node that keeps its own output would never be freed: so its graph is left out here, and restored by autograd.
+    detach() breaks the cycle node -> saved output -> node, which would never be freed. Autograd reattaches an output to
+    its node when it unpacks it.
     """
-    return saved_tensors_hooks(torch.Tensor.detach, _as_it_is)
-
-
-def _as_it_is(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor
+    return saved_tensors_hooks(torch.Tensor.detach, lambda tensor: tensor)
 
 
 def _cut(values: Sequence[Any], lengths: Sequence[int]) -> list[Sequence[Any]]:

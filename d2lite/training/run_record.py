@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-import notebook_ranks
+from d2lite._version import __version__
 from d2lite.devices import describe, num_cores
 from d2lite.run_events import Diverged, emit
 from notebook_ranks.shared import malloc as _malloc
@@ -26,7 +26,8 @@ __all__ = ["SCHEMA", "Run", "as_json", "format_setting", "legends", "save", "sho
 
 SCHEMA = "d2lite-runs/1"
 _MOST_CHARS = 40  # of one setting in a legend
-_FEW_CORES = 0.6  # that a run lacks; fewer can be the page alone: benchmarks/results/page-2-cores.md
+# cores; a run that lacks fewer is not called disturbed: the page alone may use so many
+_FEW_CORES = 0.6  # benchmarks/results/page-2-cores.md
 _READ_EVERY = 32  # losses kept on a GPU before they are read; reading waits for the GPU
 
 
@@ -69,7 +70,7 @@ class Run:
         """
         positive_number("lr", lr)
         positive_int("num_epochs", num_epochs)
-        _malloc.keep()  # before a step is timed
+        _malloc.keep()  # keep freed memory in the process, before a step is timed: malloc.py says why
         k = len(devices)
         if train_iter.smallest() < k:
             raise ValueError(
@@ -217,7 +218,7 @@ def as_json(runs: Sequence[Run], function: str = "") -> dict[str, Any]:
         "schema": SCHEMA,
         "saved": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "function": function,
-        "versions": {"d2lite": notebook_ranks.__version__, "system": platform.platform()},
+        "versions": {"d2lite": __version__, "system": platform.platform()},
         "runs": [
             _finite(
                 {"label": legend}
@@ -243,8 +244,9 @@ def save(runs: Sequence[Run], path: str | Path | None = None, function: str = ""
     runs = all_of("runs", runs, lambda name, run: instance_of(name, run, Run, hint="`train` returns one."))
     text = json.dumps(as_json(runs, function), indent=1, allow_nan=False, ensure_ascii=False, default=_as_text)
     if path is not None:
-        replace_file(Path(os.path.realpath(os.path.expanduser(path))), text)
-        return Path(path)
+        named = Path(os.path.expanduser(path))
+        replace_file(Path(os.path.realpath(named)), text)
+        return named
     free = _new_file(Path(f"d2lite-runs-{time.strftime('%Y%m%d-%H%M%S')}.json"))
     try:
         replace_file(free, text)

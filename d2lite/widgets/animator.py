@@ -79,7 +79,7 @@ class Animator:
         self.X: list[list[float]] = []
         self._Y: list[list[Any]] = []
         self._held: list[tuple[int, int]] = []  # (curve, index) of values still on a GPU: reading waits for the GPU
-        self._sending, self._lock = threading.RLock(), threading.Lock()  # a thread that takes both takes them so
+        self._sending, self._lock = threading.RLock(), threading.Lock()  # who takes both takes `_sending` first
         self._timer: threading.Timer | None = None
         self._pushed_at, self._at_cell_end = -math.inf, False
         self._diverged: Diverged | None = None

@@ -82,13 +82,13 @@ class Training:
         self.progress, self.lines, self.ended = Progress(), Lines(), threading.Event()
         self.outcome: TrainingOutcome | None = None
         self._points: list[_Point] = []
-        self._work_seen: dict[str, Any] = {}  # the last recorded step and the last tested images
+        self._recorded: dict[str, Any] = {}  # the last "step" and the last "images" that nobody has taken
         self._diverged: Diverged | None = None
         self._lock, self._stop, self._started = threading.Lock(), threading.Event(), 0.0
         self._asked: float | None = None  # when it was first asked to stop
         self._why_stopped = "stopped"  # for the outcome
         self._interruptible = Interruptible()
-        self._thread = threading.Thread(target=self._work, name="d2lite-training", daemon=True)
+        self._thread = threading.Thread(target=self._run_function, name="d2lite-training", daemon=True)
 
     def start(self) -> "Training":
         """Start the thread and return self; it first stops a training that runs already in this process."""
@@ -162,10 +162,10 @@ class Training:
         """The exception that ended it, if one did."""
         return self.outcome.error if self.outcome else None
 
-    def work(self) -> tuple[Any, Any]:
+    def take_recorded(self) -> tuple[Any, Any]:
         """Return the RecordedStep and the ImageGuesses that came since the last call, None for what did not come."""
-        seen, self._work_seen = self._work_seen, {}
-        return seen.get("recorded step"), seen.get("tested images")
+        recorded, self._recorded = self._recorded, {}
+        return recorded.get("step"), recorded.get("images")
 
     def read_points(self) -> None:
         """Move the points received so far into the run; values on a GPU are waited for here, not in the loop."""
@@ -191,13 +191,13 @@ class Training:
                 if not self.progress.has_run and is_accuracy(first):
                     self.run.accuracies[:] = self.run.curves[first]["y"]
 
-    def _work(self) -> None:
+    def _run_function(self) -> None:
         error: BaseException | None = None
         status = words = "failed"
         try:
             try:
                 with listening(self._on_event), printing_to(self.lines):
-                    self._wait_for_cores()
+                    self._end_earlier_trainings()
                     animator = {"animator": Animator("epoch", "test accuracy")} if self.animated else {}
                     result = self._interruptible.call(self.function, **self.arguments, **animator)
                     _check_result(result)
@@ -227,7 +227,7 @@ class Training:
             _live.discard(self)
             self.ended.set()
 
-    def _wait_for_cores(self) -> None:
+    def _end_earlier_trainings(self) -> None:
         """Stop the trainings that began earlier in this process: two at once would make the seconds of both wrong."""
         for earlier in [training for training in list(_live) if training._started < self._started]:
             self.progress.doing = "waiting for an earlier run"
@@ -245,8 +245,11 @@ class Training:
             raise Stopped
         if event == "waiting":
             return  # ranks are at work, and have nothing to report
-        if event in ("recorded step", "tested images"):
-            self._work_seen = {**self._work_seen, event: facts[event.split()[0]]}
+        if event == "recorded step":
+            self._recorded = {**self._recorded, "step": facts["recorded"]}
+            return
+        if event == "tested images":
+            self._recorded = {**self._recorded, "images": facts["tested"]}
             return
         progress, run = self.progress, self.run
         progress.doing = event

@@ -129,7 +129,7 @@ def _num_epochs(name: str, start: Any, bounds: _Bounds | None) -> widgets.Widget
 
 
 def _seed(name: str, start: Any, bounds: _Bounds | None) -> widgets.Widget:
-    low, high = bounds or _SEEDS
+    low, high = (whole_number(name, bound, *_SEEDS) for bound in bounds or _SEEDS)
     start = low if start is _EMPTY or start is None else whole_number(name, start, *_SEEDS)
     return widgets.BoundedIntText(value=min(max(start, low), high), min=low, max=high)
 
@@ -151,7 +151,7 @@ def _by_type(name: str, start: Any, bounds: _Bounds | None) -> widgets.Widget:
         return widgets.Checkbox(value=kind, indent=True)
     if isinstance(kind, str):
         return widgets.Text(value=kind)
-    if isinstance(kind, Integral) and not (bounds and isinstance(bounds[1], float)):
+    if isinstance(kind, Integral) and all(isinstance(bound, Integral) for bound in bounds or ()):
         kind = whole_number(name, kind, -_LARGEST, _LARGEST, f"Pass it as fixed={{{name!r}: ...}}.")  # NumPy's as well
         low, high = bounds or _around(kind)
         return _int_slider(kind, low, high, bounds)

@@ -61,7 +61,8 @@ class Panel:
         **given: what is known of a control: a number is its initial value, a tuple (low, high) gives its bounds, a list
             makes it a selection, and None means that there is no control.
 
-    Raises TypeError for what is not a plain function, and, as ValueError for numbers, if a control cannot be made.
+    Raises TypeError if `function` is no plain function or a control cannot be made, ValueError if a number is out of
+    range or a list is empty.
 
     Example:
         >>> from d2lite import Panel
@@ -248,7 +249,7 @@ class Panel:
     def _show(self, training: Training) -> None:
         self._show_devices()
         self.layout.draw(self.runs)
-        self.layout.show_work(*training.work())
+        self.layout.show_recorded(*training.take_recorded())
         problem = explain_error(training.error) if training.error else training.why_running
         self.layout.show_messages(str(training.lines), problem)
         self.layout.show_interrupt(bool(training.why_running))
@@ -360,7 +361,7 @@ class PanelLayout:
         self.card.value = speed_up_card(runs)
         self.table.value = runs_table(runs)
 
-    def show_work(self, recorded: RecordedStep | None, tested: ImageGuesses | None) -> None:
+    def show_recorded(self, recorded: RecordedStep | None, tested: ImageGuesses | None) -> None:
         """Show a recorded step and tested images, if there are new ones: see train_watched."""
         if recorded is not None:
             self.lanes.show_step(recorded)

@@ -12,7 +12,7 @@ from notebook_ranks.shared.notebook import notebook_shell
 
 __all__ = ["StaticPicture"]
 
-# of the output before the picture, if it shows no widget of ours
+# hides the output before the picture unless it shows a widget of ours
 _ALONE = """<style>
 .jp-OutputArea-child:has(+ .jp-OutputArea-child .d2lite-static):not(:has(.d2lite)) { display: none; }
 </style>"""

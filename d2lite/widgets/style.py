@@ -10,7 +10,7 @@ from d2lite.figures.figure import TEXT_RULE
 from d2lite.figures.palette import PALETTE
 from d2lite.widgets.accessibility import Accessibility
 
-__all__ = ["CLASS", "at_most", "card", "control_style", "growing", "row", "sheet"]
+__all__ = ["CLASS", "card", "control_style", "growing", "row", "scrolling", "sheet"]
 
 CLASS = "d2lite"  # of the widget that holds all others: the style sheet is for what is inside it
 # of a select: the page's own is black on dark
@@ -33,16 +33,16 @@ _CSS = f"""<style>
 .d2lite thead th {{ font-weight: 600; position: sticky; top: 0; /* in dark Colab keeps JupyterLab's light colour */
   background: var(--colab-primary-surface-color, var(--jp-layout-color0, Canvas)); }}
 .d2lite tbody th, .d2lite td {{ font-weight: 400; white-space: nowrap; }}
-.d2lite tbody th, .d2lite td:nth-child(n + 6) {{ white-space: normal; }} /* long words: as wide as a narrow page */
+.d2lite tbody th, .d2lite-runs :is(.status, .devices, .data) {{ white-space: normal; }} /* long: as wide as the page */
 .d2lite-runs {{ container-type: inline-size; }}
 @container (max-width: 520px) {{ /* each run in four lines, under a head in four lines */
   .d2lite-runs tr {{ display: grid; grid-template-columns: repeat(4, minmax(0, 1fr)); }}
   .d2lite-runs thead {{ position: sticky; top: 0; }}
   .d2lite-runs thead th {{ position: static; padding: 0 6px 0 0; overflow-wrap: anywhere; }}
   .d2lite-runs td {{ white-space: normal !important; }}
-  .d2lite-runs tbody th, .d2lite-runs th:nth-child(1), .d2lite-runs :nth-child(8), .d2lite-runs [colspan] {{
-    grid-column: 1 / -1; }}
-  .d2lite-runs :nth-child(7) {{ grid-column: 2 / -1; }}
+  .d2lite-runs th:first-child, .d2lite-runs .data, .d2lite-runs [colspan] {{ grid-column: 1 / -1; }}
+  .d2lite-runs .status {{ grid-column: 1; }}
+  .d2lite-runs .devices {{ grid-column: 2 / -1; }}
 }}
 .d2lite td.d2lite-words {{ white-space: normal; overflow-wrap: anywhere; }}
 .d2lite-speed {{ padding: 4px 0 0 8px; font-size: 14px; line-height: 1.4; }}
@@ -75,7 +75,7 @@ def row(children: Iterable[Widget]) -> Box:
     return Box(list(children), layout=Layout(display="flex", flex_flow="row wrap"))
 
 
-def at_most(child: Widget, height: int) -> Box:
+def scrolling(child: Widget, height: int) -> Box:
     """Return a box as high as its child, up to that height in pixels; then it scrolls."""
     layout = Layout(max_height=f"{height}px", overflow="auto", flex="0 0 auto", display="block")
     return _scrolling(Box([child], layout=layout))

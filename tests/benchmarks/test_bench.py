@@ -78,7 +78,7 @@ def test_the_peer_is_the_same_network_on_the_same_data(tmp_path):
     data = peers.loader(tmp_path, 64, 130, workers=0)
     assert len(data.dataset) == 130 and len(peers.loader(tmp_path, 64, train=False, workers=0).dataset) == 22
     X = torch.stack([data.dataset[i][0] for i in range(130)])
-    assert torch.equal(X, data_iter.images.float() / 255)
+    assert torch.equal(X, data_iter.examples.float() / 255)
     assert [data.dataset[i][1] for i in range(130)] == data_iter.labels.tolist()
     torch.testing.assert_close(net(X), from_scratch(X, params))
 

@@ -7,14 +7,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from d2lite.collectives import all_pairs, hierarchical, naive, parameter_server, ring, tree
+from d2lite.collectives import all_pairs, naive, parameter_server, ring, tree, two_level
 from d2lite.collectives.execute import exchange, execute
-from d2lite.collectives.hierarchical import hierarchical_reduce_scatter, hosts_of
 from d2lite.collectives.on_devices import all_gather, all_reduce, broadcast, reduce, reduce_scatter
 from d2lite.collectives.plans import ALGORITHMS, COLLECTIVES, cut_into_chunks, make_plan
 from d2lite.collectives.ring import ring_all_gather, ring_reduce_scatter
 from d2lite.collectives.schedule import Move, Plan, in_one_step, relabel, reverse, side_by_side
 from d2lite.collectives.tree import tree_broadcast, tree_reduce, tree_scatter
+from d2lite.collectives.two_level import hosts_of, two_level_reduce_scatter
 from d2lite.costs.alpha_beta import lower_bound_n_bytes
 from d2lite.trace import Send, Trace
 
@@ -137,7 +137,7 @@ def test_hosts():
     assert hosts_of(8) == [[0, 1, 2, 3], [4, 5, 6, 7]] and hosts_of(6, 2) == [[0, 1], [2, 3], [4, 5]]
     assert hosts_of(1) == [[0]] and hosts_of(5) == [[0], [1], [2], [3], [4]] and len(hosts_of(9)) == 3
     with pytest.raises(ValueError, match=r"per_host: expected a divisor of 8 \(devices\), got 3"):
-        hierarchical_reduce_scatter(8, 3)
+        two_level_reduce_scatter(8, 3)
     with pytest.raises(ValueError, match="per_host: expected a whole number from 1 to 2, got 4"):
         hosts_of(2, 4)
 
@@ -154,7 +154,7 @@ def test_the_tree_crosses_the_list_once():
     assert tree_scatter(4, 1) == [[(1, 3, 3), (1, 3, 0)], [(1, 2, 2), (3, 0, 0)]]
 
 
-@pytest.mark.parametrize("module", [naive, tree, parameter_server, ring, hierarchical, all_pairs])
+@pytest.mark.parametrize("module", [naive, tree, parameter_server, ring, two_level, all_pairs])
 def test_a_schedule_has_the_name_of_its_file_and_its_collective(module):
     file, names = module.__name__.split(".")[-1], set(module.__all__)
     assert names and all(name.startswith(f"{file}_") for name in names)
@@ -166,8 +166,8 @@ def test_putting_schedules_together():
     assert side_by_side(one, two) == [[(0, 1, 0), (1, 0, 0)], [(0, 1, 1)]] and side_by_side() == []
     assert in_one_step(two) == [[(1, 0, 0), (0, 1, 1)]] and in_one_step([]) == []
     assert reverse(two) == [[(1, 0, 1)], [(0, 1, 0)]]
-    assert relabel(two, [5, 7]) == [[(7, 5, 0)], [(5, 7, 1)]] and relabel([]) == []
-    assert relabel(two, chunks=[[2, 3], []]) == [[(1, 0, 2), (1, 0, 3)], []]
+    assert relabel(two, [5, 7]) == [[(7, 5, 0)], [(5, 7, 1)]] and relabel([], []) == []
+    assert relabel(two, [0, 1], [[2, 3], []]) == [[(1, 0, 2), (1, 0, 3)], []]
 
 
 @given(k=WORLDS, pieces=st.sampled_from([1, 2]), n=st.integers(0, 60))

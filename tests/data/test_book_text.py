@@ -54,6 +54,14 @@ def test_encode_and_decode_are_inverse_and_refuse_other_characters():
         encode("café")
 
 
+@pytest.mark.parametrize(
+    ("seed", "error"), [(2**44, ValueError), (-1, ValueError), (None, TypeError), (1.5, TypeError)]
+)
+def test_wrong_seeds_are_refused(seed, error):
+    with pytest.raises(error, match="seed: expected a whole number from 0 to"):
+        load_data_book_text(8, seed=seed)
+
+
 @pytest.mark.parametrize("arguments", [{"batch_size": 0}, {"context": 0}, {"num_examples": 10**6}, {"context": 10**6}])
 def test_wrong_sizes_are_refused(arguments):
     with pytest.raises(ValueError, match="expected a "):

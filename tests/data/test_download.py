@@ -93,7 +93,9 @@ def load():
     """Load all 12 images as in a new process, and check them."""
     data._complete.cache_clear()
     train_iter, _ = data.load_data_fashion_mnist(4, num_examples=12)
-    assert train_iter.dataset == "Fashion-MNIST, 12 + 2 images" and int(train_iter.images.sum()) == 784 * sum(range(12))
+    assert train_iter.dataset == "Fashion-MNIST, 12 + 2 images" and int(train_iter.examples.sum()) == 784 * sum(
+        range(12)
+    )
 
 
 def test_complete_with_a_progress_bar(mirror, capfd):

@@ -62,11 +62,11 @@ def test_what_comes_with_the_package_needs_no_network_no_home_and_no_files(monke
     train_iter, test_iter = load_data_fashion_mnist(256, num_examples)
     assert (train_iter.num_examples, test_iter.num_examples) == (n, n_test)
     assert train_iter.dataset == test_iter.dataset == f"Fashion-MNIST, {n:,} + {n_test:,} images"
-    assert train_iter.images.shape == (n, 1, 28, 28) and train_iter.images.dtype == torch.uint8
+    assert train_iter.examples.shape == (n, 1, 28, 28) and train_iter.examples.dtype == torch.uint8
     assert train_iter.labels.shape == (n,) and train_iter.labels.dtype == torch.int64
     everything = load_data_fashion_mnist(256)
     for iterator, whole in zip((train_iter, test_iter), everything, strict=True):
-        assert torch.equal(iterator.images, whole.images[: iterator.num_examples])  # the first ones
+        assert torch.equal(iterator.examples, whole.examples[: iterator.num_examples])  # the first ones
         assert torch.equal(iterator.labels, whole.labels[: iterator.num_examples])
 
 
@@ -79,16 +79,16 @@ def test_the_shipped_images_have_every_class_as_often_and_their_licence():
 
 def test_what_is_written_to_an_image_changes_no_file_and_no_later_call():
     first, _ = load_data_fashion_mnist(4, num_examples=12)
-    before = first.images.clone()
-    first.images += 1
-    assert torch.equal(load_data_fashion_mnist(4, num_examples=12)[0].images, before)
+    before = first.examples.clone()
+    first.examples += 1
+    assert torch.equal(load_data_fashion_mnist(4, num_examples=12)[0].examples, before)
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_the_shipped_images_are_mapped_and_not_copied():
     train_iter, _ = load_data_fashion_mnist(4)
     maps = Path("/proc/self/maps").read_text()
-    assert str(SHIPPED / "train-images-idx3-ubyte") in maps and train_iter.images.sum() > 0
+    assert str(SHIPPED / "train-images-idx3-ubyte") in maps and train_iter.examples.sum() > 0
 
 
 @pytest.mark.parametrize(
@@ -228,6 +228,15 @@ def test_files_of_one_set_may_be_packed_and_unpacked(small, monkeypatch, tmp_pat
     path.with_suffix("").write_bytes(gzip.decompress(path.read_bytes()))
     path.unlink()
     monkeypatch.setenv("D2LITE_DATA", str(tmp_path))
+    assert load_data_fashion_mnist(5, 12)[0].num_examples == 12
+
+
+def test_of_a_packed_and_an_unpacked_file_the_unpacked_one_is_mapped(small, monkeypatch, tmp_path):
+    raw = tmp_path / "FashionMNIST" / "raw"  # torchvision keeps both
+    write_fashion_mnist(raw)
+    write_fashion_mnist(raw, pack=bytes, suffix="")
+    monkeypatch.setenv("D2LITE_DATA", str(tmp_path))
+    assert [path.suffix for path in find_files()] == [""] * 4
     assert load_data_fashion_mnist(5, 12)[0].num_examples == 12
 
 

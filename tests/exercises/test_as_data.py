@@ -67,6 +67,14 @@ def test_arguments_keep_their_fields_and_classes_are_named():
         from_data(data)
 
 
+def test_an_argument_may_be_the_text_other_and_must_have_a_form():
+    args = ["other", {"other": ["other"]}, [1, "b"]]
+    assert [from_data(arg) for arg in json.loads(json.dumps(arguments_as_data(args)))] == args
+    for value in (len, [object()], 10**400, Link, np.array([None])):
+        with pytest.raises(TypeError, match="the arguments of a case: expected numbers, texts, .* got "):
+            arguments_as_data([value])
+
+
 class Hostile:
     def __repr__(self):
         raise SystemExit

@@ -7,7 +7,7 @@ import pytest
 
 from d2lite.exercises import Exercise, Mistake, all_exercises
 from d2lite.exercises.bounded import run_bounded
-from d2lite.exercises.handed_out import as_json, from_json
+from d2lite.exercises.handed_out import chapter_as_json, chapter_from_json
 from d2lite.exercises.judge import judge
 from d2lite.exercises.run_cases import run_cases
 from d2lite_course.observers import observers_of
@@ -23,7 +23,7 @@ def read_back(chapter, exercises):
     observers = types.ModuleType(f"observe_{chapter}")
     exec(text, vars(observers))
     assert not refused
-    return {e.name: e for e in from_json(as_json(chapter, handed_out_exercises(exercises)), observers)}
+    return {e.name: e for e in chapter_from_json(chapter_as_json(chapter, handed_out_exercises(exercises)), observers)}
 
 
 def exercises_of(chapter, on_ranks):
@@ -59,10 +59,10 @@ def test_each_answer_on_ranks_draws_the_same_words(chapter):
     copies = read_back(chapter, exercises)
     for exercise in exercises:
         copy, mistake = copies[exercise.name], exercise.mistakes[0]
-        seen, hung = run_bounded(copy, exercise.solution)
-        assert "right in all" in str(judge(copy, seen, hung))
-        seen, hung = run_bounded(copy, mistake.answer)
-        found = judge(copy, seen, hung)
+        seen, why_missing = run_bounded(copy, exercise.solution)
+        assert "right in all" in str(judge(copy, seen, why_missing))
+        seen, why_missing = run_bounded(copy, mistake.answer)
+        found = judge(copy, seen, why_missing)
         assert (found.wrong, found.think) == (mistake.wrong, mistake.think)
 
 
@@ -93,4 +93,4 @@ def test_arguments_that_are_no_data_are_refused():
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": "other"}', '{"format": "d2lite exercises 1"}'])
 def test_a_file_that_is_none_is_refused(text):
     with pytest.raises(ValueError, match="expected exercises in the format"):
-        from_json(text, types.ModuleType("observe_1"))
+        chapter_from_json(text, types.ModuleType("observe_1"))

@@ -29,14 +29,14 @@ def test_what_is_the_same_in_all_cases_is_said_so():
     assert scored(lambda x: [3 * x]).wrong == "expected 3 (a number), got [3] (a list) (case: x = 1)."
 
 
-def result(case, right, raised=False, alike=()):
+def result(case, right, raised=False, fitting_mistakes=()):
     return CaseResult(
         case=case,
         right=right,
         expected="1",
         got="1" if right else "ValueError: no" if raised else "2",
         raised=raised,
-        alike=alike,
+        fitting_mistakes=fitting_mistakes,
     )
 
 
@@ -51,14 +51,15 @@ def test_a_case_is_right_if_it_is_right_on_all_ranks():
 
 def test_a_later_result_of_a_case_counts():
     mistake = Mistake(lambda x: 0, "a mistake.", "Try.")
-    seen = [(0, result(case, False, alike=alike)) for alike in ((), (0,)) for case in ("x = 1", "x = 2")]
+    seen = [(0, result(case, False, fitting_mistakes=found)) for found in ((), (0,)) for case in ("x = 1", "x = 2")]
     assert judge(exercise(mistake), seen) == Score("9.1", 0, 2, "a mistake.", "Try.")
-    assert judge(exercise(mistake), seen, hung="it took longer than 5 s.").wrong == "a mistake."  # all cases came
+    why_missing = "it took longer than 5 s."  # and yet all cases came
+    assert judge(exercise(mistake), seen, why_missing).wrong == "a mistake."
 
 
 def test_an_answer_that_hangs():
-    hung = "it took longer than 5 s."
-    assert judge(exercise(), [(0, result("x = 1", True))], hung) == Score(
+    why_missing = "it took longer than 5 s."
+    assert judge(exercise(), [(0, result("x = 1", True))], why_missing) == Score(
         "9.1", 1, 2, "it took longer than 5 s (case: x = 2).", ENDLESS
     )
     assert judge(exercise(), [], "its process ended").wrong == "its process ended (case: x = 1)."
@@ -66,13 +67,13 @@ def test_an_answer_that_hangs():
     assert judge(exercise(), [], f"{NO_PROCESS}: a lock").wrong == f"{NO_PROCESS}: a lock"
     two = exercise(world_size=2)
     seen = [(rank, result(case, True)) for rank, case in ((0, "x = 1"), (1, "x = 1"), (1, "x = 2"))]
-    assert judge(two, seen, hung).wrong == "it took longer than 5 s (case: x = 2)."  # in which rank 0 is
+    assert judge(two, seen, why_missing).wrong == "it took longer than 5 s (case: x = 2)."  # in which rank 0 is
     waits = Mistake(None, "A rank waits.", "Who sends?")
-    assert judge(exercise(waits), [], hung) == Score(
+    assert judge(exercise(waits), [], why_missing) == Score(
         "9.1", 0, 2, "it took longer than 5 s (case: x = 1). A rank waits.", "Who sends?"
     )
     failed = [(0, result("x = 1", False, raised=True))]
-    assert judge(exercise(waits), failed, hung).wrong == "it raised ValueError: no (case: x = 1)."
+    assert judge(exercise(waits), failed, why_missing).wrong == "it raised ValueError: no (case: x = 1)."
 
 
 def test_only_the_second_try_says_how_to_think():

@@ -98,7 +98,7 @@ def test_the_table_has_no_markup_of_a_learner_s():
     shown = runs_table(evil_runs())
     assert "<b>" not in shown and "<a" not in shown and "&lt;b&gt;x" in shown
     whatever = Run(settings={}, devices=5, dataset=5, num_examples=10)
-    assert "<td>5</td>" in runs_table([whatever])  # it is shown
+    assert '<td class="data">5</td>' in runs_table([whatever])  # it is shown
 
 
 def test_a_picture_holds_names_as_they_are_written():

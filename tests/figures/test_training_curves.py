@@ -16,6 +16,7 @@ from d2lite.figures.speed_up import speed_up_card, speed_ups
 from d2lite.figures.table import runs_table
 from d2lite.figures.ticks import tick_step, ticks
 from d2lite.training.run_record import SCHEMA, Run, legends, save
+from d2lite.widgets.style import _CSS
 
 
 def make_run(k=1, lr=0.2, batch_size=512, seconds=(4.0, 2.0, 3.0), accuracies=(0.5, 0.6, 0.7), **settings):
@@ -189,7 +190,7 @@ def test_the_table_has_the_runs_numbers_and_speed_ups_over_one_device():
     runs[2].status = "diverged at step 3, lr 9"
     text = runs_table(runs)
     assert speed_ups(runs)[:2] == [1.0, 2.0] and math.isnan(speed_ups(runs)[2])
-    rows = [[cell.split("<")[0] for cell in row.split("<td>")[1:]] for row in text.split("<tr>")[2:]]
+    rows = [[cell.split("<")[0] for cell in re.split("<td.*?>", row)[1:]] for row in text.split("<tr>")[2:]]
     assert rows[0] == ["70.0%", "3", "2,000", "1.00×", "finished", "1 on toys", "toys"]
     assert rows[1] == ["80.0%", "1.5", "4,000", "2.00×", "finished", "2 on toys", "toys"]
     assert rows[2] == ["–", "–", "–", "–", "diverged at step 3, lr 9", "4 on toys", "toys"]
@@ -200,11 +201,21 @@ def test_what_no_run_has_has_no_column_once_a_run_has_ended():
     run.status = "running"
     assert "test accuracy" in runs_table([run]) and "examples/s" in runs_table([run])
     run.status = "finished"
-    heads = re.findall('<th scope="col">(.*?)</th>', runs_table([run]))
+    heads = re.findall('<th scope="col".*?>(.*?)</th>', runs_table([run]))
     assert heads == ["run", "status", "data"]
     other = Run(settings={"lr": 0.2}, devices="", dataset="a text", num_examples=0)
     other.status = "running"  # the table keeps its form
-    assert re.findall('<th scope="col">(.*?)</th>', runs_table([run, other])) == heads
+    assert re.findall('<th scope="col".*?>(.*?)</th>', runs_table([run, other])) == heads
+
+
+def test_the_style_sheet_finds_columns_by_their_class_whichever_are_shown():
+    run = Run(settings={"lr": 0.1}, devices="2 on toys", dataset="toys", num_examples=0, status="finished")
+    for runs in ([run], [run, make_run()]):
+        heads = re.findall(r'<th scope="col"(?: class="(\w+)")?>(.*?)</th>', runs_table(runs))
+        cells = re.findall(r'<td(?: class="(\w+)")?>', runs_table(runs))
+        assert [kind for kind, _ in heads][1:] * len(runs) == cells
+        assert {kind: text for kind, text in heads if kind} == {name: name for name in ("status", "devices", "data")}
+    assert "nth-child" not in _CSS and all(f".{name}" in _CSS for name in ("status", "devices", "data"))
 
 
 def test_a_speed_up_is_over_one_device_with_the_same_work_and_never_over_what_ran_first():
@@ -241,7 +252,7 @@ def test_a_busy_machine_is_named_in_the_card_and_in_the_table(monkeypatch):
     two, one = make_run(2, seconds=(2.0,)), make_run(1, seconds=(3.0,))
     two.devices, two.other_programs = "2 replicas on 2 CPU cores", 0.83
     assert "Other programs, this page included, used 0.8 of 2 CPU cores" in speed_up_card([one, two])
-    assert "<td>2 replicas on 2 CPU cores, busy with other programs</td>" in runs_table([one, two])
+    assert '<td class="devices">2 replicas on 2 CPU cores, busy with other programs</td>' in runs_table([one, two])
     for devices, cores in (
         ("2 replicas on 2 CPU cores", 0.2),
         ("2 GPUs", 5.0),

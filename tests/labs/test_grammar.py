@@ -251,6 +251,6 @@ def test_the_page_has_the_colours_of_the_code():
     assert list(told) == [*palette.PALETTE, palette.RED]
     for i, colour in enumerate(palette.PALETTE):
         assert told[colour][1] == str(i)
-        for column, meanings in ((2, palette.COLOURS), (3, palette.COLLECTIVES)):
+        for column, meanings in ((2, palette.COLOURS), (3, palette.COLLECTIVE_COLOURS)):
             mine = [meaning for meaning, its in meanings.items() if its == colour]
             assert re.findall("`(.*?)`", told[colour][column]) == mine

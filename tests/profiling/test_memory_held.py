@@ -75,6 +75,28 @@ def test_one_forward_pass_holds_the_activations_of_a_step(make_net, X):
         assert (held.now_n_bytes, held.most_n_bytes) == (0, expected)
 
 
+class Attention(nn.Module):
+    """One layer computes queries, keys and values, and the products keep its output in three views."""
+
+    def __init__(self):
+        super().__init__()
+        self.qkv = nn.Linear(8, 24)
+
+    def forward(self, X):
+        q, k, v = self.qkv(X).chunk(3, dim=-1)
+        return q * k * v
+
+
+def test_different_views_of_a_tensor_are_all_counted_and_equal_or_overlapping_ones_once():
+    net, X = Attention(), torch.ones(2, 5, 8)
+    n, product = 2 * 5 * 4 * 24, 2 * 5 * 4 * 8  # bytes of the output of the layer, and of q * k
+    assert bytes_held(net.parameters(), net, X)["activations"] == X.nbytes + n + product
+    layer, X = nn.Linear(3, 4), torch.ones(10, 3)
+    for parts, rows in (((X, X), 10), ((X, X[:5]), 10), ((X[:6], X[4:8]), 8), ((X[:2], X[8:]), 4), ((X[::2],), 5)):
+        held = bytes_held(layer.parameters(), lambda *parts: [layer(part) for part in parts], *parts)
+        assert held["activations"] == 12 * rows
+
+
 def test_forward_and_backward_passes_in_any_order():
     """Three inputs of a layer, of 60, 120 and 180 bytes, and the most of those that are held at a time."""
     layer, outputs, seen = nn.Linear(3, 4), {}, []

@@ -45,6 +45,23 @@ def test_it_is_unknown_where_this_process_may_use_a_part_of_the_cores_only_or_wi
     assert math.isnan(OtherPrograms().cores())
 
 
+def test_it_is_unknown_where_proc_cannot_be_read_at_first_or_later(monkeypatch):
+    def refused():
+        raise PermissionError
+
+    monkeypatch.setattr(other_programs, "num_cores", os.cpu_count)
+    family_s = other_programs._family_s
+    monkeypatch.setattr(other_programs, "_busy_s", lambda: 1000.0)
+    monkeypatch.setattr(other_programs, "_family_s", refused)
+    at_first = OtherPrograms()
+    assert math.isnan(at_first.cores())
+    monkeypatch.setattr(other_programs, "_family_s", family_s)
+    assert math.isnan(at_first.cores())
+    later = OtherPrograms()
+    monkeypatch.setattr(other_programs, "_family_s", refused)
+    assert math.isnan(later.cores())
+
+
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads Linux's /proc")
 def test_a_child_that_computes_is_not_among_the_others():
     busy = [sys.executable, "-c", "import time; end = time.time() + 1.5\nwhile time.time() < end: pass"]

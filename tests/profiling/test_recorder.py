@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from d2lite.profiling.recorder import Recorder
-from d2lite.profiling.step_times import PARTS, merged_step, step_parts, step_times
+from d2lite.profiling.step_times import STEP_PARTS, merged_step, step_parts, step_times
 from d2lite.trace import Event
 
 
@@ -42,7 +42,7 @@ def test_the_parts_are_what_was_done_and_add_up_to_the_wall(steps):
                 recorder.lap(kind)
         recorder.end()
     for step, events in zip(steps, recorder.steps, strict=True):
-        expected = dict.fromkeys(PARTS, 0.0)
+        expected = dict.fromkeys(STEP_PARTS, 0.0)
         for kind, took in step:
             expected[KINDS[kind]] += took
         assert step_parts(events, 0) == pytest.approx(expected)

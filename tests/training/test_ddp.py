@@ -12,9 +12,17 @@ import torch.nn.functional as F
 from torch import nn
 
 from d2lite.data.fashion_mnist import load_data_fashion_mnist
+from d2lite.devices import describe, try_gpus
 from d2lite.models import LeNet, lenet, lenet_params
 from d2lite.run_events import listening
-from d2lite.training.ddp import evaluate_accuracy_ranks, load_checkpoint, my_shard, save_checkpoint, train_ddp
+from d2lite.training.ddp import (
+    describe_ranks,
+    evaluate_accuracy_ranks,
+    load_checkpoint,
+    my_shard,
+    save_checkpoint,
+    train_ddp,
+)
 from d2lite.training.evaluation import evaluate_accuracy
 from d2lite.training.from_scratch import train, train_batch
 from d2lite.training.replicate import replicate
@@ -102,6 +110,20 @@ def test_train_ddp_gives_the_curve_of_train(pools):
 
 
 @by_value
+def label_of_a_run(here):
+    os.environ["LOCAL_WORLD_SIZE"] = here
+    return train_ddp(64, 0.05, 1, 128).devices
+
+
+def test_the_label_of_a_run_says_how_many_ranks_are_on_other_machines(pools, monkeypatch):
+    assert pools[2].run(label_of_a_run, "2") == [describe(try_gpus(2))] * 2
+    assert pools[2].run(label_of_a_run, "1") == [f"{describe(try_gpus(1))}, 1 on other machines"] * 2
+    monkeypatch.setattr(dist, "get_world_size", lambda: 512)  # more than one machine may have
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
+    assert describe_ranks() == f"{describe(try_gpus(8))}, 504 on other machines"
+
+
+@by_value
 def a_step_on_a_slow_network():
     """One step; the mean of the losses arrives only while it is waited for, as it may on a slow network."""
     from torch.nn.parallel import DistributedDataParallel
@@ -139,13 +161,13 @@ def test_every_example_is_counted_once(pools, n):
     @by_value
     def evaluate(n):
         _, test_iter = load_data_fashion_mnist(17, 606)
-        X, y = test_iter.images[:n].float() / 255, test_iter.labels[:n]
+        X, y = test_iter.examples[:n].float() / 255, test_iter.labels[:n]
         data = list(zip(X.split(17), y.split(17), strict=True))
         shards = [my_shard(X, y)[1].tolist() for X, y in data]
         return evaluate_accuracy_ranks(LeNet(), data), sum(shards, [])
 
     _, test_iter = load_data_fashion_mnist(17, 606)
-    X, y = test_iter.images[:n].float() / 255, test_iter.labels[:n]
+    X, y = test_iter.examples[:n].float() / 255, test_iter.labels[:n]
     expected = evaluate_accuracy(LeNet(), [(X, y)])
     answers = pools[4].run(evaluate, n)
     assert [a for a, _ in answers] == [expected] * 4

@@ -8,6 +8,7 @@ import threading
 import pytest
 import torch
 
+import d2lite
 from d2lite.data.batch_iterator import BatchIterator
 from d2lite.devices import describe
 from d2lite.run_events import Diverged
@@ -85,6 +86,11 @@ def saved_runs(path):
     return len(json.loads(path.read_text("utf-8"), parse_constant=pytest.fail)["runs"])
 
 
+def test_a_saved_run_names_the_version_of_this_kit(monkeypatch):
+    monkeypatch.setattr("notebook_ranks.__version__", "9.9")
+    assert as_json([])["versions"]["d2lite"] == d2lite.__version__
+
+
 def test_save_replaces_the_file_that_is_named_and_keeps_its_permissions(tmp_path):
     path = save([begin()], tmp_path / "runs.json")
     path.chmod(0o640)
@@ -105,8 +111,7 @@ def test_save_follows_a_link(tmp_path):
 
 def test_save_knows_the_home_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
-    save([begin()], "~/runs.json")
-    assert saved_runs(tmp_path / "runs.json") == 1
+    assert save([begin()], "~/runs.json") == tmp_path / "runs.json" and saved_runs(tmp_path / "runs.json") == 1
 
 
 @pytest.mark.parametrize(

@@ -78,6 +78,16 @@ def test_other_parameters_by_the_type_of_their_default():
     assert controls.values(linear)["limit"] == 5
 
 
+@pytest.mark.parametrize("bounds", [(0.5, 2), (0.5, 1.5), (np.float32(0.5), 2)])
+def test_a_bound_that_is_no_whole_number_makes_no_slider_of_whole_numbers(bounds):
+    def fn(weight=1):
+        pass
+
+    slider = controls.make(fn, {"weight": bounds})["weight"]
+    assert type(slider).__name__ == "FloatLogSlider" and slider.value == 1
+    assert 10**slider.min == pytest.approx(0.5, rel=0.05) and 10**slider.max == pytest.approx(bounds[1])
+
+
 def test_a_log_slider_gives_readable_numbers_and_keeps_what_was_given():
     made = controls.make(train, {"lr": 0.12345})
     slider = made["lr"]
@@ -184,6 +194,7 @@ def positional(lr, /):
         (train, {"batch_size": "256"}, {}, TypeError, "batch_size: expected a positive whole number"),
         (train, {"batch_size": []}, {}, ValueError, "batch_size: expected a list with at least one value"),
         (train, {"seed": -1}, {}, ValueError, "seed: expected a whole number from 0 to"),
+        (train, {"seed": (0.5, 9)}, {}, TypeError, "seed: expected a whole number from 0 to .*, got 0.5"),
         (function, {"name": (1, "b")}, {}, TypeError, "name: expected a tuple of two numbers"),
         (function, {"fast": (0, 1)}, {}, TypeError, "fast: expected a number if bounds are given, got True"),
         (function, {"width": {}}, {}, TypeError, "width: expected a number, a text, True or False, a tuple"),

@@ -58,7 +58,7 @@ def words(page):
 def test_the_panel_s_picture_is_that_of_its_runs(page):
     (panel,) = (alt for alt in words(page) if "accuracy" in alt or "lr 0.5" in alt)
     assert "3 points, from 0.5 at 1 to 1.5 at 3" in panel and "No data yet" not in "".join(words(page))
-    assert "<td>finished</td>" in body(page) and "No run yet" not in body(page)
+    assert '<td class="status">finished</td>' in body(page) and "No run yet" not in body(page)
 
 
 def test_the_stepper_s_picture_is_that_of_its_step(page):

@@ -12,7 +12,7 @@ from d2lite.run_events import Stopped
 from d2lite.widgets.explain_error import exception_name, truncate
 from d2lite.widgets.live_figure import close_all
 from d2lite.widgets.static_picture import StaticPicture
-from d2lite.widgets.style import CLASS, at_most, card, sheet
+from d2lite.widgets.style import CLASS, card, scrolling, sheet
 from d2lite.workers import Workers, WorkersError
 from notebook_ranks.hang_diagnosis import diagnose_hang
 from notebook_ranks.shared.format import text_of
@@ -45,7 +45,7 @@ class FaultLab:
         self._static_picture = StaticPicture(
             lambda: f"<p>{self._message.value}</p>{self._table.value}", lambda: repr(self)
         )
-        buttons, message = widgets.HBox([self.run, self.stop]), at_most(self._message, 220)
+        buttons, message = widgets.HBox([self.run, self.stop]), scrolling(self._message, 220)
         self._box = widgets.VBox([sheet(), self.fault, self.timeout_s, buttons, message, self._table])
         self._box.add_class(CLASS)
         self._pool: Workers | None = None

@@ -151,7 +151,7 @@ def train_arm(
     train_iter, _ = load_data_fashion_mnist(arm.batch_size, num_examples, seed=seed)
     _, all_tests = load_data_fashion_mnist(_TEST_BATCH)
     n = positive_int("num_test_examples", num_test_examples, all_tests.num_examples)
-    test_iter = BatchIterator(all_tests.images[:n], all_tests.labels[:n], _TEST_BATCH, all_tests.dataset)
+    test_iter = BatchIterator(all_tests.examples[:n], all_tests.labels[:n], _TEST_BATCH, all_tests.dataset)
     replicas = wrap(net, devices) if len(devices) > 1 else net.to(devices[0])
 
     def measure() -> float:
@@ -168,7 +168,7 @@ def train_arm(
     )
     with one_intra_op_thread(devices):  # a second thread costs more than it gives for so small a network
         train_until_spent(replicas, arm.make_optimizer(net), budget)
-        again = BatchIterator(train_iter.images, train_iter.labels, arm.batch_size, train_iter.dataset)
+        again = BatchIterator(train_iter.examples, train_iter.labels, arm.batch_size, train_iter.dataset)
         update_bn(again, net, devices[0])  # running statistics anew, weights as they are
         budget.trial.renewed_accuracy = measure()
     return budget.trial

@@ -17,7 +17,7 @@ from d2lite.widgets.explain_error import explain_error
 from d2lite.widgets.explorer import Explorer
 from d2lite.widgets.live_figure import close_all
 from d2lite.widgets.plotly_widget import PlotlyWidget
-from d2lite.widgets.style import CLASS, at_most, card, growing, row, sheet
+from d2lite.widgets.style import CLASS, card, growing, row, scrolling, sheet
 
 from .comparison import Trial
 
@@ -50,7 +50,7 @@ class Experiment(Explorer):
         self.plot.layout.height = f"{self.figure.layout.height + 4}px"
         parts = [sheet(), *rows, row([self.run, self.stop]), self.progress, growing(self.status, 40, 90), self.plot]
         self.view = widgets.VBox(
-            [*parts, at_most(self.summary, words)], layout=widgets.Layout(width="100%", overflow="hidden")
+            [*parts, scrolling(self.summary, words)], layout=widgets.Layout(width="100%", overflow="hidden")
         )
         self.view.add_class(CLASS)
         self.run.on_click(self._on_run)

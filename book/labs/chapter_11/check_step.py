@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from d2lite.exercises.learner_pool import REASON_CHARS, quiet_pool, why_it_ended
-from d2lite.exercises.learner_time_limit import TookTooLong, at_most
+from d2lite.exercises.learner_time_limit import TookTooLong, time_limit
 from d2lite.replica_threads import one_intra_op_thread
 from d2lite.training import replicate as copies
 from d2lite.workers import Workers, WorkersError
@@ -107,7 +107,7 @@ def _bounded(
             workers = stack.enter_context(quiet_pool(1))
         workers.run(judge_replicas, [[torch.zeros(1)]])  # start the process, which is not part of the limit
         try:
-            with at_most(limit_s, workers):
+            with time_limit(limit_s, workers):
                 found: Verdict = workers.run(_on_rank_0, train_batch, replicate, masked)[0]
             return found
         except TookTooLong as error:

@@ -14,7 +14,7 @@ from d2lite.models import lenet_params
 from d2lite.training import replicate, train_batch
 from d2lite.widgets.explorer import Explorer
 from d2lite.widgets.plotly_widget import PlotlyWidget
-from d2lite.widgets.style import CLASS, at_most, control_style, row, sheet
+from d2lite.widgets.style import CLASS, control_style, row, scrolling, sheet
 from notebook_ranks.shared.checks import positive_int, whole_number
 
 from .bug_exhibit import BugExhibit
@@ -81,7 +81,7 @@ class Museum(Explorer):
         self.summary = widgets.HTML(layout=widgets.Layout(max_width="820px"))
         self.plot = PlotlyWidget(self._draw())
         controls = [self.exhibit, self.symptom, self.k, self.lr]
-        self.view = widgets.VBox([sheet(), row(controls), at_most(self.code, 220), self.plot, self.summary])
+        self.view = widgets.VBox([sheet(), row(controls), scrolling(self.code, 220), self.plot, self.summary])
         self.view.add_class(CLASS)
         self._follow(controls)
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from d2lite.figures.figure import Figure
 from d2lite.figures.figure_layout import add_key, add_lanes, layout
 from d2lite.figures.labels import escape_label
-from d2lite.figures.palette import COLLECTIVES, GREY, RED, TRANSPARENT, ink_on
+from d2lite.figures.palette import COLLECTIVE_COLOURS, GREY, RED, TRANSPARENT, ink_on
 from notebook_ranks.flight_recorder import Collective, FlightRecord
 from notebook_ranks.hang_diagnosis import first_mismatch
 
@@ -48,7 +48,7 @@ def sequence_figure(
     for name, bars in _bars(records, columns, lanes, wrong if marked else None, began).items():
         is_wrong = name in ("does not match", "not called")
         is_empty = name == "not called"
-        colour = RED if is_wrong else COLLECTIVES.get(name, GREY)
+        colour = RED if is_wrong else COLLECTIVE_COLOURS.get(name, GREY)
         key.append(("□" if is_empty else "■", colour, name))
         figure.add_bar(
             orientation="h",

@@ -41,7 +41,7 @@ def test_a_mistake_draws_its_own_hint_and_no_other(score, name, mistake):
     got = score(name, mistake.answer)
     assert got.right < got.total
     assert (got.wrong, got.think) == (mistake.wrong, mistake.think)
-    fits = set.intersection(*(set(result.alike) for result in score.results))
+    fits = set.intersection(*(set(result.fitting_mistakes) for result in score.results))
     assert [all_exercises()[name].mistakes[i].wrong for i in fits] == [mistake.wrong]
 
 

@@ -274,6 +274,6 @@ def _score_of(key: HandedOut, found: Collected) -> Score:
         except ValueError:
             got = Raised("ValueError", "what it gives cannot be read")
         label = labels[case]
-        alike = key.mistakes_in(label, rank, got)
-        seen.append((rank, case_result(label, key.expected(label, rank), got, alike, key.near)))
+        fitting = key.mistakes_in(label, rank, got)
+        seen.append((rank, case_result(label, key.expected(label, rank), got, fitting, key.near)))
     return judge(key, seen, found.why or "its process ended.")

@@ -11,7 +11,7 @@ from typing import Any
 from d2lite.book import PARTS, book_root, copy_book
 from d2lite.exercises import specifications
 from d2lite.exercises.exercise import Exercise
-from d2lite.exercises.handed_out import as_json
+from d2lite.exercises.handed_out import chapter_as_json
 from d2lite_course.course_folder import DEFAULT_POINTS, CourseFolder, Notebook, check_calls, read_notebook
 from d2lite_course.observers import observers_of
 from d2lite_course.recording import handed_out_exercises
@@ -128,7 +128,7 @@ def _write_students(
             place = book / "exercises"
             (place / f"observe_{chapter}.py").write_text(text, encoding="utf-8")
             (place / f"chapter_{chapter}.json").write_text(
-                as_json(chapter, handed_out_exercises(ours, NUM_DRAWS)), encoding="utf-8"
+                chapter_as_json(chapter, handed_out_exercises(ours, NUM_DRAWS)), encoding="utf-8"
             )
     for chapter, path in notebooks.items():
         for page in (path, *sorted((course.book / "appendix").glob(f"{chapter:02}-*.ipynb"))):

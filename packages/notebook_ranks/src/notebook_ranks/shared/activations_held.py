@@ -45,7 +45,8 @@ class _Kept:
 def activations_held(params: Iterable[torch.Tensor]) -> Iterator[ActivationsHeld]:
     """Count the bytes of activations while a block runs forward and backward passes, in any order.
 
-    A tensor that several operations keep is counted once, and so are views of it. Parameters are no activations. Of a
+    A tensor that several operations keep is counted once, and so are views of it: a view counts as the whole tensor,
+    which it keeps in memory. Parameters are no activations. Of a
     DTensor the part on this rank is counted. A tensor without memory of its own, such as a sparse one, counts nothing.
 
     Example:

@@ -11,26 +11,26 @@ from d2lite.collectives.ring import ring_all_gather, ring_reduce_scatter
 from d2lite.collectives.schedule import Schedule, relabel, side_by_side
 from notebook_ranks.shared.checks import positive_int
 
-__all__ = ["hierarchical_all_gather", "hierarchical_reduce_scatter"]
+__all__ = ["two_level_all_gather", "two_level_reduce_scatter"]
 
 
 def hosts_of(k: int, per_host: int | None = None) -> list[list[int]]:
     """Return the devices of each host, `per_host` on each; by default as few hosts as possible, but more than one."""
     if per_host is None:
         per_host = k // next((hosts for hosts in range(2, k) if k % hosts == 0), k)
-    positive_int("per_host", per_host, k, "The devices of a host are some of all.")
+    positive_int("per_host", per_host, k, f"A host has at most all {k} devices.")
     if k % per_host:
         raise ValueError(f"per_host: expected a divisor of {k} (devices), got {per_host}. Hosts have equal sizes.")
     return [list(range(first, first + per_host)) for first in range(0, k, per_host)]
 
 
-def hierarchical_reduce_scatter(k: int, per_host: int | None = None) -> Schedule:
+def two_level_reduce_scatter(k: int, per_host: int | None = None) -> Schedule:
     """Return the steps after which device i has the sum of chunk i: first inside the hosts, then across them."""
     inside, across = _rings(ring_reduce_scatter, hosts_of(k, per_host))
     return inside + across
 
 
-def hierarchical_all_gather(k: int, per_host: int | None = None) -> Schedule:
+def two_level_all_gather(k: int, per_host: int | None = None) -> Schedule:
     """Return the steps that copy chunk i of device i to all devices: first across the hosts, then inside them."""
     inside, across = _rings(ring_all_gather, hosts_of(k, per_host))
     return across + inside
