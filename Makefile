@@ -33,13 +33,13 @@ lab: setup ## JupyterLab on the book; make lab ARGS=--no-browser passes argument
 test: export D2LITE_QUICK = 1
 test: export D2LITE_LEDGER = off
 test: setup ## the quick tests; every chapter on two GPUs, with few examples and epochs
-	$(BIN)/python -m pytest tests packages -m "not slow" $(PARALLEL) $(BOUND) $(RERUN) $(ARGS)
+	$(BIN)/python -m pytest tests packages -m "not slow and not release" $(PARALLEL) $(BOUND) $(RERUN) $(ARGS)
 	$(ON_GPUS) $(NBVAL) $(CHAPTERS) $(PARALLEL) $(BOUND) --nbval-cell-timeout=120
 
 test-slow: export D2LITE_QUICK = 1
 test-slow: export D2LITE_LEDGER = off
 test-slow: setup ## tests of more than four seconds each; appendices and solutions on two GPUs
-	$(BIN)/python -m pytest tests packages -m slow $(PARALLEL) $(BOUND) $(RERUN) $(ARGS)
+	$(BIN)/python -m pytest tests packages -m "slow and not release" $(PARALLEL) $(BOUND) $(RERUN) $(ARGS)
 	$(ON_GPUS) $(NBVAL) book/appendix book/solutions $(PARALLEL) $(BOUND) --nbval-cell-timeout=120
 
 pretend: export D2LITE_QUICK = 1

@@ -58,7 +58,7 @@ def test_without_namespaces_nothing_is_measured(monkeypatch, capsys):
     assert "No network namespaces: no root." in capsys.readouterr().out
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @namespaces_only
 def test_a_small_run_on_two_hosts(capsys):
     small = ["width=64", "batch-size=64", "steps=2", "bucket-mb=0.02"]

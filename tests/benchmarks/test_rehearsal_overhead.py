@@ -11,7 +11,7 @@ from benchmarks.records import rehearsal_overhead as record
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="ranks need Linux or macOS")
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_both_runs_are_measured_and_kept(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(report, "RESULTS", tmp_path)
     name = next(iter(record.NETWORKS))

@@ -86,7 +86,7 @@ def book_loop(script, num_epochs):
     return {name: value.cpu() for name, value in module.state_dict().items()}
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_one_rank_and_two_equal_the_books_loop_and_a_resumed_run_equals_both(one_rank, two_ranks, tmp_path):
     expected = book_loop(one_rank, num_epochs=2)
     one = [*SETTINGS, "--num-workers", "0"]

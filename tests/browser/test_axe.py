@@ -41,9 +41,8 @@ SHOWN = {
         lab._table.value = lab._rows()
         lab""",
     "figure": """
-        from d2lite import figures
-        from d2lite.labs.chapter_04 import trace_collective
-        figures.collective_figure(trace_collective("all_reduce", "tree", 4), 2)""",
+        from d2lite.labs.chapter_04 import collective_figure, trace_collective
+        collective_figure(trace_collective("all_reduce", "tree", 4), 2)""",
     "ledger": """
         from IPython.display import HTML
         from d2lite import read_ledger

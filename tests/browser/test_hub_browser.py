@@ -34,7 +34,7 @@ def pages(browser):
         browser.close()
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.skipif(not installed(), reason="JupyterHub is not in .bench: make hub installs it")
 def test_three_learners_train_at_once(pages, tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
@@ -73,7 +73,7 @@ def panel(page):
     return page.inner_text(".d2lite")
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.skipif(not installed(), reason="JupyterHub is not in .bench: make hub installs it")
 def test_who_has_no_account_or_another_password_is_refused(page, tmp_path):
     with running_hub(LEARNERS[:1], tmp_path / "hub") as hub:

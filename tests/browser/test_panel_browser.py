@@ -268,7 +268,7 @@ def test_an_animator_grows_while_its_cell_runs(lab, page):
     assert until(lambda: shown.evaluate("image => getComputedStyle(image).filter")) == "brightness(0.88)"
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.skipif(not CHAPTER.exists(), reason="the chapter is not there")
 def test_chapter_2(lab, page):
     shutil.copy(CHAPTER, lab.folder / "chapter.ipynb")

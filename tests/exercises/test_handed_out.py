@@ -53,7 +53,7 @@ def test_each_answer_draws_the_same_words(chapter):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("chapter", (5, 6))
+@pytest.mark.parametrize("chapter", (5, pytest.param(6, marks=pytest.mark.release)))
 def test_each_answer_on_ranks_draws_the_same_words(chapter):
     exercises = exercises_of(chapter, on_ranks=True)
     copies = read_back(chapter, exercises)

@@ -222,7 +222,7 @@ def test_one_rank_alone_has_nothing_to_measure(monkeypatch, capsys):
     assert "expected torchrun with two ranks or more, got one" in capsys.readouterr().err
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @namespaces_only
 def test_with_lo_a_host_looks_for_the_other_one_inside_itself():
     script = str(ROOT / "book" / "scripts" / "train_ddp.py")
@@ -232,7 +232,7 @@ def test_with_lo_a_host_looks_for_the_other_one_inside_itself():
         assert "Connection refused, remote=[127.0.0.1]" in job.said(0) + job.said(1)
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @namespaces_only
 def test_algorithms_on_hosts_give_the_right_sum_in_no_less_than_their_cables_need():
     found = rings.measure(2, 2, 100, arguments=["--repeats=1", "--algorithms", "naive", "two-level"])

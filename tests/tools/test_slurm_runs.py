@@ -21,7 +21,7 @@ from tools.slurm import demonstrations
 
 ROOT = Path(__file__).parents[2]
 why_not = slurm.why_not() if os.name != "nt" else "this is Windows"
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(why_not), reason=f"no Slurm: {why_not}")]
+pytestmark = [pytest.mark.release, pytest.mark.skipif(bool(why_not), reason=f"no Slurm: {why_not}")]
 OF_THE_MACHINE = ("/etc/slurm", "/etc/munge", "/run/munge", "/var/lib/munge", "/var/log/munge", "/var/spool/slurmd")
 
 

@@ -364,6 +364,7 @@ def test_exercises_on_ranks_are_graded_in_the_sandbox(tmp_path):
     assert "dropout leaves out the same units on every rank." in said["same"]
 
 
+@pytest.mark.release
 def test_the_worked_answers_of_all_chapters_have_all_points(tmp_path):
     """The code of an observer may need what the sandbox has not, or look like a cheat there."""
     answers = sorted((Path(__file__).parents[3] / "book" / "solutions").glob("*.ipynb"))
