@@ -144,7 +144,8 @@ def names_of(source):
 def test_all_lists_what_others_import():
     """A name in the `__all__` of a file is imported by another file, or read there as an attribute of its module."""
     tests = [*(ROOT / "tests").rglob("*.py"), *(ROOT / "packages").glob("*/tests/**/*.py"), ROOT / "conftest.py"]
-    trees = [ast.parse(code(path)) for path in {*MODULES.values(), *USERS, *tests}]
+    at_start = (ROOT / "packages").glob("*/src/**/at_start/*.py")
+    trees = [ast.parse(code(path)) for path in {*MODULES.values(), *USERS, *tests, *at_start}]
     nodes = [node for tree in trees for node in ast.walk(tree)]
     names = {alias.name for node in nodes if isinstance(node, ast.ImportFrom) for alias in node.names}
     names |= {node.attr for node in nodes if isinstance(node, ast.Attribute)}

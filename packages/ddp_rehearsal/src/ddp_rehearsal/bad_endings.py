@@ -13,6 +13,7 @@ from ddp_rehearsal.ranks import Outcome
 from ddp_rehearsal.repairs import refusal_of_a_gpu, repair_of
 from ddp_rehearsal.rules.copies import UNFINISHED
 from notebook_ranks.failures import NOT_SURE, Report, failure_headline
+from notebook_ranks.flight_recorder import waits_in
 from notebook_ranks.hang_diagnosis import diagnose_hang
 
 __all__ = ["could_not_run", "how_it_ended", "where_ranks_are"]
@@ -29,6 +30,8 @@ def could_not_run(outcome: Outcome) -> str:
     if first["state"] == "died":
         return f"the ranks ended ({first['exitcode']}) before the script began. {first['output']}".strip()
     if first["state"] != "error" or refusal_of_a_gpu(first["message"]):
+        return ""
+    if repair_of(f"{first['type']}: {first['message']}", is_alone=bool(outcome.alone)):
         return ""
     rank, _ = failure_headline(outcome.reports, outcome.waited_s, outcome.records)
     if rank is None:  # a time-out or a lost connection: a consequence of what ranks did
@@ -64,7 +67,9 @@ def _failure(outcome: Outcome) -> Finding:
         return Finding("devices", f"a GPU refuses this. {said}", repair, ranks=ranks, step=step, place=place)
     if named := _named(report["message"], outcome, ranks):
         return Finding(*named, ranks=ranks, step=step, place=place)
-    repair = repair_of(f"{report['type']}: {report['message']}") or "Read the traceback in the rank's output."
+    of_all = len(ranks) == len(outcome.reports)
+    repair = repair_of(f"{report['type']}: {report['message']}", of_all, bool(outcome.alone))
+    repair = repair or "Read the traceback in the rank's output."
     who = "all ranks" if len(ranks) == len(outcome.reports) > 1 else ", ".join(f"rank {r}" for r in ranks)
     return Finding("error", f"{who} raised {said}", repair, ranks=ranks, step=step, place=place)
 
@@ -77,8 +82,8 @@ def _named(message: str, outcome: Outcome, ranks: Sequence[int]) -> tuple[str, s
         name = next((name for name, grad in grads.items() if grad is None), "a parameter")
         return (
             "arithmetic",
-            f"DistributedDataParallel cannot average while a gradient is missing, that of {name}: it was frozen after "
-            "the network was wrapped, or the loss does not depend on it.",
+            f"DistributedDataParallel cannot average while a gradient is missing, that of {name}: it was frozen or "
+            "replaced after the network was wrapped, or the loss does not depend on it.",
             "Freeze parameters before DistributedDataParallel is made. If a step leaves out a part of the network: "
             "find_unused_parameters=True.",
         )
@@ -113,21 +118,43 @@ def _hang(outcome: Outcome) -> Finding:
     found = diagnose_hang(outcome.records)
     waiting = [rank for rank, report in sorted(outcome.reports.items()) if report["state"] != "done"]
     rank = found.rank if found.rank_is_sure else None
-    words = f"no rank has moved for {outcome.waited_s:.0f} s: {found.words}"
+    words, repair = f"no rank has moved for {outcome.waited_s:.0f} s: {found.words}", _REPAIR["hang"]
     if not found.cause:
-        words = f"no rank has moved for {outcome.waited_s:.0f} s, and the collectives agree."
+        words, repair = _hang_outside(outcome, waiting)
     shown = rank if rank is not None and outcome.reports[rank].get("frames") else next(iter(waiting), None)
     place = script_place(outcome.reports[shown].get("frames", ())) if shown is not None else None
     ranks = () if rank is None else (rank,)
     return Finding(
         "hang",
         words,
-        _REPAIR["hang"],
+        repair,
         ranks=ranks,
         step=_step_of(outcome, waiting),
         place=place,
         is_sure=outcome.ending == "hang",
     )
+
+
+def _hang_outside(outcome: Outcome, waiting: Sequence[int]) -> tuple[str, str]:
+    """Return (words, repair) of a hang whose collectives agree: in what is no collective of all ranks."""
+    calls = {rank: waits_in(outcome.reports[rank].get("frames", ())) for rank in waiting}
+    said = ", ".join(f"rank {rank} waits in {call}" for rank, call in calls.items() if call)
+    words = f"no rank has moved for {outcome.waited_s:.0f} s, and the collectives agree"
+    words += f": {said}." if said else "."
+    functions = set(calls.values())
+    if "init_process_group" in functions:
+        return words, (
+            "All ranks need the same MASTER_ADDR and MASTER_PORT, and all of the world size must come: choose a port "
+            "once, before the processes start."
+        )
+    if functions & {"new_group", "new_subgroups", "split_group"}:
+        return words, "All ranks must call new_group, also those that are not in it, in the same order."
+    if functions & {"send", "recv"}:
+        return words, (
+            "For each send another rank must be in recv: let one receive first, or use batch_isend_irecv. A send that "
+            "comes first works by luck, where a message is small."
+        )
+    return words, _REPAIR["hang"]
 
 
 def _limit(outcome: Outcome) -> Finding:

@@ -14,7 +14,7 @@ import sys
 import threading
 from typing import Any
 
-from ddp_rehearsal.rank_process import run_alone, run_rank
+from ddp_rehearsal.start_process import run_alone, run_rank
 from notebook_ranks.forked import run_in_fork
 
 __all__ = ["main"]

@@ -22,6 +22,7 @@ __all__ = [
     "Joined",
     "Loaded",
     "LoaderBegins",
+    "LostAttributes",
     "Memory",
     "Observation",
     "Observed",
@@ -81,7 +82,7 @@ class LoaderBegins(Observation):
 
     `epoch` counts its epochs from 0. `sampler_epoch` is the number that a DistributedSampler shuffled with; -1 is a
     number that is not known. `repeats` is how many examples a DistributedSampler gives twice, so that all ranks have as
-    many.
+    many, and `seed` its seed.
     """
 
     loader: int
@@ -94,6 +95,7 @@ class LoaderBegins(Observation):
     workers: int = 0
     iterable: bool = False
     repeats: int = 0
+    seed: int = -1
 
 
 @dataclass(frozen=True)
@@ -138,10 +140,14 @@ class Evaluated(Observation):
 
 @dataclass(frozen=True)
 class Reduced(Observation):
-    """The script called a collective that puts numbers of all ranks together; `numel` is their count."""
+    """The script called a collective that puts numbers of all ranks together; `numel` is their count.
+
+    `with_grad` says that a tensor among them has a gradient to come.
+    """
 
     name: str
     numel: int
+    with_grad: bool = False
 
 
 @dataclass(frozen=True)
@@ -164,11 +170,12 @@ class Update(Observation):
     `before` has all weights before the first update, `start` those of one small parameter before each update.
 
     `backwards` counts the backward passes since the update before; `passes` counts all so far, since the beginning of
-    the `joins`-th `Join`. `kept` says that a backward pass added its gradients to those of the update before. `group`
-    are the ranks that hold copies, () where nothing says so. With a `closure` the gradients are not those of the
-    update. `broadcast` says that each weight was broadcast before the first update. `hooked` says that
-    DistributedDataParallel sends by a hook. Tensors that are `sharded` over ranks are in `weights` with None. An update
-    by hand has the optimizer -1, and its gradients are not known.
+    the `joins`-th `Join`. `lost` counts those whose gradients were cleared without an update, and `minibatches` what
+    DataLoaders have given since the update before. `kept` says that a backward pass added its gradients to those of the
+    update before, `scaled` that they have the factor of a GradScaler. `group` are the ranks that hold copies, () where
+    nothing says so. With a `closure` the gradients are not those of the update. `broadcast` says that each weight was
+    broadcast before the first update, `hooked` that DistributedDataParallel sends by a hook. Tensors that are `sharded`
+    over ranks are in `weights` with None. An update by hand has the optimizer -1, and its gradients are not known.
     """
 
     optimizer: int
@@ -190,6 +197,9 @@ class Update(Observation):
     seconds: float = 0.0
     passes: int = 0
     joins: int = 0
+    lost: int = 0
+    minibatches: int = 0
+    scaled: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -224,6 +234,13 @@ class State(Observation):
     not_averaged: tuple[str, ...] = ()
     group: tuple[int, ...] = ()
     syncs_buffers: bool = False
+
+
+@dataclass(frozen=True)
+class LostAttributes(Observation):
+    """Attributes that a replica of nn.DataParallel has changed in its forward pass; it is made anew each time."""
+
+    names: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -326,8 +343,8 @@ Observed = Sequence[RankObservations]  # of all ranks of a run, in the order of 
 _KIND_OF: dict[str, type[Observation]] = {
     kind.__name__: kind
     for kind in (
-        Clipped, DataSet, Drawn, Ended, Evaluated, Failed, Forward, Joined, Loaded, LoaderBegins, Memory, Opened,
-        Reduced, Sampled, Saved, Scheduled, State, Strangers, Uneven, Update, Wrapped,
+        Clipped, DataSet, Drawn, Ended, Evaluated, Failed, Forward, Joined, Loaded, LoaderBegins, LostAttributes,
+        Memory, Opened, Reduced, Sampled, Saved, Scheduled, State, Strangers, Uneven, Update, Wrapped,
     )
 }  # fmt: skip
 

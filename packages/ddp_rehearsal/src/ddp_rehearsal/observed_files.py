@@ -3,13 +3,10 @@
 import os
 import stat
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
-from ddp_rehearsal.observations import Opened
 from notebook_ranks.shared.own_code import is_own_code
-
-if TYPE_CHECKING:
-    from ddp_rehearsal.observer import Observer
 
 __all__ = ["watch_files"]
 
@@ -27,39 +24,40 @@ OF_IMPORTS = (
 WRITES = os.O_WRONLY | os.O_RDWR
 
 
-def watch_files(observer: "Observer") -> None:
-    """Note each file that the script opens, from now on: once for each path and mode."""
+def watch_files(note: Callable[[str, str], None], is_watched: Callable[[], bool], folder: str) -> None:
+    """Call `note(path, mode)` for each file that the script opens from now on, once for each path and mode.
+
+    It does so while `is_watched()`; files in `folder` are not the script's.
+    """
     seen: set[tuple[str, str]] = set()
 
     def hook(event: str, args: Any) -> None:
-        if event == "open" and len(seen) < MOST_FILES and observer._is_mine():
+        if event == "open" and len(seen) < MOST_FILES and is_watched():
             path, mode, flags = args
             if isinstance(path, str | bytes):
-                observer._quietly(_note, observer, os.fsdecode(path), mode or _mode_of(flags), seen)
+                path, kind = os.path.realpath(os.fsdecode(path)), _kind_of(mode or _mode_of(flags))
+                if (path, kind) not in seen and not path.startswith(folder) and _is_of_script(path):
+                    seen.add((path, kind))
+                    note(path, kind)
 
     sys.addaudithook(hook)
+
+
+def _kind_of(mode: str) -> str:
+    return next((letter for letter in "wxa+" if letter in mode), "r")
+
+
+def _is_of_script(path: str) -> bool:
+    """Return whether a path is an ordinary file, or none yet, that the script opens and no cache."""
+    if path.startswith(NO_FILES) or any(part in path for part in HIDDEN) or not _by_script():
+        return False
+    return not os.path.exists(path) or stat.S_ISREG(os.stat(path).st_mode)
 
 
 def _mode_of(flags: int) -> str:
     if flags & WRITES:
         return "a" if flags & os.O_APPEND else "x" if flags & os.O_EXCL else "w" if flags & os.O_TRUNC else "+"
     return "r"
-
-
-def _note(observer: "Observer", path: str, mode: str, seen: set[tuple[str, str]]) -> None:
-    kind = next((letter for letter in "wxa+" if letter in mode), "r")
-    path = os.path.realpath(path)
-    if (
-        (path, kind) in seen
-        or path.startswith(observer.folder)
-        or path.startswith(NO_FILES)
-        or any(part in path for part in HIDDEN)
-        or not _by_script()
-    ):
-        return
-    seen.add((path, kind))
-    if not os.path.exists(path) or stat.S_ISREG(os.stat(path).st_mode):
-        observer.note(Opened, path=path, mode=kind)
 
 
 def _by_script() -> bool:

@@ -49,8 +49,10 @@ from ddp_rehearsal.observations import (
     Joined,
     Loaded,
     LoaderBegins,
+    LostAttributes,
     Memory,
     Observation,
+    Opened,
     Place,
     Reduced,
     Sampled,
@@ -117,7 +119,8 @@ class Observer:
         self.pid, self.thread = os.getpid(), threading.get_ident()
         self.progress, self.step, self.depth, self.backwards = 0, 1, 0, 0
         self.updated = False  # the step has ended, and the next one has not begun
-        self.passes = self.joins = self.reduced = 0
+        self.passes = self.joins = self.reduced = self.lost = self.minibatches = 0
+        self.lost_names: set[str] = set()
         self.grad_enabled = True  # for the script, when the observer was called last
         self.in_backward = self.in_schedule = self.failed = self.sharded = self.kept = False
         self.numbers: dict[int, int] = {}  # id of an outermost module -> its number
@@ -235,7 +238,8 @@ class Observer:
             _wrap(dist, name, functools.partial(self._put_together, name))
             vars(dist.distributed_c10d)[name] = getattr(dist, name)
         _wrap(Join, "__enter__", self._may_end_earlier)
-        watch_files(self)
+        _wrap(nn.DataParallel, "parallel_apply", self._apply)
+        watch_files(self._opened, self._is_mine, self.folder)
 
     def _is_mine(self) -> bool:
         """Return whether this is the script's own thread, and not a thread or a process that it has started."""
@@ -395,6 +399,8 @@ class Observer:
 
     def _clear(self, clear: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if self._is_mine():
+            if self.scaler is None:
+                self.lost += self.backwards
             self.backwards = 0  # an update was left out, as a GradScaler does where a gradient is infinite
         return clear(*args, **kwargs)
 
@@ -439,15 +445,20 @@ class Observer:
             "seconds": time.perf_counter() - self.ended_at,
             "passes": self.passes,
             "joins": self.joins,
+            "lost": self.lost,
+            "minibatches": self.minibatches,
+            "scaled": not _unscales(optimizer) and self._is_scaled(list(named.values())),
         }
-        if self.step <= FIRST_STEPS:
+        if self.step <= FIRST_STEPS or len(named) != len(self.held_by.get(self.begun["optimizer"], ())):
             self._look_for_gradients(self.begun["optimizer"], named.values())
+        self.got_grad |= {id(p): p for p in named.values() if p.grad is not None}
         if small is not None:
             param = named[small[1]]
             self.begun["start"] = {small[1]: start}
             known = grads[small[1]] if small[0] <= MOST_VALUES else None
-            is_read = param.grad is not None and not _is_sharded(param.grad)
-            self.last = (param, known or _print(param.grad, False)) if is_read else None
+            self.last = None
+            if param.grad is not None and not _is_sharded(param.grad):
+                self.last = param, known or _print(param.grad, False)
         if self.samples and not self.begun["sharded"]:
             self._begin_sample(named)
 
@@ -459,6 +470,7 @@ class Observer:
         self._unseen(self._end_update, optimizer)
         self.counts[id(optimizer)] = self.counts.get(id(optimizer), 0) + 1
         self.backwards, self.kept = 0, False
+        self.lost = self.minibatches = 0
         self._note_random_numbers()
         self.updated = True
         self.ended_at = time.perf_counter()
@@ -683,6 +695,7 @@ class Observer:
         minibatch = following(iterator)
         if self._is_mine():
             self.progress += 1
+            self.minibatches += 1
             self.loader = self.iterators.get(iterator, (-1, -1))
             if (loader := self.fresh.pop(iterator, None)) is not None:
                 self._quietly(self._loader_begun, loader)
@@ -707,6 +720,7 @@ class Observer:
             workers=loader.num_workers,
             iterable=isinstance(loader.dataset, IterableDataset),
             repeats=_repeats(sampler),
+            seed=int(sampler.seed) if type(sampler) is DistributedSampler else -1,
         )
 
     def _shuffle(self, begin: Callable[..., Any], sampler: Any) -> Any:
@@ -744,6 +758,23 @@ class Observer:
             is_prefixed = bool(names) and all(name.startswith("module.") for name in names)
             self.note(Saved, path=path, on_gpu=on_gpu, module_names=is_prefixed)
 
+    def _apply(self, apply: Callable[..., Any], parallel: Any, replicas: Any, *args: Any) -> Any:
+        before = [_plain_attributes(replica) for replica in replicas[1:]]
+        outputs = apply(parallel, replicas, *args)
+        changed = {
+            name
+            for replica, was in zip(replicas[1:], before, strict=True)
+            for name, value in _plain_attributes(replica).items()
+            if value != was.get(name)
+        }
+        if self._is_mine() and (new := changed - self.lost_names):
+            self.lost_names |= new
+            self._quietly(lambda: self.note(LostAttributes, names=tuple(sorted(new))))
+        return outputs
+
+    def _opened(self, path: str, mode: str) -> None:
+        self._quietly(lambda: self.note(Opened, path=path, mode=mode))
+
     def _load(self, load: Callable[..., Any], f: object, map_location: object = None, *args: Any, **kwargs: Any) -> Any:
         loaded = load(f, map_location, *args, **kwargs)
         self._quietly(self._loaded, f, map_location, loaded)
@@ -762,8 +793,11 @@ class Observer:
     def _put_together(self, name: str, collective: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if self._is_mine() and not self.in_backward and self.updates is None and self.reduced < MOST_REDUCED:
             self.reduced += 1
-            tensor = first_tensor([args, kwargs]) if "object" not in name else None
-            self._quietly(lambda: self.note(Reduced, name=name, numel=-1 if tensor is None else tensor.numel()))
+            given = [*args, *kwargs.values()] if "object" not in name else []
+            tensor = first_tensor(given)
+            with_grad = any(isinstance(t, torch.Tensor) and t.requires_grad for t in given)
+            numel = -1 if tensor is None else tensor.numel()
+            self._quietly(lambda: self.note(Reduced, name=name, numel=numel, with_grad=with_grad))
         return collective(*args, **kwargs)
 
     def _may_end_earlier(self, enter: Callable[..., Any], join: object) -> Any:
@@ -797,6 +831,21 @@ def _inner(module: nn.Module) -> Any:
     while isinstance(module, DistributedDataParallel) or hasattr(module, "_orig_mod"):
         module = module.module if isinstance(module, DistributedDataParallel) else module._orig_mod  # type: ignore
     return module
+
+
+def _unscales(optimizer: Any) -> bool:
+    """Return whether an optimizer takes the factor of a GradScaler out itself, as the fused ones do."""
+    return hasattr(optimizer, "grad_scale") or bool(getattr(optimizer, "_step_supports_amp_scaling", False))
+
+
+def _plain_attributes(module: nn.Module) -> dict[str, object]:
+    """Return {name: value} of the numbers and texts that a module and its parts have as attributes."""
+    return {
+        f"{prefix}.{name}".lstrip("."): value
+        for prefix, part in module.named_modules()
+        for name, value in vars(part).items()
+        if type(value) in (int, float, str) and not name.startswith("_")
+    }
 
 
 def _learning(seen: nn.Module | list[Any]) -> dict[str, torch.Tensor]:

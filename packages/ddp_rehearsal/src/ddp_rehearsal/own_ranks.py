@@ -18,7 +18,7 @@ from collections.abc import Callable
 from multiprocessing import popen_fork
 from multiprocessing.process import BaseProcess
 from multiprocessing.reduction import ForkingPickler
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -28,22 +28,20 @@ from torch import nn
 from ddp_rehearsal.observations import MAIN, OTHER, rank_name
 from ddp_rehearsal.pretend_gpus.devices import forget_use
 from ddp_rehearsal.pretend_gpus.storages import gpus_in_use
+from ddp_rehearsal.rank_process import RankProcess
 from notebook_ranks.rank_seed import seed_rank
 from notebook_ranks.shared.own_code import is_own_code
 
-if TYPE_CHECKING:
-    from ddp_rehearsal.rank_process import RankProcess
-
-__all__ = ["ONE_PROCESS", "OWN_RANKS", "REQUEST", "follow_own_ranks", "look_for_own_ranks"]
+__all__ = ["ONE_PROCESS", "OWN_RANKS", "follow_own_ranks", "look_for_own_ranks"]
 
 OWN_RANKS, ONE_PROCESS = "own ranks", "one process"  # why a script runs as one process
-REQUEST = "DDP_REHEARSAL_REQUEST"  # a variable for programs that the script starts
+_REQUEST = "DDP_REHEARSAL_REQUEST"  # a variable for programs that the script starts
 OF_RANKS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_RANK")  # variables of torchrun
 OF_PYTHON = (".py", "torchrun", "torch.distributed.run", "torch.distributed.launch")  # ends of what starts ranks
 OF_SPAWN = sys.modules["torch.multiprocessing.spawn"]  # `torch.multiprocessing.spawn` is its function
 
 
-def look_for_own_ranks(process: "RankProcess") -> None:
+def look_for_own_ranks(process: RankProcess) -> None:
     """Begin again, as one process, if the script of this rank of torchrun starts ranks itself or uses several GPUs."""
     read: set[str] = set()
     _note_reading(read)
@@ -104,14 +102,14 @@ def _note_reading(read: set[str]) -> None:
     kind.__getitem__ = get_noted
 
 
-def follow_own_ranks(process: "RankProcess") -> None:
+def follow_own_ranks(process: RankProcess) -> None:
     """Let each process that the script starts become a rank as soon as it joins a process group."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=lambda: _forked(process))
     _around(dist, "init_process_group", functools.partial(_join, process))
     vars(dist.distributed_c10d)["init_process_group"] = dist.init_process_group
     _around(BaseProcess, "run", functools.partial(_run, process))
-    os.environ[REQUEST] = json.dumps(process.request)  # for programs that the script starts
+    os.environ[_REQUEST] = json.dumps(process.request)  # for programs that the script starts
     if process.request["pretend"]:
         _fork_in_place_of_spawn(process)
 
@@ -127,14 +125,14 @@ def _around(owner: Any, name: str, around: Callable[..., Any]) -> None:
     setattr(owner, name, wrapped)
 
 
-def _forked(process: "RankProcess") -> None:
+def _forked(process: RankProcess) -> None:
     """A fork of the main process has no name yet; a fork of a rank, such as a loader's worker, is not observed."""
     if process.name in ("", MAIN):
         process.name = ""
         process.observer.forked()
 
 
-def _join(process: "RankProcess", join: Callable[..., None], *args: Any, **kwargs: Any) -> None:
+def _join(process: RankProcess, join: Callable[..., None], *args: Any, **kwargs: Any) -> None:
     if process.name == "" and process.observer.pid == os.getpid():
         rank, world_size = kwargs.get("rank", -1), kwargs.get("world_size", -1)
         rank = int(os.environ.get("RANK", -1)) if rank < 0 else rank
@@ -146,12 +144,12 @@ def _join(process: "RankProcess", join: Callable[..., None], *args: Any, **kwarg
         _become(process, dist.get_rank(), dist.get_world_size())
 
 
-def _become(process: "RankProcess", rank: int, world_size: int) -> None:
+def _become(process: RankProcess, rank: int, world_size: int) -> None:
     (process.folder / "world").write_text(str(world_size), encoding="utf-8")
     process.become(rank_name(rank))
 
 
-def _run(process: "RankProcess", run: Callable[..., None], self: BaseProcess) -> None:
+def _run(process: RankProcess, run: Callable[..., None], self: BaseProcess) -> None:
     if getattr(self, "is_in_place_of_new", False):
         forget_use()
         seed, number = process.request["seed"], int((getattr(self, "_identity", ()) or (1,))[-1])
@@ -159,7 +157,7 @@ def _run(process: "RankProcess", run: Callable[..., None], self: BaseProcess) ->
     _run_as_rank(process, lambda: run(self))
 
 
-def _run_as_rank(process: "RankProcess", run: Callable[[], None]) -> None:
+def _run_as_rank(process: RankProcess, run: Callable[[], None]) -> None:
     """Run what a process of the script runs: one that has become a rank never returns, and any error is told."""
     if process.observer.pid != os.getpid():  # it belongs to a rank
         run()
@@ -180,16 +178,16 @@ def _raise(error: BaseException) -> None:
     raise error
 
 
-def _fork_in_place_of_spawn(process: "RankProcess") -> None:
+def _fork_in_place_of_spawn(process: RankProcess) -> None:
     """Start forks in place of new processes, which would import PyTorch again: there is no CUDA that forbids it."""
-    wrap = OF_SPAWN._wrap  # type: ignore[attr-defined]
+    wrap = OF_SPAWN._wrap
 
     def fork(started: BaseProcess) -> Any:
         given: Any = started
         target = None if given._target is wrap_rank else given._target
         _Nowhere().dump((target, given._args, given._kwargs))
         given.is_in_place_of_new = True
-        return popen_fork.Popen(started)  # type: ignore[attr-defined]
+        return popen_fork.Popen(started)
 
     def wrap_rank(fn: Callable[..., Any], i: int, args: Any, error_file: str) -> None:
         wrap(lambda *given: _run_as_rank(process, lambda: fn(*given)), i, args, error_file)

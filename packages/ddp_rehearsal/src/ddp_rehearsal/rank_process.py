@@ -1,15 +1,11 @@
 """A process of a rehearsal: it runs the script under an observer and answers what it does.
 
-A rank of torchrun is a rank from its beginning. A script that starts its ranks itself is one process, "main", whose
-processes become ranks when they join a process group (`own_ranks`).
-
 A rank leaves three kinds of files in the folder of the rehearsal: `rank-0.jsonl` with the observations, `rank-0.pulse`
 with what it does now, and `rank-0.dump` with its stack and its last collectives, as soon as the file `dump` is there.
 A rank whose script has ended or failed waits until the rehearsal ends it: the others keep their connections. A rank of
 a pool (`notebook_ranks.rank`) answers calls instead, and ends with its pipe.
 """
 
-import atexit
 import contextlib
 import json
 import os
@@ -26,69 +22,19 @@ import torch
 
 from ddp_rehearsal.observations import MAIN, Failed, Place, rank_name
 from ddp_rehearsal.observer import Observer, script_place
-from ddp_rehearsal.own_ranks import follow_own_ranks, look_for_own_ranks
 from ddp_rehearsal.pretend_gpus.switch import pretend_gpus
 from notebook_ranks.flight_recorder import read_recorder, send_before_abort, waits_in
 from notebook_ranks.output import append_output
 from notebook_ranks.rank import error_report, main_thread_stack
-from notebook_ranks.rank_seed import seed_rank
 from notebook_ranks.shared.own_code import is_own_code
 
-__all__ = ["RankProcess", "observe_program", "run_alone", "run_rank"]
+__all__ = ["RankProcess"]
 
 PULSE_S = 0.2
 FILES_OF_GROUP = tuple(os.path.join(*parts) for parts in (
     ("torch", "distributed"), ("torch", "nn", "parallel", "distributed.py"), ("pretend_gpus", "collectives.py"),
 ))  # fmt: skip
 MOST_PARKED_S = 120  # a rank that nobody ends
-
-
-def run_rank(rank: int, request: dict[str, Any]) -> None:
-    """Run the script of a request as a rank that torchrun has started; never return.
-
-    The request has "folder", "script", "arguments", "steps", "pretend" (a number of GPUs, 0 for none) and "seed": None,
-    or the first seed of rank 0, that + 1 of rank 1, and so on; rank 0 then writes samples of the tensors.
-    """
-    process = RankProcess(request)
-    process.become(rank_name(rank))
-    seed_rank(None if request["seed"] is None else request["seed"] + rank)
-    process.begin()
-    look_for_own_ranks(process)
-    process.run_script()
-
-
-def run_alone(request: dict[str, Any]) -> None:
-    """Run the script of a request as one process, which may start ranks of its own; never return."""
-    process = RankProcess(request)
-    process.become(MAIN)
-    seed_rank(request["seed"])
-    process.begin()
-    follow_own_ranks(process)
-    process.run_script()
-
-
-def observe_program(request: dict[str, Any]) -> None:
-    """Observe this process, a program that the script has started, which may become a rank."""
-    process = RankProcess(request)
-    process.observer.install()
-    follow_own_ranks(process)
-    failed: list[BaseException] = []
-    show = sys.excepthook
-
-    def note_error(kind: type[BaseException], error: BaseException, trace: Any) -> None:
-        show(kind, error, trace)
-        failed.append(error)
-
-    def end() -> None:
-        if process.name and process.observer.pid == os.getpid():
-            process.run_to_the_end(lambda: _raise(failed[0]) if failed else None)
-
-    sys.excepthook = note_error
-    atexit.register(end)
-
-
-def _raise(error: BaseException) -> None:
-    raise error
 
 
 class RankProcess:

@@ -71,7 +71,13 @@ def run_ranks(
     all GPUs. With a `seed` the random numbers of rank r begin with that of seed + r, and samples of the tensors are
     observed.
     """
-    limits = {"steps": steps, "patience_s": patience_s, "limit_s": limit_s, "pretend": pretend, "seed": seed}
+    limits: dict[str, Any] = {
+        "steps": steps,
+        "patience_s": patience_s,
+        "limit_s": limit_s,
+        "pretend": pretend,
+        "seed": seed,
+    }
     outcome = _run(script, arguments, gpus, "", **limits)
     return _run(script, arguments, gpus, outcome.alone, **limits) if outcome.alone else outcome
 

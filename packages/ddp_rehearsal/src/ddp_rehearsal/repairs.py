@@ -2,10 +2,10 @@
 
 import re
 
-__all__ = ["REFUSALS", "refusal_of_a_gpu", "repair_of"]
+__all__ = ["refusal_of_a_gpu", "repair_of"]
 
 # {a part of what PyTorch says on GPUs alone: how to mend it}
-REFUSALS = {
+_REFUSALS = {
     "Expected all tensors to be on the same device": "Move each to the rank's device: X.to(device), y.to(device).",
     "can't convert cuda": "Call .cpu() before .numpy(): X.detach().cpu().numpy().",
     "invalid device ordinal": 'Use the number of the GPU on this host: int(os.environ["LOCAL_RANK"]).',
@@ -22,6 +22,8 @@ REFUSALS = {
     "module must have its parameters and buffers on device": "Move the network to the first of device_ids before "
     "nn.DataParallel is made: model.to('cuda:0').",
     "Tensors must be CUDA and dense": "NCCL sends what is on GPUs: move it to one first.",
+    "NCCL does not support all_reduce with sparse": "Make the embedding with sparse=False, or send sparse gradients by "
+    "a gloo group.",
     "Tensors must be contiguous": "Call .contiguous() before the collective.",
 }
 # {a part of any other message: how to mend it}
@@ -34,7 +36,7 @@ REPAIRS = {
     "again in between: DistributedDataParallel(..., broadcast_buffers=False), or one call with both inputs.",
     "Trying to backward through the graph a second time": "Compute the forward pass again for each backward pass, or "
     "detach what is used again.",
-    "is not needed when a module doesn't have any parameters that require a gradient": "Leave DistributedDataParallel "
+    "is not needed when a module doesn't have any param": "Leave DistributedDataParallel "
     "out for a network that does not learn, or unfreeze it before.",
     "Attempting to unscale FP16 gradients": "Keep the parameters in float32 with a GradScaler: let autocast round, not "
     ".half().",
@@ -60,16 +62,33 @@ REPAIRS = {
     "Expected more than 1 value per channel when training": "The last minibatch of a rank has one example: "
     "drop_last=True, or SyncBatchNorm.",
 }
+# the same, if not all ranks raise it
+OF_SOME_RANKS = {
+    "FileExistsError": "Another rank has made it: os.makedirs(path, exist_ok=True), or let rank 0 alone make it.",
+    "FileNotFoundError": "If another rank writes this file, let all wait in torch.distributed.barrier() until it is "
+    "written.",
+}
+# the same, in a script that starts its ranks itself or is one process
+OF_ONE_PROCESS = {
+    "Expected hidden size": "nn.DataParallel cuts each tensor along its first dimension: pass a state with the batch "
+    "first, and transpose it in the forward pass.",
+    "positional arguments but": "torch.multiprocessing.spawn calls fn(i, *args): `args` is a tuple, (config,) for one "
+    "thing, and the number of the process comes first.",
+}
 NO_ATTRIBUTE = re.compile(r"'(\w*DataParallel)' object has no attribute '(\w+)'")
 
 
 def refusal_of_a_gpu(message: str) -> str:
     """Return how to mend what a GPU has refused with this message; "" if it is a different error."""
-    return next((repair for part, repair in REFUSALS.items() if part in message), "")
+    return next((repair for part, repair in _REFUSALS.items() if part in message), "")
 
 
-def repair_of(message: str) -> str:
-    """Return how to mend an error with this type and message; "" if it is not known."""
+def repair_of(message: str, of_all: bool = True, is_alone: bool = False) -> str:
+    """Return how to mend an error with this type and message; "" if it is not known.
+
+    `of_all` says whether all ranks have raised it, `is_alone` whether the script was not started by torchrun.
+    """
     if found := NO_ATTRIBUTE.search(message):
         return f"The network is inside of the wrapper: write model.module.{found[2]}."
-    return next((repair for part, repair in REPAIRS.items() if part in message), "")
+    known = REPAIRS | ({} if of_all else OF_SOME_RANKS) | (OF_ONE_PROCESS if is_alone else {})
+    return next((repair for part, repair in known.items() if part in message), "")

@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch import nn
 
 from ddp_rehearsal.pretend_gpus.devices import CPU, as_device, gpu_of_machine, replace
-from ddp_rehearsal.pretend_gpus.nccl import ON_CPU, check_for_nccl, reduced_whole_numbers, reduces_whole_numbers
+from ddp_rehearsal.pretend_gpus.nccl import ON_CPU, SPARSE, check_for_nccl, reduced_whole_numbers, reduces_whole_numbers
 from ddp_rehearsal.pretend_gpus.storages import device_of, each_tensor, place
 from ddp_rehearsal.pretend_gpus.tensors import following
 
@@ -164,6 +164,10 @@ def _pretend_ddp() -> None:
             if _backend(group) == "nccl" and any(device_of(buffer).type == "cpu" for buffer in sent):
                 raise RuntimeError(ON_CPU)
         make(*args, **kwargs)
+        if _backend(group).endswith("nccl"):
+            for part in module.modules():
+                if getattr(part, "sparse", False) is True and isinstance(part, nn.Embedding | nn.EmbeddingBag):
+                    part.weight.register_post_accumulate_grad_hook(_refuse_sparse)
 
     def register_comm_hook(self: Any, state: Any, fn: Any) -> None:
         device = next(self.parameters()).device
@@ -175,6 +179,10 @@ def _pretend_ddp() -> None:
         hook(self, state, functools.wraps(fn)(placed))
 
     ddp.__init__, ddp.register_comm_hook = make_checked, register_comm_hook
+
+
+def _refuse_sparse(param: torch.Tensor) -> None:
+    raise RuntimeError(SPARSE)
 
 
 class Bucket:

@@ -11,15 +11,20 @@ from ddp_rehearsal.observations import Observed
 from ddp_rehearsal.rules.arithmetic import (
     clipped_before_the_reduction,
     clipped_while_scaled,
+    gathered_without_gradient,
     gradients_kept,
     learning_rates,
     left_in_evaluation_mode,
+    lost_attributes,
+    lost_gradients,
     missing_gradients,
     not_held,
     reductions_in_another_order,
     same_random_numbers,
+    scaled_updates,
     several_backward_passes,
     statistics_per_rank,
+    too_many_steps_of_a_scheduler,
 )
 from ddp_rehearsal.rules.copies import copies, left_out_updates, unlike_at_the_end, unlike_buffers
 from ddp_rehearsal.rules.devices import one_gpu, train_on_cpu
@@ -31,6 +36,7 @@ from ddp_rehearsal.rules.examples import (
     num_steps,
     padded_evaluation,
     same_order_again,
+    sampler_seeds,
     shared_examples,
     uneven_loaders,
 )
@@ -44,6 +50,7 @@ RULES: tuple[Callable[[Observed], list[Finding]], ...] = (
     copies,
     unlike_at_the_end,
     equal_minibatches,
+    sampler_seeds,
     shared_examples,
     data_sets,
     forgotten_set_epoch,
@@ -54,6 +61,8 @@ RULES: tuple[Callable[[Observed], list[Finding]], ...] = (
     padded_evaluation,
     learning_rates,
     gradients_kept,
+    lost_gradients,
+    scaled_updates,
     clipped_while_scaled,
     clipped_before_the_reduction,
     left_in_evaluation_mode,
@@ -66,6 +75,9 @@ RULES: tuple[Callable[[Observed], list[Finding]], ...] = (
     missing_gradients,
     statistics_per_rank,
     unlike_buffers,
+    gathered_without_gradient,
+    too_many_steps_of_a_scheduler,
     same_random_numbers,
     module_in_names,
+    lost_attributes,
 )

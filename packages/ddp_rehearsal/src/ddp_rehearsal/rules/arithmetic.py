@@ -2,15 +2,17 @@
 
 from collections import Counter
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, pairwise
 
 from ddp_rehearsal.finding import Finding
 from ddp_rehearsal.observations import (
     Clipped,
     Drawn,
     Forward,
+    LostAttributes,
     Observed,
     Reduced,
+    Scheduled,
     State,
     Strangers,
     Update,
@@ -23,16 +25,23 @@ from notebook_ranks.shared.format import listed
 __all__ = [
     "clipped_before_the_reduction",
     "clipped_while_scaled",
+    "gathered_without_gradient",
     "gradients_kept",
     "learning_rates",
     "left_in_evaluation_mode",
+    "lost_attributes",
+    "lost_gradients",
     "missing_gradients",
     "not_held",
     "reductions_in_another_order",
     "same_random_numbers",
+    "scaled_updates",
     "several_backward_passes",
     "statistics_per_rank",
+    "too_many_steps_of_a_scheduler",
 ]
+
+GATHERS = ("all_gather", "all_gather_into_tensor")
 
 
 def learning_rates(observed: Observed) -> list[Finding]:
@@ -157,19 +166,90 @@ def left_in_evaluation_mode(observed: Observed) -> list[Finding]:
             if f.model == first.model:
                 modes[f.step] = modes.get(f.step, False) or f.training
         steps = sorted(modes)
-        last = max(step for step in steps if modes[step])
-        later = [step for step in steps if step > last]
-        if len(later) > 1 and all(modes[step] for step in steps if step < last):
-            begins = next(f for f in forwards if f.step == later[0] and f.model == first.model)
+        pairs = pairwise(step for step in steps if step >= first.step)
+        begin = next((a for a, b in pairs if not modes[a] and not modes[b]), 0)  # two steps one after the other
+        if begin:
+            begins = next(f for f in forwards if f.step == begin and f.model == first.model)
             words = (
-                f"from step {later[0]} on the network trains in evaluation mode: eval() was called, and train() not "
-                "again afterwards."
+                f"from step {begin} on the network trains in evaluation mode: eval() was called, and train() not again "
+                "afterwards."
             )
             repair = "Call model.train() at the beginning of each epoch of training."
             return [
                 Finding("arithmetic", words, repair, ranks=tuple(range(len(observed))), step=begins.step,
                         place=begins.place)
             ]  # fmt: skip
+    return []
+
+
+def scaled_updates(observed: Observed) -> list[Finding]:
+    """Find updates with gradients that have the factor of a GradScaler."""
+    first = next((u for one in observed for u in one.of(Update) if u.scaled), None)
+    if first is None:
+        return []
+    words = f"{first.name}.step() uses gradients that still have the factor of the GradScaler."
+    repair = "Call scaler.step(optimizer) and scaler.update(), and not optimizer.step()."
+    ranks = tuple(one.rank for one in observed if any(u.scaled for u in one.of(Update)))
+    return [Finding("arithmetic", words, repair, ranks=ranks, step=first.step, place=first.place)]
+
+
+def lost_gradients(observed: Observed) -> list[Finding]:
+    """Find an accumulation whose gradients are cleared before the update, but for those of the last minibatch."""
+    updates = [u for one in observed for u in one.of(Update)]
+    if len(updates) < 2 or len({u.optimizer for u in updates}) != 1 or any(u.closure for u in updates):
+        return []
+    n = min(u.lost for u in updates)
+    if n < 1 or any(u.minibatches <= u.lost for u in updates):
+        return []
+    words = (
+        f"each update uses the gradients of the last of {n + 1} minibatches: zero_grad() clears those of the others, "
+        "which were accumulated."
+    )
+    repair = "Call zero_grad() once for each update, after optimizer.step()."
+    ranks = tuple(range(len(observed)))
+    return [Finding("arithmetic", words, repair, ranks=ranks, step=updates[0].step, place=updates[0].place)]
+
+
+def too_many_steps_of_a_scheduler(observed: Observed) -> list[Finding]:
+    """Note a scheduler that takes as many steps for each update as there are ranks."""
+    first, k = observed[0], len(observed)
+    taken, updates = len(first.of(Scheduled)), first.num_updates
+    if k < 2 or updates < 4 or len({s.name for s in first.of(Scheduled)}) != 1 or not (k * (updates - 1) <= taken):
+        return []
+    if taken > k * updates:
+        return []
+    words = (
+        f"the scheduler takes {k} steps for each update, one for each rank: {taken} in {updates} updates. It must have "
+        f"been made for {k} times as many steps."
+    )
+    repair = "Let it take one step for each update, or count the steps of all ranks where it is made."
+    place = first.of(Scheduled)[0].place
+    return [Finding("arithmetic", words, repair, step=1, place=place, is_sure=False)]
+
+
+def gathered_without_gradient(observed: Observed) -> list[Finding]:
+    """Note a gathering of tensors that have a gradient to come: it does not pass through all_gather."""
+    gathered = next((r for one in observed for r in one.of(Reduced) if r.name in GATHERS and r.with_grad), None)
+    if gathered is None:
+        return []
+    words = f"{gathered.name} passes no gradient: what it has gathered counts as constant in the backward pass."
+    repair = (
+        "torch.distributed.nn.functional.all_gather passes it. If the rank's own part is put in again, each rank has "
+        "1/k of the gradient after the average: compare with --same."
+    )
+    return [Finding("arithmetic", words, repair, step=gathered.step, place=gathered.place, is_sure=False)]
+
+
+def lost_attributes(observed: Observed) -> list[Finding]:
+    """Find attributes that replicas of nn.DataParallel change, which has no effect."""
+    for one in observed:
+        if lost := one.of(LostAttributes):
+            names = listed(list(lost[0].names[:3]))
+            words = (
+                f"the forward pass changes {names} in replicas of nn.DataParallel, which are thrown away: it is lost."
+            )
+            repair = "Change it outside of the forward pass, keep it in a buffer, or use DistributedDataParallel."
+            return [Finding("arithmetic", words, repair, step=lost[0].step, place=lost[0].place)]
     return []
 
 

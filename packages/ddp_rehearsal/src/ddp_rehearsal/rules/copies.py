@@ -35,7 +35,6 @@ __all__ = [
     "UNFINISHED",
     "compared_at_the_end",
     "copies",
-    "divide_examples",
     "left_out_updates",
     "meant_as_copies",
     "replicas",
@@ -95,7 +94,7 @@ def _not_copies(observed: Observed, ranks: tuple[int, ...], updates: Sequence[Te
             words = f"{started_apart[0]} is not the same tensor on all ranks. Do the ranks hold parts of one network?"
             return [replace(found, words=words, is_sure=False)]
         words = f"each rank trains a network of its own: their weights ({name}) differ from the beginning."
-        return [_or_on_purpose(replace(found, words=words), divide_examples(observed, ranks))]
+        return [_or_on_purpose(replace(found, words=words), _divide_examples(observed, ranks))]
     meant = meant_as_copies(observed, ranks, updates)
     if not first.grads:
         words = f"the weights ({name}) are no longer the same on all ranks after step {first.step}."
@@ -149,7 +148,7 @@ def meant_as_copies(observed: Observed, ranks: Sequence[int], updates: Sequence[
     with the same seed. What does: DistributedDataParallel; a DistributedSampler; weights that were broadcast; gradients
     that are equal although the minibatches are not, so that something averages them.
     """
-    if divide_examples(observed, ranks):
+    if _divide_examples(observed, ranks):
         return True
     if any(u.group or u.broadcast for rank in ranks for u in observed[rank].of(Update)):
         return True
@@ -159,7 +158,7 @@ def meant_as_copies(observed: Observed, ranks: Sequence[int], updates: Sequence[
     )
 
 
-def divide_examples(observed: Observed, ranks: Iterable[int]) -> bool:
+def _divide_examples(observed: Observed, ranks: Iterable[int]) -> bool:
     """Return whether a DistributedSampler divides the examples of training among ranks."""
     return any(
         begins.sampler == "DistributedSampler" and any(f.loader == begins.loader for f in observed[rank].of(Forward))
@@ -198,13 +197,21 @@ def _not_reduced(
         )
         repair = "Add and unfreeze all parameters before DistributedDataParallel is made, or make it again afterwards."
         return replace(found, words=words, repair=repair)
+    passes = max((u.backwards for one in ones for u in one.of(Update) if u.step == step), default=1)
+    if in_ddp and passes > 1:
+        words = (
+            f"{said}, although the network is in DistributedDataParallel: it averages in the first backward pass after "
+            f"a forward pass, and this update has {passes} backward passes."
+        )
+        repair = "Add up the losses and call backward() once, or let a forward pass come before each backward pass."
+        return replace(found, words=words, repair=repair)
     if in_ddp:
         words = f"{said}, although the network is in DistributedDataParallel."
         return replace(found, words=words, repair="Change gradients on all ranks alike, or on none.")
     others = [name for name, prints in first.grads.items() if any(prints) and shown_alike(prints, GRADIENTS)]
     if others:
         same = f"{len(others)} others were" if len(others) > 1 else f"that of {others[0]} was"
-        if divide_examples(observed, found.ranks) and not names_apart(first.before or first.start):
+        if _divide_examples(observed, found.ranks) and not names_apart(first.before or first.start):
             words = f"{said}, and {same}: only a part of the gradients is averaged."
             repair = f"Average {listed(apart[:3])} too: all parameters that get a gradient, or the network by DDP."
             return replace(found, words=words, repair=repair)
@@ -241,7 +248,7 @@ def left_out_updates(observed: Observed) -> list[Finding]:
             f"were {said}. From then on the weights differ."
         )
         repair = "Decide on all ranks alike whether to update: put the loss, or the decision, together with all_reduce."
-        is_sure = any(u.group for updates in of_ranks for u in updates) or divide_examples(observed, fewer)
+        is_sure = any(u.group for updates in of_ranks for u in updates) or _divide_examples(observed, fewer)
         return [
             Finding("copies", words, repair, ranks=fewer, step=left_out.step, place=left_out.place, is_sure=is_sure)
         ]

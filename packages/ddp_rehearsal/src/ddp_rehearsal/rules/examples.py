@@ -35,6 +35,7 @@ __all__ = [
     "num_steps",
     "padded_evaluation",
     "same_order_again",
+    "sampler_seeds",
     "shared_examples",
     "uneven_loaders",
 ]
@@ -144,6 +145,20 @@ def forgotten_set_epoch(observed: Observed) -> list[Finding]:
     words = f"epoch {epoch + 1} has the same order of examples as an epoch before: the sampler was not told its number."
     repair = "Call sampler.set_epoch(epoch) at the beginning of each epoch."
     return [Finding("examples", words, repair, ranks=tuple(found), step=second.step, place=second.place)]
+
+
+def sampler_seeds(observed: Observed) -> list[Finding]:
+    """Find DistributedSamplers that shuffle with another seed on each rank, so that their parts overlap."""
+    firsts = [next(iter(forwards_of(one)), None) for one in observed]
+    loaders = [loader_of(one, f.loader) if f else None for one, f in zip(observed, firsts, strict=True)]
+    known = [begins for begins in loaders if begins is not None and begins.seed >= 0 and begins.shuffles]
+    if len(known) < len(observed) or len({begins.seed for begins in known}) == 1:
+        return []
+    said = ", ".join(f"{begins.seed} on rank {rank}" for rank, begins in enumerate(known))
+    words = f"DistributedSampler shuffles with different seeds: {said}. The parts of the ranks overlap."
+    repair = "Give it the same seed on all ranks: rank and number of ranks choose the part."
+    ranks = tuple(range(len(observed)))
+    return [Finding("examples", words, repair, ranks=ranks, step=1, place=known[0].place)]
 
 
 def data_sets(observed: Observed) -> list[Finding]:

@@ -26,13 +26,17 @@ def one_file(observed: Observed) -> list[Finding]:
             elif opened.mode == "a":
                 mixed.setdefault(opened.path, {}).setdefault(one.rank, opened)
     found = []
-    for path, of in mixed.items():
-        if len(of) > 1:
-            first = next(iter(of.values()))
-            words = f"{ranks_words(of)} append to the same file, {path.rpartition('/')[2]}: their lines are mixed."
+    for path, appended in mixed.items():
+        if len(appended) > 1:
+            opened = next(iter(appended.values()))
+            words = (
+                f"{ranks_words(appended)} append to the same file, {path.rpartition('/')[2]}: their lines are mixed."
+            )
             repair = "Let rank 0 alone write it, or give each rank a file of its own."
             found.append(
-                Finding("files", words, repair, ranks=tuple(of), step=first.step, place=first.place, is_sure=False)
+                Finding(
+                    "files", words, repair, ranks=tuple(appended), step=opened.step, place=opened.place, is_sure=False
+                )
             )
     for path, of in writers.items():
         if len(of) > 1:

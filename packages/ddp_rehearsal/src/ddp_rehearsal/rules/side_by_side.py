@@ -141,6 +141,7 @@ def _differ(one: Print | None, other: Print | None, rtol: float) -> bool:
 
 
 def not_constant(tensors: Mapping[str, Sequence[Print | None]]) -> list[str]:
+    """Return the names of tensors that have two different values at least."""
     return [name for name, prints in tensors.items() if any(p and len(set(unpacked(p[1]))) > 1 for p in prints)]
 
 

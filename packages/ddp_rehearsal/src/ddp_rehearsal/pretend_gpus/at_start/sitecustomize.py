@@ -43,7 +43,7 @@ def pretend() -> None:
 
         pretend_visible_gpus()
         if request := os.environ.get("DDP_REHEARSAL_REQUEST"):
-            from ddp_rehearsal.rank_process import observe_program
+            from ddp_rehearsal.start_process import observe_program
 
             observe_program(json.loads(request))
 
