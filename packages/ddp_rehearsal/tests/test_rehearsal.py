@@ -196,7 +196,7 @@ def test_the_limit_ends_a_script_that_goes_on(tmp_path):
     script = tmp_path / "train.py"
     script.write_text("import time\nwhile True:\n    time.sleep(0.01)\n")
     found = rehearse(str(script), limit_s=8)
-    assert found.exit_code == 0 and "ended after 8 s" in found.notes[0].words
+    assert found.exit_code == 2 and "ended after 8 s" in found.notes[0].words
 
 
 def test_wrong_arguments(tmp_path, capsys):

@@ -3,7 +3,8 @@
 The GPUs are pretended where there are no real ones. `--same "--batch-size {256/k}"` also runs it on one GPU, with 256
 in place of {256/k}, and compares the updates.
 
-Exit codes: 0 without findings, or if the updates are shown to be the same; 1 with findings; 2 if it could not be run.
+Exit codes: 0 without findings, or if the updates are shown to be the same; 1 with findings; 2 if it could not be run,
+or if no update was seen.
 `python -m ddp_rehearsal` and `python -m d2lite rehearse` are the same command.
 """
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from ddp_rehearsal.pretend_gpus.devices import CPU, DeviceLike, as_device, gpu_index, replace
+from ddp_rehearsal.pretend_gpus.devices import CPU, DeviceLike, as_device, gpu_index, number_of_gpus, replace
 
 __all__ = ["DRAWS_RANDOM", "call_random", "pretend_random_numbers"]
 
@@ -102,9 +102,9 @@ def _set_rng_state_all(states: Any) -> None:
         generator.set_state(state)
 
 
-def pretend_random_numbers(k: int) -> None:
-    """Let each of `k` pretend GPUs have a generator, and torch.cuda seed and read it; torch.manual_seed seeds all."""
-    generators = tuple(PretendGenerator(f"cuda:{i}") for i in range(k))
+def pretend_random_numbers() -> None:
+    """Let each pretend GPU have a generator, and torch.cuda seed and read it; torch.manual_seed seeds all."""
+    generators = tuple(PretendGenerator(f"cuda:{i}") for i in range(number_of_gpus()))
     functions: dict[str, Any] = {
         "manual_seed": _manual_seed,
         "manual_seed_all": _manual_seed_all,

@@ -102,7 +102,7 @@ def _pretend(k: int) -> None:
 
     torch.set_num_threads(1)  # real GPUs leave the cores alone
     pretend_devices(k)
-    pretend_random_numbers(k)
+    pretend_random_numbers()
     pretend_legacy_types()
     pretend_memory()
     pretend_streams()
