@@ -22,7 +22,7 @@ PARALLEL := -n $(JOBS) --dist loadfile --no-loadscope-reorder
 # a test that hangs fails, and the stacks of its threads are printed
 BOUND := --timeout=600 --timeout-method=thread
 
-.PHONY: setup lab test test-slow pretend test-full bench horovod frameworks graders binder hub cluster rings slurm wheels packages release badges navigation pages lint help clean
+.PHONY: setup lab test test-slow test-release pretend test-full bench horovod frameworks graders binder hub cluster rings slurm wheels packages release badges navigation pages lint help clean
 
 setup: ## .venv, made or brought up to date; TORCH=cpu or TORCH=cuda decides by hand
 	@$(PYTHON) tools/setup_env.py
@@ -41,6 +41,11 @@ test-slow: export D2LITE_LEDGER = off
 test-slow: setup ## tests of more than four seconds each; appendices and solutions on two GPUs
 	$(BIN)/python -m pytest tests packages -m "slow and not release" $(PARALLEL) $(BOUND) $(RERUN) $(ARGS)
 	$(ON_GPUS) $(NBVAL) book/appendix book/solutions $(PARALLEL) $(BOUND) --nbval-cell-timeout=120
+
+test-release: export D2LITE_QUICK = 1
+test-release: export D2LITE_LEDGER = off
+test-release: setup ## tests that take long, or need what only a release needs; a part of make release
+	$(BIN)/python -m pytest tests packages -m release --timeout=900 -rR --reruns 1 $(ARGS)
 
 pretend: export D2LITE_QUICK = 1
 pretend: export D2LITE_LEDGER = off

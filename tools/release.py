@@ -21,7 +21,7 @@ STEPS = {
     "lint": "make lint",
     "quick tests and chapters": "make test",
     "slow tests, appendices, solutions": "make test-slow",
-    "tests for a release": ".venv/bin/python -m pytest tests packages -m release --timeout=900 -q",
+    "tests for a release": "make test-release",
     "every notebook without GPUs": "make pretend GPUS=0",
     "every notebook on one GPU": "make pretend GPUS=1",
     "every notebook on four GPUs": "make pretend GPUS=4",

@@ -28,6 +28,11 @@ def main(arguments: Sequence[str] | None = None, program: str = "ddp-rehearsal")
         metavar="ARGS",
         help="also run on 1 GPU, and compare; ARGS are further arguments, in which {256/k} is 256 on 1 GPU and 64 on 4",
     )
+    parser.add_argument("--card", default="", help="pretend GPUs of this card: t4, v100, a100, h100, h200, 24GB, ...")
+    parser.add_argument("--format", choices=("text", "github"), default="text", help="github: annotations at the lines")
+    parser.add_argument("--sarif", metavar="FILE", help="also write the report in SARIF, for editors and GitHub")
+    parser.add_argument("--junit", metavar="FILE", help="also write the report as JUnit's XML")
+    parser.add_argument("--baseline", metavar="FILE", help="fail if messages or memory of a step have grown since FILE")
     parser.add_argument("--json", metavar="FILE", help="also write the report as JSON")
     parser.add_argument("--html", metavar="FILE", help="also write the report as a page of its own")
     parser.add_argument("script", help="a Python file that torchrun could start")
@@ -44,12 +49,22 @@ def main(arguments: Sequence[str] | None = None, program: str = "ddp-rehearsal")
 
 def _rehearsed(given: argparse.Namespace) -> int:
     from ddp_rehearsal import rehearse, report_json, report_page, report_text
+    from ddp_rehearsal.baseline import compare_with_baseline
+    from ddp_rehearsal.ci_reports import report_github, report_junit, report_sarif
     from notebook_ranks.shared.files import replace_file
 
-    limits = {"patience_s": given.patience, "limit_s": given.limit}
-    found = rehearse(given.script, given.arguments, gpus=given.gpus, steps=given.steps, same=given.same, **limits)
-    print(report_text(found))
-    for path, write in ((given.json, report_json), (given.html, report_page)):
+    options = {"patience_s": given.patience, "limit_s": given.limit, "same": given.same, "card": given.card}
+    found = rehearse(given.script, given.arguments, gpus=given.gpus, steps=given.steps, **options)
+    if given.baseline:
+        found = compare_with_baseline(found, Path(given.baseline))
+    print(report_github(found) if given.format == "github" else report_text(found))
+    files = {
+        given.json: report_json,
+        given.html: report_page,
+        given.sarif: report_sarif,
+        given.junit: report_junit,
+    }
+    for path, write in files.items():
         if path:
             replace_file(Path(path), write(found))
     return found.exit_code

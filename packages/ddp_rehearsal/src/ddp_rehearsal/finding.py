@@ -20,7 +20,8 @@ NOT_LOOKED_AT = "Not looked at: speed, the memory that CUDA takes, and, with one
 class Finding:
     """What is wrong; `is_sure=False` makes it a note: something to look at, which may be intended.
 
-    `kind` is "copies", "examples", "arithmetic", "devices", "files", "hang", "error" or "same" (as on one GPU). `ranks`
+    `kind` is "copies", "examples", "arithmetic", "devices", "files", "hang", "error", "same" (as on one GPU) or
+    "costs". `ranks`
     is () if no rank is to blame, or it is not sure which one. `step` counts the updates from 1; 0 stands for none.
     """
 
@@ -41,7 +42,8 @@ class Rehearsal:
     `findings` are sure, `notes` are something to look at, and `facts` are sentences about the run. `records` and
     `outputs` hold the last collectives and the last lines of each rank. `same_as_one` says whether a comparison has
     shown that the updates are those of a run on one GPU; None without a comparison. `is_checked` is False if no update
-    was seen, so that nothing could be compared.
+    was seen, so that nothing could be compared. `costs` has what a step takes: "collectives", "bytes" that a rank
+    hands to them, and "memory", the bytes of a GPU as predicted.
     """
 
     command: str
@@ -57,6 +59,7 @@ class Rehearsal:
     outputs: Mapping[int, str] = field(default_factory=dict)
     same_as_one: bool | None = None
     is_checked: bool = True
+    costs: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def exit_code(self) -> int:

@@ -33,6 +33,7 @@ __all__ = [
     "Sampled",
     "Saved",
     "Scheduled",
+    "Sent",
     "State",
     "Strangers",
     "Uneven",
@@ -302,6 +303,15 @@ class Memory(Observation):
 
 
 @dataclass(frozen=True)
+class Sent(Observation):
+    """What a rank handed to collectives in `steps` steps, as the flight recorder has it: calls and bytes."""
+
+    steps: int
+    collectives: int
+    n_bytes: int
+
+
+@dataclass(frozen=True)
 class Failed(Observation):
     """The script raised an error; `report` is that of `notebook_ranks`."""
 
@@ -344,7 +354,7 @@ _KIND_OF: dict[str, type[Observation]] = {
     kind.__name__: kind
     for kind in (
         Clipped, DataSet, Drawn, Ended, Evaluated, Failed, Forward, Joined, Loaded, LoaderBegins, LostAttributes,
-        Memory, Opened, Reduced, Sampled, Saved, Scheduled, State, Strangers, Uneven, Update, Wrapped,
+        Memory, Opened, Reduced, Sampled, Saved, Scheduled, Sent, State, Strangers, Uneven, Update, Wrapped,
     )
 }  # fmt: skip
 

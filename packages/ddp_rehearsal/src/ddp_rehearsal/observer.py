@@ -14,6 +14,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,7 @@ from ddp_rehearsal.observations import (
     Sampled,
     Saved,
     Scheduled,
+    Sent,
     State,
     Strangers,
     Uneven,
@@ -68,6 +70,7 @@ from ddp_rehearsal.observations import (
 from ddp_rehearsal.observed_files import watch_files
 from ddp_rehearsal.pretend_gpus.backward import leaves_of
 from ddp_rehearsal.pretend_gpus.storages import device_of
+from notebook_ranks.flight_recorder import read_recorder
 from notebook_ranks.shared.activations_held import ActivationsHeld, activations_held
 from notebook_ranks.shared.own_code import is_own_code
 
@@ -79,6 +82,7 @@ BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 TOGETHER = "all_reduce reduce all_gather all_gather_into_tensor all_gather_object gather gather_object".split()
 MOST_REDUCED = 400  # of the script's own collectives that are noted
 FIRST_STEPS = 3  # in which it is looked for what gets gradients
+MOST_CALLS = 1900  # fewer than the flight recorder keeps
 BY_HAND = -1  # stands for an optimizer
 TIMES = 8  # an example is read, to see whether it changes
 ONE_WEIGHT = "a weight, not a gradient"  # among names of parameters
@@ -151,6 +155,7 @@ class Observer:
         self.begun: dict[str, Any] = {}  # its facts
         self.last: tuple[nn.Parameter, Print] | None = None  # a gradient of the last update
         self.ended_at = time.perf_counter()
+        self.ended_ns: list[int] = []  # when the updates ended, on the machine's clock
         self.loaders: weakref.WeakKeyDictionary[Any, list[int]] = weakref.WeakKeyDictionary()  # number, epochs
         self.iterators: weakref.WeakKeyDictionary[Any, tuple[int, int]] = weakref.WeakKeyDictionary()
         self.fresh: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()  # iterator -> its DataLoader
@@ -203,6 +208,7 @@ class Observer:
         """Write that the script has ended, and what can be read only then."""
         if how != "exit":
             self._quietly(self._read_states)
+            self._quietly(self._read_traffic)
         self._quietly(self._read_data_sets)
         self.note(Ended, how=how, code=code)
 
@@ -474,6 +480,7 @@ class Observer:
         self._note_random_numbers()
         self.updated = True
         self.ended_at = time.perf_counter()
+        self.ended_ns.append(time.time_ns())
         if self.counts[id(optimizer)] >= self.steps:
             self.end("enough")
             self.enough()
@@ -581,6 +588,16 @@ class Observer:
             shapes = [tuple(params[i].shape) for i in ids if i not in of_modules and i not in self.got_grad]
             if shapes:
                 self.note(Strangers, optimizer=number, shapes=tuple(shapes))
+
+    def _read_traffic(self) -> None:
+        """Write what was sent between the second update and the last one; the recorder may have lost what is older."""
+        begin, end = (self.ended_ns[1], self.ended_ns[-1]) if len(self.ended_ns) > 2 else (0, 0)
+        calls = read_recorder(begin).get("collectives", []) if end else []
+        calls = [call for call in calls if call["at_s"] * 1e9 <= end]
+        if not calls or len(calls) >= MOST_CALLS:
+            return
+        n_bytes = sum(prod(size) * _itemsize(call["dtype"]) for call in calls for size in call["sizes"])
+        self.note(Sent, steps=len(self.ended_ns) - 2, collectives=len(calls), n_bytes=n_bytes)
 
     def _begin_sample(self, named: dict[str, nn.Parameter]) -> None:
         named = {name: p for name, p in named.items() if p.is_floating_point()}
@@ -795,7 +812,7 @@ class Observer:
             self.reduced += 1
             given = [*args, *kwargs.values()] if "object" not in name else []
             tensor = first_tensor(given)
-            with_grad = any(isinstance(t, torch.Tensor) and t.requires_grad for t in given)
+            with_grad = torch.is_grad_enabled() and any(isinstance(t, torch.Tensor) and t.requires_grad for t in given)
             numel = -1 if tensor is None else tensor.numel()
             self._quietly(lambda: self.note(Reduced, name=name, numel=numel, with_grad=with_grad))
         return collective(*args, **kwargs)
@@ -831,6 +848,11 @@ def _inner(module: nn.Module) -> Any:
     while isinstance(module, DistributedDataParallel) or hasattr(module, "_orig_mod"):
         module = module.module if isinstance(module, DistributedDataParallel) else module._orig_mod  # type: ignore
     return module
+
+
+def _itemsize(dtype: str) -> int:
+    found = getattr(torch, dtype, None)
+    return found.itemsize if isinstance(found, torch.dtype) else 0
 
 
 def _unscales(optimizer: Any) -> bool:

@@ -15,7 +15,6 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Callable
-from multiprocessing import popen_fork
 from multiprocessing.process import BaseProcess
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
@@ -183,6 +182,8 @@ def _fork_in_place_of_spawn(process: RankProcess) -> None:
     wrap = OF_SPAWN._wrap
 
     def fork(started: BaseProcess) -> Any:
+        from multiprocessing import popen_fork  # Windows has none
+
         given: Any = started
         target = None if given._target is wrap_rank else given._target
         _Nowhere().dump((target, given._args, given._kwargs))

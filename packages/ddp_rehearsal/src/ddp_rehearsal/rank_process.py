@@ -22,6 +22,8 @@ import torch
 
 from ddp_rehearsal.observations import MAIN, Failed, Place, rank_name
 from ddp_rehearsal.observer import Observer, script_place
+from ddp_rehearsal.pretend_gpus.cards import card_of
+from ddp_rehearsal.pretend_gpus.devices import choose_card
 from ddp_rehearsal.pretend_gpus.switch import pretend_gpus
 from notebook_ranks.flight_recorder import read_recorder, send_before_abort, waits_in
 from notebook_ranks.output import append_output
@@ -63,6 +65,8 @@ class RankProcess:
         """Begin to pretend and to observe."""
         if self.request["pretend"]:
             pretend_gpus(self.request["pretend"])
+            if self.request["card"]:
+                choose_card(card_of(self.request["card"]))
         self.observer.install()
 
     def run_script(self) -> None:

@@ -59,11 +59,12 @@ class Outcome:
     outputs: Mapping[int, str] = field(default_factory=dict)
     alone: str = ""
     gpus: int = 0
+    card: str = ""
 
 
 def run_ranks(
     script: str, arguments: Sequence[str], gpus: int, *, steps: int, patience_s: float, limit_s: float, pretend: bool,
-    seed: int | None = None,
+    seed: int | None = None, card: str = "",
 ) -> Outcome:  # fmt: skip
     """Run a script on `gpus` ranks until each has made `steps` updates, has ended, has failed or hangs.
 
@@ -71,27 +72,22 @@ def run_ranks(
     all GPUs. With a `seed` the random numbers of rank r begin with that of seed + r, and samples of the tensors are
     observed.
     """
-    limits: dict[str, Any] = {
-        "steps": steps,
-        "patience_s": patience_s,
-        "limit_s": limit_s,
-        "pretend": pretend,
-        "seed": seed,
-    }
+    limits: Facts = {"steps": steps, "patience_s": patience_s, "limit_s": limit_s, "pretend": pretend}
+    limits |= {"seed": seed, "card": card}
     outcome = _run(script, arguments, gpus, "", **limits)
     return _run(script, arguments, gpus, outcome.alone, **limits) if outcome.alone else outcome
 
 
 def _run(
     script: str, arguments: Sequence[str], gpus: int, alone: str, *, steps: int, patience_s: float, limit_s: float,
-    pretend: bool, seed: int | None,
+    pretend: bool, seed: int | None, card: str,
 ) -> Outcome:  # fmt: skip
     began = time.monotonic()
     folder, lock = make_tempdir()
     port = free_port()
     request = {
         "folder": str(folder), "script": os.path.abspath(script), "arguments": list(arguments), "steps": steps,
-        "gpus": gpus, "pretend": gpus if pretend else 0, "seed": seed, "is_alone": bool(alone),
+        "gpus": gpus, "pretend": gpus if pretend else 0, "seed": seed, "is_alone": bool(alone), "card": card,
         "environment": [torchrun_variables(rank, gpus, str(port)) for rank in range(gpus)],
     }  # fmt: skip
     starter = _Starter(request, folder)
@@ -124,6 +120,7 @@ def _run(
             outputs=outputs,
             alone=watch.again or alone,
             gpus=gpus if alone == ONE_PROCESS else len(observed),
+            card=card,
         )
     finally:
         starter.end()

@@ -9,8 +9,9 @@ import torch
 from ddp_rehearsal.bad_endings import could_not_run, how_it_ended
 from ddp_rehearsal.finding import Rehearsal
 from ddp_rehearsal.gpu_arguments import gpu_arguments
+from ddp_rehearsal.pretend_gpus.cards import card_of
 from ddp_rehearsal.ranks import Outcome, run_ranks
-from ddp_rehearsal.report import run_facts
+from ddp_rehearsal.report import run_facts, step_costs
 from ddp_rehearsal.rules import RULES
 from ddp_rehearsal.rules.copies import replicas
 from ddp_rehearsal.same_as_one import compare_with_one
@@ -32,6 +33,7 @@ def rehearse(
     patience_s: float = 15.0,
     limit_s: float = 600.0,
     same: str | None = None,
+    card: str = "",
 ) -> Rehearsal:
     """Run a script as `torchrun --nproc-per-node=GPUS` would, and return what was found.
 
@@ -48,10 +50,11 @@ def rehearse(
         steps: updates after which the run ends.
         patience_s: seconds without any progress, in a collective, after which the ranks count as hanging.
         limit_s: seconds after which a run ends, whatever it does.
+        card: the card that pretend GPUs stand for, such as "t4", "h100" or "24GB": its memory ends, as predicted.
         same: further arguments, in which {256/k} is 256 on one GPU and 64 on four; "" for none.
 
     Raises:
-        TypeError, ValueError: for other numbers, and for an expression in `same` whose value is not whole.
+        TypeError, ValueError: for other numbers, an unknown card, and an expression in `same` whose value is not whole.
         FileNotFoundError: if there is no such script.
 
     Example:
@@ -62,13 +65,15 @@ def rehearse(
     patience_s, limit_s = positive_number("patience_s", patience_s), positive_number("limit_s", limit_s)
     if not os.path.isfile(script):
         raise FileNotFoundError(f"{script}: expected the path of a Python file, got none. Is it in a different folder?")
+    if card:
+        card_of(card)
     are_real = torch.cuda.device_count() >= gpus
     of_one, of_all = ([*arguments, *(gpu_arguments(same, k) if same is not None else ())] for k in (1, gpus))
 
     def ran(arguments: Sequence[str], k: int) -> Outcome:
         seed = None if same is None else SEED
         limits = {"patience_s": patience_s, "limit_s": limit_s}
-        return run_ranks(script, arguments, k, steps=steps, pretend=not are_real, seed=seed, **limits)
+        return run_ranks(script, arguments, k, steps=steps, pretend=not are_real, seed=seed, card=card, **limits)
 
     outcome = ran(of_all, gpus)
     found = rehearsal_of(outcome, " ".join([script, *of_all]), are_real)
@@ -98,6 +103,7 @@ def rehearsal_of(outcome: Outcome, command: str = "", are_real: bool = False) ->
         records=outcome.records,
         outputs=outcome.outputs,
         is_checked=steps > 0,
+        costs=step_costs(outcome),
     )
 
 

@@ -10,6 +10,7 @@ _REFUSALS = {
     "can't convert cuda": "Call .cpu() before .numpy(): X.detach().cpu().numpy().",
     "invalid device ordinal": 'Use the number of the GPU on this host: int(os.environ["LOCAL_RANK"]).',
     "No backend type associated with device type cpu": "NCCL sends what is on GPUs: move it to one first.",
+    "CUDA out of memory": "Use smaller minibatches, activation checkpointing, a lower precision, or shard the state.",
     "Duplicate GPU detected": "Call torch.cuda.set_device(local_rank) first, and move tensors to this device.",
     "attempting to assign a gradient with device type": "Move the gradient to the device of its parameter.",
     "should be the same or input should be a MKLDNN": "Move each minibatch to the rank's device, as the network.",

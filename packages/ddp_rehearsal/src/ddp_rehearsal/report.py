@@ -7,14 +7,15 @@ from dataclasses import asdict
 
 from ddp_rehearsal.bad_endings import where_ranks_are
 from ddp_rehearsal.finding import Finding, Rehearsal
-from ddp_rehearsal.observations import Forward, LoaderBegins, Memory, Place, RankObservations, Scheduled, Update
+from ddp_rehearsal.observations import Forward, LoaderBegins, Memory, Place, RankObservations, Scheduled, Sent, Update
 from ddp_rehearsal.own_ranks import ONE_PROCESS, OWN_RANKS
+from ddp_rehearsal.pretend_gpus.cards import card_of
 from ddp_rehearsal.ranks import Outcome
 from ddp_rehearsal.rules.copies import compared_at_the_end, replicas
 from ddp_rehearsal.rules.minibatches import minibatch_rows
 from notebook_ranks.shared.format import format_bytes, printable
 
-__all__ = ["place_text", "rank_text", "report_json", "report_text", "run_facts", "verdict_text"]
+__all__ = ["place_text", "rank_text", "report_json", "report_text", "run_facts", "step_costs", "verdict_text"]
 
 MOST_NOTES = 4
 LAST_LINES = 6
@@ -103,7 +104,7 @@ def run_facts(outcome: Outcome) -> list[str]:
         facts.append(f"The weights{of} are the same on all ranks after each update.")
     memory = [found for one in observed for found in one.of(Memory)]
     if memory:
-        facts.append(_memory_of_a_gpu(max(memory, key=_sum_of_bytes)))
+        facts.append(_memory_of_a_gpu(max(memory, key=_sum_of_bytes), outcome.card))
     return facts
 
 
@@ -135,15 +136,32 @@ def _left_of_the_epoch(one: RankObservations) -> str:
     return ""
 
 
+def step_costs(outcome: Outcome) -> dict[str, float]:
+    """Return {"collectives", "bytes", "memory"} of a step, of the rank that has most; {} without a complete run."""
+    sent = [found for one in outcome.observed for found in one.of(Sent)]
+    memory = [found for one in outcome.observed for found in one.of(Memory)]
+    costs: dict[str, float] = {}
+    if sent:
+        costs["collectives"] = max(found.collectives / found.steps for found in sent)
+        costs["bytes"] = max(found.n_bytes / found.steps for found in sent)
+    if memory:
+        costs["memory"] = max(map(_sum_of_bytes, memory))
+    return costs
+
+
 def _sum_of_bytes(memory: Memory) -> int:
     return memory.parameters + memory.gradients + memory.optimizer + max(0, memory.activations)
 
 
-def _memory_of_a_gpu(memory: Memory) -> str:
+def _memory_of_a_gpu(memory: Memory, card: str) -> str:
     parts = {"parameters": memory.parameters, "gradients": memory.gradients, "optimizer": memory.optimizer}
     if memory.activations >= 0:
         parts["kept by the forward pass"] = memory.activations
     said = ", ".join(f"{format_bytes(n)} {name}" for name, n in parts.items())
+    if card:
+        known = card_of(card)
+        fits = f"{'fits' if _sum_of_bytes(memory) < known.n_bytes else 'does not fit'} on the {known.name}"
+        return f"Memory of a GPU: {said}; {fits} (predicted)."
     fits = next(
         (f"fits in {size} GB" for size in USUAL_GB if _sum_of_bytes(memory) < size * 1e9), "does not fit in 80 GB"
     )

@@ -44,7 +44,7 @@ def run_alone(request: dict[str, Any]) -> None:
 def observe_program(request: dict[str, Any]) -> None:
     """Observe this process, a program that the script has started, which may become a rank."""
     process = RankProcess(request)
-    process.observer.install()
+    process.begin()
     follow_own_ranks(process)
     failed: list[BaseException] = []
     show = sys.excepthook

@@ -64,6 +64,12 @@ for hidden, count in (({}, b"3"), ({"CUDA_VISIBLE_DEVICES": "0"}, b"1")):
     run("-c", code, k=0)
 
 
+@pytest.mark.slow
+def test_counting_what_autograd_keeps_changes_no_operator():
+    pytest.importorskip("expecttest")  # PyTorch's samples need it
+    assert " operators: 0 differ" in run(str(HERE / "operator_samples.py"), k=0)
+
+
 @pytest.mark.parametrize("make", [pretend_gpus, pretend_gpus_environment])
 @pytest.mark.parametrize(("k", "error"), [(0, ValueError), (-1, ValueError), ("2", TypeError), (1.5, TypeError)])
 def test_the_number_of_gpus_is_checked(make, k, error):

@@ -7,16 +7,20 @@ from typing import Any
 
 import torch
 
+from ddp_rehearsal.pretend_gpus.cards import Card
+
 __all__ = [
     "CPU",
     "DeviceLike",
-    "MEMORY",
     "as_device",
     "check_fork",
+    "check_memory",
+    "choose_card",
     "current_device",
     "forget_use",
     "gpu_index",
     "gpu_of_machine",
+    "memory_of_gpu",
     "note_use",
     "number_of_gpus",
     "pretend_devices",
@@ -26,11 +30,15 @@ __all__ = [
 
 CPU = torch.device("cpu")
 NAME = "pretend GPU (the CPU computes)"
-MEMORY = 8 << 30  # bytes that a pretend GPU says it has; more are not refused
-_gpus = SimpleNamespace(count=0, in_use=False, in_use_at_fork=False)
+MEMORY = 8 << 30  # bytes that a pretend GPU without a card says it has; more are not refused
+_gpus: Any = SimpleNamespace(count=0, in_use=False, in_use_at_fork=False, card=None)
 FORKED = (
     "Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use the 'spawn' start "
     "method"
+)
+OUT = (
+    "CUDA out of memory. Tried to allocate {}. GPU {} has a total capacity of {} of which {} is free. (Predicted for a "
+    "{}: tensors that Python sees are counted, not what the backward pass, kernels and the allocator take.)"
 )
 AcceleratorError: Any = getattr(torch, "AcceleratorError", RuntimeError)  # a RuntimeError, which new PyTorch has
 DeviceLike = torch.device | str | int | None  # what PyTorch takes for a device
@@ -87,6 +95,23 @@ def check_fork() -> None:
     """Raise PyTorch's RuntimeError in a fork of a process that had used a GPU."""
     if _gpus.in_use_at_fork:
         raise RuntimeError(FORKED)
+
+
+def choose_card(card: Card) -> None:
+    """Let all pretend GPUs be of this card."""
+    _gpus.card = card
+
+
+def memory_of_gpu() -> int:
+    """Return the bytes that a pretend GPU says it has."""
+    return _gpus.card.n_bytes if _gpus.card else MEMORY
+
+
+def check_memory(gpu: int, now: int, wanted: int) -> None:
+    """Raise PyTorch's OutOfMemoryError if so many bytes do not fit on the card beside those that are there."""
+    if _gpus.card is not None and now + wanted > _gpus.card.n_bytes:
+        total, free, asked = (f"{n / 2**30:.2f} GiB" for n in (_gpus.card.n_bytes, _gpus.card.n_bytes - now, wanted))
+        raise torch.OutOfMemoryError(OUT.format(asked, gpu, total, free, _gpus.card.name))
 
 
 def note_use() -> None:
@@ -150,10 +175,10 @@ def _properties(device: DeviceLike = None) -> SimpleNamespace:
     _check_id(device)
     note_use()
     return SimpleNamespace(
-        name=NAME,
-        total_memory=MEMORY,
-        major=8,
-        minor=0,
+        name=f"{_gpus.card.name}, {NAME}" if _gpus.card else NAME,
+        total_memory=memory_of_gpu(),
+        major=_gpus.card.capability[0] if _gpus.card else 8,
+        minor=_gpus.card.capability[1] if _gpus.card else 0,
         multi_processor_count=1,
         max_threads_per_multi_processor=1,
         warp_size=32,
@@ -193,7 +218,7 @@ def pretend_devices(k: int) -> None:
         "get_device_properties": _properties,
         "get_device_capability": _capability,
         "can_device_access_peer": lambda device, peer: True,
-        "is_bf16_supported": lambda including_emulation=True: True,
+        "is_bf16_supported": lambda including_emulation=True: including_emulation or _capability()[0] >= 8,
         "is_tf32_supported": lambda: False,
     }
     accelerator: dict[str, Any] = {

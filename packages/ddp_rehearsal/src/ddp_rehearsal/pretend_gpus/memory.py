@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from ddp_rehearsal.pretend_gpus.devices import MEMORY, DeviceLike, gpu_index, replace
+from ddp_rehearsal.pretend_gpus.devices import DeviceLike, gpu_index, memory_of_gpu, replace
 from ddp_rehearsal.pretend_gpus.said_once import say_once
 from ddp_rehearsal.pretend_gpus.storages import count_of, device_of_storage, place_storage
 
@@ -37,7 +37,7 @@ def _memory_stats(device: DeviceLike = None) -> dict[str, int]:
 
 
 def _mem_get_info(device: DeviceLike = None) -> tuple[int, int]:
-    return max(0, MEMORY - _allocated(device)), MEMORY
+    return max(0, memory_of_gpu() - _allocated(device)), memory_of_gpu()
 
 
 def _resize_counted(storage: torch.UntypedStorage, n_bytes: int) -> Any:

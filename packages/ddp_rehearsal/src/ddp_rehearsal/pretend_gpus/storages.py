@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ddp_rehearsal.pretend_gpus.devices import check_fork, note_use
+from ddp_rehearsal.pretend_gpus.devices import check_fork, check_memory, note_use
 
 __all__ = [
     "count_of",
@@ -116,6 +116,7 @@ def place_storage(storage: torch.UntypedStorage, device: torch.device) -> None:
     note_use()
     with _locks[0]:
         _take_out(address)
+        check_memory(device.index, count_of(device.index).now, storage.nbytes())
         _held[address] = _Held(device, storage.nbytes(), weakref.ref(storage, lambda _: _take_out(address)))
         count = count_of(device.index)
         count.now += storage.nbytes()

@@ -1,0 +1,300 @@
+"""The rules on orders, tensors, files, scalers and samplers that differ, on made-up observations."""
+
+from dataclasses import replace
+
+import pytest
+
+from ddp_rehearsal.observations import (
+    Clipped,
+    Drawn,
+    Ended,
+    Evaluated,
+    LoaderBegins,
+    LostAttributes,
+    Opened,
+    Reduced,
+    Scheduled,
+    State,
+    Strangers,
+    Uneven,
+)
+from ddp_rehearsal.rules.arithmetic import (
+    clipped_while_scaled,
+    gathered_without_gradient,
+    left_in_evaluation_mode,
+    lost_attributes,
+    lost_gradients,
+    not_held,
+    reductions_in_another_order,
+    same_random_numbers,
+    scaled_updates,
+    too_many_steps_of_a_scheduler,
+)
+from ddp_rehearsal.rules.copies import copies, left_out_updates, replicas, unlike_at_the_end, unlike_buffers
+from ddp_rehearsal.rules.examples import (
+    copies_of_workers,
+    padded_evaluation,
+    same_order_again,
+    sampler_seeds,
+    uneven_loaders,
+)
+from ddp_rehearsal.rules.files import one_file
+from ddp_rehearsal.rules.side_by_side import aligned
+from packages.ddp_rehearsal.tests.test_rules import HERE, forward, prints, ranks, the_one, update
+
+LOOP = """for X, y in loader:
+    step(X, y)
+"""
+
+
+def begins(**facts):
+    return LoaderBegins(1, HERE, loader=0, epoch=0, **{"sampler": "DistributedSampler", "shuffles": True, **facts})
+
+
+def there(line):
+    return "train.py", line, "main"
+
+
+# copies
+
+
+def test_updates_are_matched_by_the_backward_passes_before_them():
+    first = [update(step, passes=step) for step in (1, 2, 3)]
+    second = [update(step, passes=n) for step, n in ((1, 1), (2, 3))]  # it leaves out what follows the second pass
+    assert [[u.passes for u in of] for of in aligned([first, second])] == [[1, 1], [3, 3]]
+    own = [update(step, passes=5 * step) for step in (1, 2)]
+    assert [[u.passes for u in of] for of in aligned([first, own])] == [[1, 5], [2, 10]]  # by their numbers
+
+
+def test_an_update_that_one_rank_leaves_out():
+    all_of_them = [update(step, passes=step, group=(0, 1)) for step in (1, 2, 3, 4)]
+    fewer = [replace(all_of_them[0]), replace(all_of_them[2], step=2), replace(all_of_them[3], step=3)]
+    finding = the_one(left_out_updates(ranks(all_of_them, fewer)))
+    assert finding.is_sure and (finding.ranks, finding.step) == ((1,), 2)
+    assert "4 on rank 0, 3 on rank 1" in finding.words
+    assert copies(ranks(all_of_them, fewer)) == []  # one cause, one finding
+    assert left_out_updates(ranks(all_of_them, all_of_them[:3])) == []  # it has not come so far
+    twos, threes = ([update(s, passes=n * s, group=(0, 1)) for s in (1, 2, 3)] for n in (2, 3))
+    assert left_out_updates(ranks(twos, threes)) == []  # each accumulates as it likes
+
+
+def test_a_join_gives_ranks_different_numbers_of_updates():
+    def run(n):
+        rows = [(0, Uneven(1, HERE))] + [(0, update(s, passes=s, joins=1, group=(0, 1))) for s in range(1, n + 1)]
+        later = [(0, update(n + s, prints(w=s), prints(w=s), passes=s, joins=2, group=(0, 1))) for s in (1, 2)]
+        return [one for _, one in [*rows, *later]]
+
+    observed = ranks(run(4), run(3))
+    assert left_out_updates(observed) == [] and copies(observed) == [] and replicas(observed)
+    stale = run(3)[:-2] + [replace(u, weights=prints(w=9.0)) for u in run(3)[-2:]]
+    note = the_one(copies(ranks(run(4), stale)))
+    assert not note.is_sure and "in a Join" in note.words
+
+
+def state(**facts):
+    return State(3, HERE, **{"model": 0, "name": "Net", "params": prints(w=1), "group": (0, 1), **facts})
+
+
+def test_weights_that_no_optimizer_holds_are_compared_at_the_end():
+    at = [[update(1), update(2), state(params=prints(w=1, own=r))] for r in (1, 2)]
+    finding = the_one(unlike_at_the_end(ranks(*at)))
+    assert finding.is_sure and "own of Net differs" in finding.words
+    assert unlike_at_the_end(ranks(at[0], at[0])) == []
+    shorter = [at[1][0], at[1][2]]
+    assert unlike_at_the_end(ranks(at[0], shorter)) == []  # at different updates
+    alone = [[*of[:2], replace(of[2], group=())] for of in at]
+    assert not the_one(unlike_at_the_end(ranks(*alone))).is_sure
+
+
+def test_buffers_that_differ_are_noted():
+    def run(rank, name, **facts):
+        return [update(1), state(buffers=prints(**{name: rank}), **facts)]
+
+    note = the_one(unlike_buffers(ranks(run(1, "codebook"), run(2, "codebook"))))
+    assert "codebook" in note.words and not note.is_sure
+    assert unlike_buffers(ranks(run(1, "bn_running_mean"), run(2, "bn_running_mean"))) == []
+    sent = {"syncs_buffers": True}
+    assert unlike_buffers(ranks(run(1, "codebook", **sent), run(2, "codebook", **sent))) == []
+
+
+@pytest.mark.parametrize("left", [("w",), ()])
+def test_what_came_after_ddp_was_made_is_named(left):
+    def run(rank):
+        apart = update(2, prints(w=[rank, 1], b=1), prints(w=[rank, 9], b=1), group=(0, 1))
+        return [update(1, group=(0, 1)), apart, state(not_averaged=left)]
+
+    finding = the_one(copies(ranks(run(1), run(2))))
+    assert finding.is_sure and ("this came later" in finding.words) == bool(left)
+
+
+def test_updates_by_hand_are_compared():
+    def run(rank):
+        facts = {"closure": True, "group": (), "optimizer": -1, "name": "by hand"}
+        divided = [begins(), forward(1, f"{rank}", loader=0)]
+        return [*divided, replace(update(1, {}, prints(w=rank)), **facts)]
+
+    finding = the_one(copies(ranks(run(1), run(2))))
+    assert finding.is_sure and "are not the same on all ranks after the update by hand" in finding.words
+
+
+# examples
+
+
+def epochs(period, n, **facts):
+    rows = [forward(step, f"{(step - 1) % period} a", f"{(step - 1) % period} b", loader=0) for step in range(1, n + 1)]
+    return [begins(**facts), *rows]
+
+
+def test_minibatches_that_come_again_in_the_same_order():
+    run = epochs(4, 8)
+    finding = the_one(same_order_again(ranks(run, run)))
+    assert (finding.step, finding.is_sure) == (5, True) and "itertools.cycle" in finding.repair
+    assert same_order_again(ranks(epochs(8, 8))) == []
+    assert same_order_again(ranks(epochs(4, 8, shuffles=False))) == []  # nobody wants another order
+    assert same_order_again(ranks(epochs(1, 8))) == []  # made up
+
+
+def test_each_worker_reads_all():
+    def run(times, **facts):
+        rows = [forward(step, f"{(step - 1) // times}", loader=0) for step in range(1, 9)]
+        return [begins(**{"iterable": True, "workers": 2, "sampler": "_Infinite", **facts}), *rows]
+
+    finding = the_one(copies_of_workers(ranks(run(2), run(2))))
+    assert "comes 2 times" in finding.words and "get_worker_info" in finding.repair
+    assert copies_of_workers(ranks(run(1))) == [] and copies_of_workers(ranks(run(2, iterable=False))) == []
+
+
+def test_samplers_of_different_seeds():
+    def run(seed, **facts):
+        return [begins(seed=seed, **facts), forward(1, f"{seed}", loader=0)]
+
+    assert "1 on rank 0, 2 on rank 1" in the_one(sampler_seeds(ranks(run(1), run(2)))).words
+    assert sampler_seeds(ranks(run(1), run(1))) == []
+    assert sampler_seeds(ranks(run(1, shuffles=False), run(2, shuffles=False))) == []
+
+
+@pytest.mark.parametrize(
+    ("loop", "is_sure"),
+    [
+        (LOOP, True),
+        (LOOP + "    if done:\n        break\n", False),
+        ("def endless():\n  while True:\n    for X in loader:\n      yield X\n", False),
+        ("for X in islice(loader, 3):\n    step(X)\n", False),
+    ],
+)
+def test_epochs_of_different_lengths(tmp_path, loop, is_sure):
+    script = tmp_path / "train.py"
+    script.write_text(loop)
+    line = next(i for i, text in enumerate(loop.splitlines(), 1) if text.lstrip().startswith("for"))
+
+    def run(n, *more):
+        place = (str(script), line, "main")
+        return [
+            replace(begins(num_batches=n), place=place),
+            forward(1, f"{n}", loader=0),
+            update(1, group=(0, 1)),
+            *more,
+        ]
+
+    finding = the_one(uneven_loaders(ranks(run(8), run(7))))
+    assert finding.ranks == (1,) and finding.is_sure is is_sure and "8 on rank 0, 7 on rank 1" in finding.words
+    assert uneven_loaders(ranks(run(8), run(8))) == []
+    assert uneven_loaders(ranks(run(8, Uneven(1, HERE)), run(7))) == []
+    assert uneven_loaders(ranks(run(8, Ended(9, None, "returned")), run(7))) == []
+
+
+def test_an_evaluation_that_counts_repeated_examples():
+    def run(name, **facts):
+        evaluated = begins(num_examples=101, **{"repeats": 1, **facts})
+        return [evaluated, Evaluated(4, HERE, 0, 0), Reduced(4, HERE, name, 2)]
+
+    finding = the_one(padded_evaluation(ranks(run("all_reduce"))))
+    assert finding.is_sure and "1 of the 101" in finding.words and "twice" in finding.words
+    assert not the_one(padded_evaluation(ranks(run("all_gather")))).is_sure  # it may be cut off
+    assert padded_evaluation(ranks(run("all_reduce", repeats=0))) == []
+    trains = run("all_reduce")
+    trains.insert(2, forward(4, "x", loader=0))
+    assert padded_evaluation(ranks(trains)) == []
+
+
+# arithmetic
+
+
+def test_gradients_with_the_factor_of_a_scaler():
+    clip = Clipped(1, HERE, {}, norm=3.0, most=1.0, scaled=True)
+    assert "unscale_" in the_one(clipped_while_scaled(ranks([clip], [clip]))).repair
+    assert clipped_while_scaled(ranks([replace(clip, scaled=False)])) == []
+    finding = the_one(scaled_updates(ranks([update(1, scaled=True)], [update(1)])))
+    assert finding.ranks == (0,) and "scaler.step" in finding.repair
+    assert scaled_updates(ranks([update(1)])) == []
+
+
+def test_gradients_that_are_cleared_before_the_update():
+    run = [update(s, lost=3, minibatches=4) for s in (1, 2)]
+    assert "the last of 4 minibatches" in the_one(lost_gradients(ranks(run, run))).words
+    twice = [update(s, lost=1, minibatches=1) for s in (1, 2)]  # SAM and adversarial training: two passes over one
+    assert lost_gradients(ranks(twice, twice)) == []
+    two_networks = [*run, replace(run[0], optimizer=1)]
+    assert lost_gradients(ranks(two_networks)) == []
+
+
+def test_a_network_that_is_left_in_evaluation_mode():
+    def run(*modes):
+        noted = []
+        for step, mode in enumerate(modes, 1):
+            noted += [forward(step, f"{step}", training=mode, drops_out=mode), update(step)]
+        return noted
+
+    finding = the_one(left_in_evaluation_mode(ranks(run(True, True, False, False, True))))
+    assert (finding.step, finding.is_sure) == (3, True) and "train()" in finding.repair
+    assert left_in_evaluation_mode(ranks(run(True, True, True))) == []
+    assert left_in_evaluation_mode(ranks(run(False, False, False))) == []  # it may be meant
+    both = [forward(1, "a", drops_out=True), forward(1, "b", training=False), update(1)] * 3
+    assert left_in_evaluation_mode(ranks(both)) == []
+
+
+def test_parameters_that_no_optimizer_holds():
+    run = [update(1), state(unheld=("head.weight", "head.bias"))]
+    note = the_one(not_held(ranks(run)))
+    assert not note.is_sure and "head.weight and head.bias of Net get gradients" in note.words
+    finding = the_one(not_held(ranks([*run, Strangers(2, HERE, 0, ((3, 4), (3,)))])))
+    assert finding.is_sure and "2 tensors that no network has" in finding.words
+    assert not_held(ranks([update(1), state()])) == []
+
+
+def test_small_notes():
+    drawn = [Drawn(2, HERE, ("a",))]
+    assert not the_one(same_random_numbers(ranks(drawn, drawn))).is_sure
+    assert same_random_numbers(ranks(drawn, [Drawn(2, HERE, ("b",))])) == same_random_numbers(ranks(drawn)) == []
+    steps = [one for s in range(1, 6) for one in (update(s), *[Scheduled(s, HERE, "StepLR")] * 2)]
+    assert "2 steps for each update" in the_one(too_many_steps_of_a_scheduler(ranks(steps, steps))).words
+    assert too_many_steps_of_a_scheduler(ranks(steps)) == []
+    gathered = [Reduced(1, HERE, "all_gather", 8, with_grad=True)]
+    assert "no gradient" in the_one(gathered_without_gradient(ranks(gathered))).words
+    assert gathered_without_gradient(ranks([replace(gathered[0], with_grad=False)])) == []
+    lost = [LostAttributes(1, HERE, ("counter",))]
+    assert "counter" in the_one(lost_attributes(ranks(lost))).words
+
+
+def test_reductions_in_another_order():
+    a, b = (Reduced(1, there(line), "all_reduce", 1) for line in (10, 12))
+    finding = the_one(reductions_in_another_order(ranks([a, b], [b, a])))
+    assert "line 10 first" in finding.words and "line 12" in finding.words
+    assert reductions_in_another_order(ranks([a, b], [a, b])) == []
+    assert reductions_in_another_order(ranks([a, a], [b, b])) == []  # each rank has a line of its own for it
+
+
+# files
+
+
+def test_files_that_several_ranks_open():
+    written = [Opened(2, HERE, "/a/log.csv", "w")]
+    finding = the_one(one_file(ranks(written, written)))
+    assert finding.is_sure and "log.csv" in finding.words
+    mixed = [Opened(1, HERE, "/a/log.txt", "a")]
+    note = the_one(one_file(ranks(mixed, mixed)))
+    assert not note.is_sure and "mixed" in note.words
+    assert the_one(one_file(ranks(mixed + written, mixed + written))).is_sure  # what is sure comes first
+    assert one_file(ranks(written, [Opened(2, HERE, "/a/1.csv", "w")])) == []
+    read = [Opened(2, HERE, "/a/data", "r")]
+    assert one_file(ranks(read, read)) == []

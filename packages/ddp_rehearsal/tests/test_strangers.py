@@ -1,0 +1,38 @@
+"""Scripts that were written without knowledge of the rules: sixty right ones, and sixty after public bug reports.
+
+`strangers/wrong/expected.json` has the address of each report, what is wrong, and words of which a report that names it
+has one at least. A right script gets no finding, whatever its style.
+"""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from ddp_rehearsal import rehearse, report_text
+
+FOLDER = Path(__file__).parent / "strangers"
+EXPECTED = json.loads((FOLDER / "wrong" / "expected.json").read_text())
+# what two ranks in a few steps do not show: numbers of a metric that are averaged in a wrong way
+SILENT = ("52_metric_of_rank0_only.py", "53_mean_of_means.py")
+pytestmark = [pytest.mark.release, pytest.mark.skipif(os.name == "nt", reason="ranks need Linux or macOS")]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in (FOLDER / "right").glob("*.py")))
+def test_a_right_script_is_not_accused(name):
+    found = rehearse(str(FOLDER / "right" / name), patience_s=6)
+    assert found.exit_code == 0, report_text(found)
+
+
+@pytest.mark.parametrize("name", sorted(EXPECTED))
+def test_a_reported_bug_is_named(name):
+    found = rehearse(str(FOLDER / "wrong" / name), patience_s=6)
+    said = report_text(found).lower()
+    is_named = any(word.lower() in said for word in EXPECTED[name]["words"]) and bool(found.findings or found.notes)
+    assert is_named is (name not in SILENT), said
