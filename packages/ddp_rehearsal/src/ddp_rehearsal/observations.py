@@ -239,7 +239,7 @@ class State(Observation):
 
 @dataclass(frozen=True)
 class LostAttributes(Observation):
-    """Attributes that a replica of nn.DataParallel has changed in its forward pass; it is made anew each time."""
+    """Attributes that a replica of nn.DataParallel has counted up in its forward pass; it is made anew each time."""
 
     names: tuple[str, ...]
 

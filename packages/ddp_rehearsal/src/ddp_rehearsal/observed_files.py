@@ -13,6 +13,7 @@ __all__ = ["watch_files"]
 MOST_FILES = 200  # that are noted
 HIDDEN = (f"{os.sep}.", f"{os.sep}__pycache__{os.sep}")  # caches
 NO_FILES = ("/dev/", "/proc/", "/sys/")
+SHARED = (".lock",)  # ends of names of files that are there to be shared
 OF_IMPORTS = (
     "<frozen importlib._bootstrap>",
     "<frozen importlib._bootstrap_external>",
@@ -49,7 +50,7 @@ def _kind_of(mode: str) -> str:
 
 def _is_of_script(path: str) -> bool:
     """Return whether a path is an ordinary file, or none yet, that the script opens and no cache."""
-    if path.startswith(NO_FILES) or any(part in path for part in HIDDEN) or not _by_script():
+    if path.startswith(NO_FILES) or path.endswith(SHARED) or any(part in path for part in HIDDEN) or not _by_script():
         return False
     return not os.path.exists(path) or stat.S_ISREG(os.stat(path).st_mode)
 

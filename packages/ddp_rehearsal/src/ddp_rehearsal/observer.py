@@ -737,7 +737,7 @@ class Observer:
             workers=loader.num_workers,
             iterable=isinstance(loader.dataset, IterableDataset),
             repeats=_repeats(sampler),
-            seed=int(sampler.seed) if type(sampler) is DistributedSampler else -1,
+            seed=int(sampler.seed) if type(sampler) is DistributedSampler and sampler.num_replicas > 1 else -1,
         )
 
     def _shuffle(self, begin: Callable[..., Any], sampler: Any) -> Any:
@@ -776,13 +776,13 @@ class Observer:
             self.note(Saved, path=path, on_gpu=on_gpu, module_names=is_prefixed)
 
     def _apply(self, apply: Callable[..., Any], parallel: Any, replicas: Any, *args: Any) -> Any:
-        before = [_plain_attributes(replica) for replica in replicas[1:]]
+        before = [_counts(replica) for replica in replicas[1:]]
         outputs = apply(parallel, replicas, *args)
         changed = {
             name
             for replica, was in zip(replicas[1:], before, strict=True)
-            for name, value in _plain_attributes(replica).items()
-            if value != was.get(name)
+            for name, value in _counts(replica).items()
+            if name in was and value == was[name] + 1  # others may be written and read in one pass
         }
         if self._is_mine() and (new := changed - self.lost_names):
             self.lost_names |= new
@@ -860,13 +860,13 @@ def _unscales(optimizer: Any) -> bool:
     return hasattr(optimizer, "grad_scale") or bool(getattr(optimizer, "_step_supports_amp_scaling", False))
 
 
-def _plain_attributes(module: nn.Module) -> dict[str, object]:
-    """Return {name: value} of the numbers and texts that a module and its parts have as attributes."""
+def _counts(module: nn.Module) -> dict[str, int]:
+    """Return {name: value} of the whole numbers that a module and its parts have as attributes."""
     return {
         f"{prefix}.{name}".lstrip("."): value
         for prefix, part in module.named_modules()
         for name, value in vars(part).items()
-        if type(value) in (int, float, str) and not name.startswith("_")
+        if type(value) is int and not name.startswith("_")
     }
 
 

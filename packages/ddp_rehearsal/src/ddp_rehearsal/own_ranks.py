@@ -31,7 +31,7 @@ from ddp_rehearsal.rank_process import RankProcess
 from notebook_ranks.rank_seed import seed_rank
 from notebook_ranks.shared.own_code import is_own_code
 
-__all__ = ["ONE_PROCESS", "OWN_RANKS", "follow_own_ranks", "look_for_own_ranks"]
+__all__ = ["OF_RANKS", "ONE_PROCESS", "OWN_RANKS", "follow_own_ranks", "look_for_own_ranks"]
 
 OWN_RANKS, ONE_PROCESS = "own ranks", "one process"  # why a script runs as one process
 _REQUEST = "DDP_REHEARSAL_REQUEST"  # a variable for programs that the script starts

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from ddp_rehearsal.observations import MAIN, OTHER, Ended, Failed, RankObservations, rank_name, read_observations
-from ddp_rehearsal.own_ranks import ONE_PROCESS
+from ddp_rehearsal.own_ranks import OF_RANKS, ONE_PROCESS
 from ddp_rehearsal.pretend_gpus.devices import visible_gpus
 from notebook_ranks.failures import Report
 from notebook_ranks.flight_recorder import FlightRecord, flight_record
@@ -75,19 +75,29 @@ def run_ranks(
     limits: Facts = {"steps": steps, "patience_s": patience_s, "limit_s": limit_s, "pretend": pretend}
     limits |= {"seed": seed, "card": card}
     outcome = _run(script, arguments, gpus, "", **limits)
-    return _run(script, arguments, gpus, outcome.alone, **limits) if outcome.alone else outcome
+    if not outcome.alone:
+        return outcome
+    alone = _run(script, arguments, gpus, outcome.alone, **limits)
+    return _run(script, arguments, gpus, "", may_change=False, **limits) if _misses_torchrun(alone) else alone
+
+
+def _misses_torchrun(outcome: Outcome) -> bool:
+    """Return whether a script failed for want of what torchrun sets: it needs torchrun, and starts a program, too."""
+    messages = [str(report.get("message", "")) for report in outcome.reports.values()]
+    return outcome.ending == "failed" and any(name in message for message in messages for name in OF_RANKS)
 
 
 def _run(
     script: str, arguments: Sequence[str], gpus: int, alone: str, *, steps: int, patience_s: float, limit_s: float,
-    pretend: bool, seed: int | None, card: str,
+    pretend: bool, seed: int | None, card: str, may_change: bool = True,
 ) -> Outcome:  # fmt: skip
     began = time.monotonic()
     folder, lock = make_tempdir()
     port = free_port()
     request = {
         "folder": str(folder), "script": os.path.abspath(script), "arguments": list(arguments), "steps": steps,
-        "gpus": gpus, "pretend": gpus if pretend else 0, "seed": seed, "is_alone": bool(alone), "card": card,
+        "gpus": gpus, "pretend": gpus if pretend else 0, "seed": seed, "card": card,
+        "is_alone": bool(alone), "may_change": may_change,
         "environment": [torchrun_variables(rank, gpus, str(port)) for rank in range(gpus)],
     }  # fmt: skip
     starter = _Starter(request, folder)

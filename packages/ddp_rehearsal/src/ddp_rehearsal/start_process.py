@@ -27,7 +27,8 @@ def run_rank(rank: int, request: dict[str, Any]) -> None:
     process.become(rank_name(rank))
     seed_rank(None if request["seed"] is None else request["seed"] + rank)
     process.begin()
-    look_for_own_ranks(process)
+    if request["may_change"]:
+        look_for_own_ranks(process)
     process.run_script()
 
 

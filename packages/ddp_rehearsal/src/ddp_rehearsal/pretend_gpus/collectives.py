@@ -27,7 +27,7 @@ CHECKED = (
     "all_to_all all_to_all_single send recv isend irecv "
     "all_gather_single reduce_scatter_single gather_into_tensor gather_single"
 ).split()
-NCCL, CUDA = (2, 28, 9), "13.0"  # versions that are pretended
+NCCL, CUDA = (2, 28, 9), "13.0"  # versions that are pretended: those of the record of a real GPU
 MONITORED = "monitored_barrier is only implemented for GLOO backend."
 DUPLICATE = "Duplicate GPU detected: rank {} and rank {} both on CUDA device {}."
 _backends: dict[Any, str] = {}  # process group, or None for the default one -> the backend that it was asked for

@@ -246,9 +246,9 @@ def lost_attributes(observed: Observed) -> list[Finding]:
         if lost := one.of(LostAttributes):
             names = listed(list(lost[0].names[:3]))
             words = (
-                f"the forward pass changes {names} in replicas of nn.DataParallel, which are thrown away: it is lost."
+                f"the forward pass counts {names} up in replicas of nn.DataParallel, which are thrown away: it is lost."
             )
-            repair = "Change it outside of the forward pass, keep it in a buffer, or use DistributedDataParallel."
+            repair = "Count outside of the forward pass, keep it in a buffer, or use DistributedDataParallel."
             return [Finding("arithmetic", words, repair, step=lost[0].step, place=lost[0].place)]
     return []
 

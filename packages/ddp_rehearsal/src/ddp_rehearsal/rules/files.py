@@ -21,7 +21,7 @@ def one_file(observed: Observed) -> list[Finding]:
     mixed: dict[str, dict[int, Opened]] = {}
     for one in observed:
         for opened in one.of(Opened):
-            if opened.mode in ("w", "x", "+"):
+            if opened.mode in ("w", "x"):
                 writers.setdefault(opened.path, {}).setdefault(one.rank, opened)
             elif opened.mode == "a":
                 mixed.setdefault(opened.path, {}).setdefault(one.rank, opened)
