@@ -15,8 +15,28 @@ settings.register_profile("d2lite", deadline=None, derandomize=True, max_example
 settings.load_profile("d2lite")
 
 
+# Slow tests of these files run for a release: they take minutes, and quick tests guard the same code on each push.
+OF_A_RELEASE = {
+    *(
+        "test_cluster_runs.py",
+        "test_ended_kernel_browser.py",
+        "test_explorer_browser.py",
+        "test_fair_comparison_browser.py",
+    ),
+    *("test_mesh_game_browser.py", "test_narrow_browser.py", "test_own_script.py", "test_pretend_gpus.py"),
+    *("test_specifications.py", "test_stepper_browser.py", "test_whodunit_browser.py"),
+}
+# Of their slow tests, which differ by a parameter, each third one runs on a push.
+EACH_THIRD = {"test_chapter_5.py", "test_failures.py", "test_horovod.py", "test_messages.py", "test_rehearsal.py"}
+
+
 def pytest_collection_modifyitems(items):
-    """Tests that wait longest begin first: browser, ranks, all others."""
+    """Slow tests that are for a release get its mark. Those that wait longest begin first: browser, ranks, others."""
+    for n, item in enumerate(items):
+        if item.get_closest_marker("slow") is not None:
+            is_third = item.path.name in EACH_THIRD and n % 3
+            if item.path.name in OF_A_RELEASE or is_third:
+                item.add_marker(pytest.mark.release)
     first = {"browser": 0, "notebook_ranks": 1}
     items.sort(key=lambda item: min((first[part] for part in item.path.parts if part in first), default=2))
 
