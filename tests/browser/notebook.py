@@ -79,11 +79,17 @@ def run_all(page, seconds=240):
     """Run all cells of a notebook that has not run yet by the menu, and wait for the last."""
     start_run_all(page)
 
+    waits_since = [0.0]  # when the last cell has ended, while others have not run: after an error none does
+
     def ended():
         prompts = _prompts(page)
-        # after an error JupyterLab runs no further cell
-        assert "[*]:" in prompts or "[ ]:" not in prompts or not (found := errors(page)), found[0]
-        return "[*]:" not in prompts and "[ ]:" not in prompts
+        left = [n for n, prompt in enumerate(prompts) if prompt == "[ ]:"]
+        if "[*]:" in prompts or not left:
+            waits_since[0] = 0.0
+            return "[*]:" not in prompts
+        waits_since[0] = waits_since[0] or time.monotonic()
+        assert time.monotonic() - waits_since[0] < 20, f"cells {left} did not run: {errors(page)}"
+        return False
 
     until(ended, seconds)
     idle(page)

@@ -45,7 +45,7 @@ SHOWN = {
         collective_figure(trace_collective("all_reduce", "tree", 4), 2)""",
     "ledger": """
         from IPython.display import HTML
-        from d2lite import read_ledger
+        from d2lite import figures, read_ledger
         HTML(figures.ledger_html(read_ledger(), {}))""",
     "fair comparison": """
         from d2lite.labs.chapter_09 import FairComparison
