@@ -5,8 +5,8 @@ process keeps its pretend GPUs. A test that needs what is not pretended is skipp
 `needs_real_gpu`. Where the machine has enough GPUs, these are used.
 """
 
+import json
 import os
-import pickle
 from collections.abc import Generator, Sequence
 from typing import Any
 
@@ -87,12 +87,12 @@ def _reports_of_fork(item: pytest.Item, gpus: int) -> Sequence[Any]:
             _pretend(gpus)
             reports = runtestprotocol(item, log=False)
             data = [item.config.hook.pytest_report_to_serializable(config=item.config, report=r) for r in reports]
-            with os.fdopen(writing, "wb") as pipe:
-                pickle.dump(data, pipe)
+            with os.fdopen(writing, "w", encoding="utf-8") as pipe:
+                json.dump(data, pipe, default=str)
         finally:
             os._exit(0)
     os.close(writing)
-    with os.fdopen(reading, "rb") as pipe:
+    with os.fdopen(reading, encoding="utf-8") as pipe:
         sent = pipe.read()
     _, status = os.waitpid(pid, 0)
     if not sent:
@@ -100,7 +100,7 @@ def _reports_of_fork(item: pytest.Item, gpus: int) -> Sequence[Any]:
         call = pytest.CallInfo.from_call(lambda: pytest.fail(f"the process of this test ended ({code})"), "call")
         return [item.ihook.pytest_runtest_makereport(item=item, call=call)]
     hook = item.config.hook.pytest_report_from_serializable
-    return [hook(config=item.config, data=data) for data in pickle.loads(sent)]
+    return [hook(config=item.config, data=data) for data in json.loads(sent)]
 
 
 def _pretend(gpus: int) -> None:
