@@ -26,7 +26,9 @@ for name in "SIGKILL SIGSTOP SIGCONT SIGUSR1 SIGUSR2 SIGALRM SIGCHLD SIGHUP SIGQ
 """
 IN_A_RANK = {  # nothing imports them here
     "ddp_rehearsal.fork_ranks",
+    "ddp_rehearsal.own_ranks",
     "ddp_rehearsal.rank_process",
+    "ddp_rehearsal.start_process",
     "notebook_ranks.rank",
     "notebook_ranks.rank_starter",
     "notebook_ranks.reaper",

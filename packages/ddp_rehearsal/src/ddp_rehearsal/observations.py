@@ -11,7 +11,10 @@ from ddp_rehearsal.fingerprint import Print, Sample
 
 __all__ = [
     "MAIN",
+    "OF_RANKS",
+    "ONE_PROCESS",
     "OTHER",
+    "OWN_RANKS",
     "Clipped",
     "DataSet",
     "Drawn",
@@ -45,6 +48,8 @@ __all__ = [
 ]
 
 Place = tuple[str, int, str]  # file, line, function
+OWN_RANKS, ONE_PROCESS = "own ranks", "one process"  # why a script runs as one process
+OF_RANKS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_RANK")  # variables of torchrun
 MAIN, OTHER = "main", "other-"  # names of processes that are no ranks: the script itself, and what it has started
 
 

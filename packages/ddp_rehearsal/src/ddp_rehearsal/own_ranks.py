@@ -24,18 +24,16 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch import nn
 
-from ddp_rehearsal.observations import MAIN, OTHER, rank_name
+from ddp_rehearsal.observations import MAIN, OF_RANKS, ONE_PROCESS, OTHER, OWN_RANKS, rank_name
 from ddp_rehearsal.pretend_gpus.devices import forget_use
 from ddp_rehearsal.pretend_gpus.storages import gpus_in_use
 from ddp_rehearsal.rank_process import RankProcess
 from notebook_ranks.rank_seed import seed_rank
 from notebook_ranks.shared.own_code import is_own_code
 
-__all__ = ["OF_RANKS", "ONE_PROCESS", "OWN_RANKS", "follow_own_ranks", "look_for_own_ranks"]
+__all__ = ["follow_own_ranks", "look_for_own_ranks"]
 
-OWN_RANKS, ONE_PROCESS = "own ranks", "one process"  # why a script runs as one process
 _REQUEST = "DDP_REHEARSAL_REQUEST"  # a variable for programs that the script starts
-OF_RANKS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_RANK")  # variables of torchrun
 OF_PYTHON = (".py", "torchrun", "torch.distributed.run", "torch.distributed.launch")  # ends of what starts ranks
 OF_SPAWN = sys.modules["torch.multiprocessing.spawn"]  # `torch.multiprocessing.spawn` is its function
 

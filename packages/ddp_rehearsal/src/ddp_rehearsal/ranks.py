@@ -19,8 +19,17 @@ from typing import Any
 
 import torch
 
-from ddp_rehearsal.observations import MAIN, OTHER, Ended, Failed, RankObservations, rank_name, read_observations
-from ddp_rehearsal.own_ranks import OF_RANKS, ONE_PROCESS
+from ddp_rehearsal.observations import (
+    MAIN,
+    OF_RANKS,
+    ONE_PROCESS,
+    OTHER,
+    Ended,
+    Failed,
+    RankObservations,
+    rank_name,
+    read_observations,
+)
 from ddp_rehearsal.pretend_gpus.devices import visible_gpus
 from notebook_ranks.failures import Report
 from notebook_ranks.flight_recorder import FlightRecord, flight_record

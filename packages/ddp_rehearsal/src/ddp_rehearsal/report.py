@@ -7,8 +7,18 @@ from dataclasses import asdict
 
 from ddp_rehearsal.bad_endings import where_ranks_are
 from ddp_rehearsal.finding import Finding, Rehearsal
-from ddp_rehearsal.observations import Forward, LoaderBegins, Memory, Place, RankObservations, Scheduled, Sent, Update
-from ddp_rehearsal.own_ranks import ONE_PROCESS, OWN_RANKS
+from ddp_rehearsal.observations import (
+    ONE_PROCESS,
+    OWN_RANKS,
+    Forward,
+    LoaderBegins,
+    Memory,
+    Place,
+    RankObservations,
+    Scheduled,
+    Sent,
+    Update,
+)
 from ddp_rehearsal.pretend_gpus.cards import card_of
 from ddp_rehearsal.ranks import Outcome
 from ddp_rehearsal.rules.copies import compared_at_the_end, replicas
