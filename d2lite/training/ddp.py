@@ -123,7 +123,8 @@ def train_ddp(
     """
     device = my_device()
     train_iter, test_iter = load_data_fashion_mnist(batch_size, num_examples, seed=seed)
-    run = Run.begin([device] * dist.get_world_size(), train_iter, lr, num_epochs, seed=seed)
+    devices = [device] * dist.get_world_size()
+    run = Run.begin(devices, train_iter, lr, num_epochs, seed=seed)
     run.devices = describe_ranks()
     net = make_net().to(device)
     # a fifth of the network per bucket: DDP's own 25 MB would hold a small one whole, and send it only at the end

@@ -76,7 +76,8 @@ def evaluate_accuracy_gpus(net: nn.Module, data_iter: Batches, split_f: Callable
         for X, y in data_iter:
             used = devices[: len(y)]
             X_shards, y_shards = split_f(X, y, used)
-            correct = parallel_apply(num_correct, used, replicas[: len(used)], X_shards, y_shards)
+            models = replicas[: len(used)]
+            correct = parallel_apply(num_correct, used, models, X_shards, y_shards)
             counts.add(sum(correct), len(y))
     return accuracy_of(counts)
 
