@@ -70,6 +70,7 @@ from ddp_rehearsal.observations import (
 from ddp_rehearsal.observed_files import watch_files
 from ddp_rehearsal.pretend_gpus.backward import leaves_of
 from ddp_rehearsal.pretend_gpus.storages import device_of
+from ddp_rehearsal.wrapped import wrap
 from notebook_ranks.flight_recorder import read_recorder
 from notebook_ranks.shared.activations_held import ActivationsHeld, activations_held
 from notebook_ranks.shared.own_code import is_own_code
@@ -88,7 +89,6 @@ TIMES = 8  # an example is read, to see whether it changes
 ONE_WEIGHT = "a weight, not a gradient"  # among names of parameters
 WAIT = (Forward, Clipped)  # these are written with the next observation of another kind, or the next pulse
 LOCK_S = 0.5
-MEASURED = -2  # in place of bytes of activations: they are written
 OFTEN = 10  # all bytes of large tensors are read in the first three updates, and in each tenth
 
 
@@ -126,17 +126,15 @@ class Observer:
         self.passes = self.joins = self.reduced = self.lost = self.minibatches = 0
         self.lost_names: set[str] = set()
         self.grad_enabled = True  # for the script, when the observer was called last
-        self.in_backward = self.in_schedule = self.failed = self.sharded = self.kept = False
+        self.in_backward = self.in_schedule = self.failed = self.sharded = self.kept = self.measured = False
         self.numbers: dict[int, int] = {}  # id of an outermost module -> its number
         self.modules: list[nn.Module] = []  # the outermost modules, by their numbers
-        self.facts: dict[
-            tuple[int, bool], dict[str, Any]
-        ] = {}  # id, training -> what its forward passes have in common
+        self.facts: dict[tuple[int, bool], dict[str, Any]] = {}  # id, training -> facts of all its forward passes
         self.names: dict[int, str] = {}  # id of a parameter -> its name
         self.in_ddp: dict[int, tuple[int, ...]] = {}  # id of a module or parameter in a DDP -> the ranks of its group
         self.ddps: list[DistributedDataParallel] = []
         self.averaged: dict[int, set[int]] = {}  # id of a DDP -> ids of the parameters that it averages
-        self.held_by: dict[int, set[int]] = {}  # number of an optimizer -> ids of its parameters
+        self.held_by: dict[int, dict[int, nn.Parameter]] = {}  # number of an optimizer -> its parameters, by id
         self.got_grad: dict[int, nn.Parameter] = {}  # by id: those that had a gradient in the first updates
         self.scaler: Any = None  # whose factor the gradients of the last backward pass have
         self.scales, self.unscaled = False, set[int]()  # ids of parameters whose gradients have lost it
@@ -218,33 +216,28 @@ class Observer:
         register_module_forward_hook(self._after_forward, with_kwargs=True, always_call=True)
         register_optimizer_step_pre_hook(self._before_update)
         register_optimizer_step_post_hook(self._after_update)
-        _wrap(torch.autograd, "backward", self._backward)
-        _wrap(torch.optim.Optimizer, "zero_grad", self._clear)
-        _wrap(nn.Module, "zero_grad", self._clear)
-        _wrap(torch, "save", self._save)
-        _wrap(torch, "load", self._load)
-        _wrap(nn.utils, "clip_grad_norm_", self._clip)
-        vars(nn.utils.clip_grad)["clip_grad_norm_"] = nn.utils.clip_grad_norm_
-        _wrap(nn.utils, "clip_grad_value_", self._clip_values)
-        vars(nn.utils.clip_grad)["clip_grad_value_"] = nn.utils.clip_grad_value_
-        _wrap(torch.amp.GradScaler, "scale", self._scale)
-        _wrap(torch.amp.GradScaler, "unscale_", self._unscale)
-        _wrap(DataLoader, "__iter__", self._begin_loader)
-        _wrap(dataloader._BaseDataLoaderIter, "__next__", self._next)
-        _wrap(DistributedSampler, "__iter__", self._shuffle)
-        _wrap(DistributedDataParallel, "__init__", self._wrap_in_ddp)
+        wrap(torch.autograd, "backward", self._backward)
+        wrap(torch.optim.Optimizer, "zero_grad", self._clear)
+        wrap(nn.Module, "zero_grad", self._clear)
+        wrap(torch, "save", self._save)
+        wrap(torch, "load", self._load)
+        wrap(nn.utils, "clip_grad_norm_", self._clip, nn.utils.clip_grad)
+        wrap(nn.utils, "clip_grad_value_", self._clip_values, nn.utils.clip_grad)
+        wrap(torch.amp.GradScaler, "scale", self._scale)
+        wrap(torch.amp.GradScaler, "unscale_", self._unscale)
+        wrap(DataLoader, "__iter__", self._begin_loader)
+        wrap(dataloader._BaseDataLoaderIter, "__next__", self._next)
+        wrap(DistributedSampler, "__iter__", self._shuffle)
+        wrap(DistributedDataParallel, "__init__", self._wrap_in_ddp)
         for kind in list(vars(lr_scheduler).values()):
             if isinstance(kind, type) and "step" in vars(kind):
-                _wrap(kind, "step", self._schedule)
-        _wrap(dist, "init_process_group", self._join_group)
-        vars(dist.distributed_c10d)["init_process_group"] = dist.init_process_group
-        _wrap(dist, "broadcast", self._broadcast)
-        vars(dist.distributed_c10d)["broadcast"] = dist.broadcast
+                wrap(kind, "step", self._schedule)
+        wrap(dist, "init_process_group", self._join_group, dist.distributed_c10d)
+        wrap(dist, "broadcast", self._broadcast, dist.distributed_c10d)
         for name in TOGETHER:
-            _wrap(dist, name, functools.partial(self._put_together, name))
-            vars(dist.distributed_c10d)[name] = getattr(dist, name)
-        _wrap(Join, "__enter__", self._may_end_earlier)
-        _wrap(nn.DataParallel, "parallel_apply", self._apply)
+            wrap(dist, name, functools.partial(self._put_together, name), dist.distributed_c10d)
+        wrap(Join, "__enter__", self._may_end_earlier)
+        wrap(nn.DataParallel, "parallel_apply", self._apply)
         watch_files(self._opened, self._is_mine, self.folder)
 
     def _is_mine(self) -> bool:
@@ -286,7 +279,7 @@ class Observer:
                 if not self.optimizers and self.updates is None:
                     self._look_for_update_by_hand(module)
                 self._begin_step()
-                if self.activations < 0 and self.step == 2:
+                if self.activations < 0 and self.step == 2 and not self.measured:
                     self._quietly(self._begin_to_measure, module)
 
     def _begin_step(self) -> None:
@@ -319,16 +312,17 @@ class Observer:
             self._unseen(self._forward, module, args, rest[0] if len(rest) == 2 else {}, rest[-1] if rest else None)
 
     def _forward(self, module: nn.Module, args: object, kwargs: object, output: object) -> None:
-        key = id(module), module.training
+        inner = _inner(module)
+        key = id(module), inner.training  # eval() may have been called past the wrapper
         if key not in self.facts:
             if next(module.parameters(), None) is None:  # a loss
                 return
             self._name(module)
             parts = [part for part in module.modules() if part.training]
             self.facts[key] = {
-                "name": type(_inner(module)).__name__,
+                "name": type(inner).__name__,
                 "in_ddp": isinstance(module, DistributedDataParallel),
-                "training": module.training,
+                "training": inner.training,
                 "drops_out": any(isinstance(part, _DropoutNd) and part.p > 0 for part in parts),
                 "batch_norms": sum(isinstance(part, BATCH_NORMS) for part in parts),
             }
@@ -430,34 +424,29 @@ class Observer:
         grads = self._prints_of(read, self._complete())
         start = grads.pop(ONE_WEIGHT, None)
         first = id(optimizer) not in self.optimizers
-        groups = {self.in_ddp.get(id(p)) for p in named.values()}
         self.begun = {
             "place": _place_now(),
-            "step": self.step,
             "optimizer": self._number(self.optimizers, optimizer),
             "name": type(optimizer).__name__,
             "lrs": tuple(float(group["lr"]) for group in optimizer.param_groups if "lr" in group),
             "grads": grads,
             "before": self._prints_of(named, True) if first else {},
-            "devices": tuple(sorted(map(str, {device_of(p) for p in named.values()}))),
-            "visible": os.environ.get("CUDA_VISIBLE_DEVICES", ""),
             "backwards": self.backwards,
             "kept": self.kept,
             "closure": any(map(callable, [*args[1:], *kwargs.values()])),
             "broadcast": bool(self.sent) and all(_address_of_data(p) in self.sent for p in named.values()),
             "hooked": any(getattr(ddp, "_comm_hooks", ()) for ddp in self.ddps),
             "sharded": self.sharded or any(map(_is_sharded, named.values())),
-            "group": groups.pop() or () if len(groups) == 1 else (),
             "seconds": time.perf_counter() - self.ended_at,
-            "passes": self.passes,
-            "joins": self.joins,
+            **self._facts_of_update(named.values()),
             "lost": self.lost,
             "minibatches": self.minibatches,
             "scaled": not _unscales(optimizer) and self._is_scaled(list(named.values())),
         }
         if self.step <= FIRST_STEPS or len(named) != len(self.held_by.get(self.begun["optimizer"], ())):
-            self._look_for_gradients(self.begun["optimizer"], named.values())
-        self.got_grad |= {id(p): p for p in named.values() if p.grad is not None}
+            self.held_by.setdefault(self.begun["optimizer"], {}).update((id(p), p) for p in named.values())
+            self._look_for_gradients(p for module in self.modules for p in module.parameters())
+        self._look_for_gradients(named.values())
         if small is not None:
             param = named[small[1]]
             self.begun["start"] = {small[1]: start}
@@ -467,6 +456,22 @@ class Observer:
                 self.last = param, known or _print(param.grad, False)
         if self.samples and not self.begun["sharded"]:
             self._begin_sample(named)
+
+    def _facts_of_update(self, params: Iterable[torch.Tensor]) -> dict[str, Any]:
+        """Return what an update by an optimizer and one by hand have in common."""
+        return {
+            "step": self.step,
+            "devices": tuple(sorted(map(str, {device_of(p) for p in params}))),
+            "visible": os.environ.get("CUDA_VISIBLE_DEVICES", ""),
+            "group": self._group_of(params),
+            "passes": self.passes,
+            "joins": self.joins,
+        }
+
+    def _group_of(self, params: Iterable[torch.Tensor]) -> tuple[int, ...]:
+        """Return the ranks that hold copies of all these parameters; () where nothing says so."""
+        groups = {self.in_ddp.get(id(p)) for p in params}
+        return groups.pop() or () if len(groups) == 1 else ()
 
     def _after_update(self, optimizer: torch.optim.Optimizer, args: object, kwargs: object) -> None:
         if not self._is_mine() or self.updates != id(optimizer):
@@ -490,15 +495,12 @@ class Observer:
             self.note(Update, weights=self._prints_of(self.named, self._complete()), **self.begun)
             if self.sampled is not None:
                 self._end_sample()
-            if self.step == 2 and self.activations != MEASURED:
+            if self.step == 2 and not self.measured:
                 self._measure(optimizer, list(self.named.values()))
 
-    def _look_for_gradients(self, optimizer: int, params: Iterable[nn.Parameter]) -> None:
-        """Keep which parameters an optimizer holds, and which have gradients."""
-        self.held_by.setdefault(optimizer, set()).update(map(id, params))
-        of_modules = [p for module in self.modules for p in module.parameters()]
-        self.got_grad |= {id(p): p for p in [*of_modules, *params] if p.grad is not None}
-        self.used += params
+    def _look_for_gradients(self, params: Iterable[nn.Parameter]) -> None:
+        """Keep which of the parameters have a gradient, and had none before."""
+        self.got_grad |= {id(p): p for p in params if id(p) not in self.got_grad and p.grad is not None}
 
     def _look_for_update_by_hand(self, seen: nn.Module | list[Any]) -> None:
         """Look at a module, or at what goes into a backward pass where no module was called."""
@@ -523,23 +525,17 @@ class Observer:
         if not is_same or now == before:
             return
         named = {name: p for name, p in _learning(seen).items() if name in first}
-        groups = {self.in_ddp.get(id(p)) for p in named.values()}
         self.note(
             Update,
-            step=self.step,
             optimizer=BY_HAND,
             name="by hand",
             lrs=(),
             grads={},
             weights=self._prints_of(named, self._complete()),
             before=first if self.step == 1 else {},
-            devices=tuple(sorted(map(str, {device_of(p) for p in named.values()}))),
-            visible=os.environ.get("CUDA_VISIBLE_DEVICES", ""),
             backwards=passes,
             closure=True,
-            group=groups.pop() or () if len(groups) == 1 else (),
-            passes=self.passes,
-            joins=self.joins,
+            **self._facts_of_update(named.values()),
         )
         self.by_hand, self.updated, self.backwards = (first_seen, small, now, first), True, 0
         self.progress += 1
@@ -563,7 +559,7 @@ class Observer:
         """Write what the modules hold at the end, and what optimizers hold that no module has."""
         if self.sharded:
             return
-        held = set().union(*self.held_by.values()) if self.held_by else set()
+        held = set().union(*self.held_by.values())
         of_modules = {id(p) for module in self.modules for p in module.parameters()}
         for number, module in enumerate(self.modules):
             named = dict(_inner(module).named_parameters())
@@ -571,7 +567,6 @@ class Observer:
                 continue
             got = [(name, p) for name, p in named.items() if id(p) in self.got_grad and p.requires_grad]
             averaged = self.averaged.get(id(module))
-            groups = {self.in_ddp.get(id(p)) for p in named.values()}
             self.note(
                 State,
                 model=number,
@@ -580,12 +575,11 @@ class Observer:
                 buffers=self._prints_of(dict(_inner(module).named_buffers()), True),
                 unheld=tuple(name for name, p in got if held and id(p) not in held),
                 not_averaged=() if averaged is None else tuple(name for name, p in got if id(p) not in averaged),
-                group=groups.pop() or () if len(groups) == 1 else (),
+                group=self._group_of(named.values()),
                 syncs_buffers=bool(getattr(module, "broadcast_buffers", False)),
             )
-        params = {id(p): p for p in self.used if isinstance(p, nn.Parameter)}
-        for number, ids in self.held_by.items():
-            shapes = [tuple(params[i].shape) for i in ids if i not in of_modules and i not in self.got_grad]
+        for number, params in self.held_by.items():
+            shapes = [tuple(p.shape) for i, p in params.items() if i not in of_modules and i not in self.got_grad]
             if shapes:
                 self.note(Strangers, optimizer=number, shapes=tuple(shapes))
 
@@ -645,7 +639,7 @@ class Observer:
             optimizer=_n_bytes([getattr(t, "_local_tensor", t) for t in state]),
             activations=self.activations,
         )
-        self.activations = MEASURED
+        self.measured = True
 
     def _clip(self, clip: Callable[..., Any], parameters: Any, max_norm: Any, *args: Any, **kwargs: Any) -> Any:
         params = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
@@ -825,17 +819,6 @@ class Observer:
     def _join_group(self, join: Callable[..., None], *args: Any, **kwargs: Any) -> None:
         join(*args, **kwargs)
         self._quietly(lambda: self.note(Joined, backend=str(dist.get_backend())))
-
-
-def _wrap(owner: object, name: str, around: Callable[..., Any]) -> None:
-    """Replace a function of a module or class by around(function, *its arguments)."""
-    function = getattr(owner, name)
-
-    @functools.wraps(function)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
-        return around(function, *args, **kwargs)
-
-    setattr(owner, name, wrapped)
 
 
 def _print(tensor: torch.Tensor, complete: bool = True) -> Print:

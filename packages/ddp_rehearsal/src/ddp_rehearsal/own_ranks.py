@@ -28,6 +28,7 @@ from ddp_rehearsal.observations import MAIN, OF_RANKS, ONE_PROCESS, OTHER, OWN_R
 from ddp_rehearsal.pretend_gpus.devices import forget_use
 from ddp_rehearsal.pretend_gpus.storages import gpus_in_use
 from ddp_rehearsal.rank_process import RankProcess
+from ddp_rehearsal.wrapped import wrap
 from notebook_ranks.rank_seed import seed_rank
 from notebook_ranks.shared.own_code import is_own_code
 
@@ -40,11 +41,10 @@ OF_SPAWN = sys.modules["torch.multiprocessing.spawn"]  # `torch.multiprocessing.
 
 def look_for_own_ranks(process: RankProcess) -> None:
     """Begin again, as one process, if the script of this rank of torchrun starts ranks itself or uses several GPUs."""
-    read: set[str] = set()
-    _note_reading(read)
+    of_torchrun_was_read = _note_reading()
 
     def is_alone() -> bool:
-        return not read and not dist.is_initialized()
+        return not of_torchrun_was_read() and not dist.is_initialized()
 
     def spawn(*args: Any, **kwargs: Any) -> None:
         process.begin_again(OWN_RANKS)
@@ -73,53 +73,44 @@ def look_for_own_ranks(process: RankProcess) -> None:
 
     for module in (mp, OF_SPAWN):
         vars(module).update(spawn=spawn, start_processes=spawn)
-    _around(BaseProcess, "start", start)
-    _around(subprocess.Popen, "__init__", run_program)
-    _around(torch.autograd, "backward", backward)
-    _around(nn.DataParallel, "__init__", make)
+    wrap(BaseProcess, "start", start)
+    wrap(subprocess.Popen, "__init__", run_program)
+    wrap(torch.autograd, "backward", backward)
+    wrap(nn.DataParallel, "__init__", make)
 
 
-def _note_reading(read: set[str]) -> None:
-    """Let `read` hold the names of torchrun's variables that anything has read, but for copies of all variables."""
+def _note_reading() -> Callable[[], bool]:
+    """Return a function that says whether a variable of torchrun was read since, but for copies of all variables."""
     kind: Any = type(os.environ)
     get = kind.__getitem__
-    last: list[Any] = [None, ""]  # where a name was read, and which one
+    were_read = False
+    place, names = None, set[str]()  # where the last names were read; a copy reads others at the same place
 
     def get_noted(self: Any, name: str) -> str:
+        nonlocal were_read, place, names
         frame = sys._getframe(1)
-        here = id(frame), frame.f_lasti
-        if name in OF_RANKS:
-            read.add(name)
-            last[:] = here, name
-        elif here == last[0]:  # one after the other: all variables are copied
-            read.discard(last[1])
+        if place != (here := (id(frame), frame.f_lasti)):
+            were_read, place, names = of_torchrun_was_read(), here, set()
+        names.add(name)
         value: str = get(self, name)
         return value
 
+    def of_torchrun_was_read() -> bool:
+        return were_read or (bool(names) and names <= set(OF_RANKS))
+
     kind.__getitem__ = get_noted
+    return of_torchrun_was_read
 
 
 def follow_own_ranks(process: RankProcess) -> None:
     """Let each process that the script starts become a rank as soon as it joins a process group."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=lambda: _forked(process))
-    _around(dist, "init_process_group", functools.partial(_join, process))
-    vars(dist.distributed_c10d)["init_process_group"] = dist.init_process_group
-    _around(BaseProcess, "run", functools.partial(_run, process))
+    wrap(dist, "init_process_group", functools.partial(_join, process), dist.distributed_c10d)
+    wrap(BaseProcess, "run", functools.partial(_run, process))
     os.environ[_REQUEST] = json.dumps(process.request)  # for programs that the script starts
     if process.request["pretend"]:
         _fork_in_place_of_spawn(process)
-
-
-def _around(owner: Any, name: str, around: Callable[..., Any]) -> None:
-    """Replace a function of a module or class by around(function, *its arguments)."""
-    function = getattr(owner, name)
-
-    @functools.wraps(function)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
-        return around(function, *args, **kwargs)
-
-    setattr(owner, name, wrapped)
 
 
 def _forked(process: RankProcess) -> None:
@@ -165,14 +156,10 @@ def _run_as_rank(process: RankProcess, run: Callable[[], None]) -> None:
         if process.name == "" and not (isinstance(error, SystemExit) and not error.code):
             process.become(f"{OTHER}{os.getpid()}")
         if process.name:
-            process.run_to_the_end(functools.partial(_raise, error))
+            process.end(error)
         raise
     if process.name:
-        process.run_to_the_end(lambda: None)
-
-
-def _raise(error: BaseException) -> None:
-    raise error
+        process.end()
 
 
 def _fork_in_place_of_spawn(process: RankProcess) -> None:

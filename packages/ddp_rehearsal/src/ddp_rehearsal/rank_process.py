@@ -23,7 +23,7 @@ import torch
 from ddp_rehearsal.observations import MAIN, Failed, Place, rank_name
 from ddp_rehearsal.observer import Observer, script_place
 from ddp_rehearsal.pretend_gpus.cards import card_of
-from ddp_rehearsal.pretend_gpus.devices import choose_card
+from ddp_rehearsal.pretend_gpus.devices import choose_card, number_of_gpus
 from ddp_rehearsal.pretend_gpus.switch import pretend_gpus
 from notebook_ranks.flight_recorder import read_recorder, send_before_abort, waits_in
 from notebook_ranks.output import append_output
@@ -64,7 +64,8 @@ class RankProcess:
     def begin(self) -> None:
         """Begin to pretend and to observe."""
         if self.request["pretend"]:
-            pretend_gpus(self.request["pretend"])
+            if not number_of_gpus():  # a program of the script has them already, all or those that it may see
+                pretend_gpus(self.request["pretend"])
             if self.request["card"]:
                 choose_card(card_of(self.request["card"]))
         self.observer.install()
@@ -74,20 +75,22 @@ class RankProcess:
         script = self.request["script"]
         sys.argv = [script, *self.request["arguments"]]
         sys.path[0] = os.path.dirname(script)
-        self.run_to_the_end(lambda: runpy.run_path(script, run_name="__main__"))
-
-    def run_to_the_end(self, run: Any) -> None:
-        """Call a function, note how it ends, and wait for the end of the rehearsal."""
         try:
-            run()
-        except SystemExit as end:
-            code = end.code if isinstance(end.code, int) else int(end.code is not None)
-            if end.code is not None and not isinstance(end.code, int):
-                print(end.code, file=sys.stderr)
+            runpy.run_path(script, run_name="__main__")
+        except BaseException as error:
+            self.end(error)
+        self.end()
+
+    def end(self, error: BaseException | None = None) -> None:
+        """Note how what runs here has ended, by itself or by an error, and wait for the end of the rehearsal."""
+        if isinstance(error, SystemExit):
+            code = error.code if isinstance(error.code, int) else int(error.code is not None)
+            if error.code is not None and not isinstance(error.code, int):
+                print(error.code, file=sys.stderr)
             self.observer.end("exit" if code else "returned", code)
             self.park("error" if code else "done")
-        except BaseException as error:
-            traceback.print_exc()
+        elif error is not None:
+            traceback.print_exception(error)
             report = error_report(error)
             self.observer.note(Failed, place=script_place(report["frames"]), report=report)
             self.park("error")

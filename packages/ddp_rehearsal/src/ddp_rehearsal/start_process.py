@@ -56,11 +56,7 @@ def observe_program(request: dict[str, Any]) -> None:
 
     def end() -> None:
         if process.name and process.observer.pid == os.getpid():
-            process.run_to_the_end(lambda: _raise(failed[0]) if failed else None)
+            process.end(*failed)
 
     sys.excepthook = note_error
     atexit.register(end)
-
-
-def _raise(error: BaseException) -> None:
-    raise error

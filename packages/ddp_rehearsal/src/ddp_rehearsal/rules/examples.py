@@ -20,7 +20,7 @@ from ddp_rehearsal.observations import (
     Update,
 )
 from ddp_rehearsal.rules.copies import copies, left_out_updates, replicas
-from ddp_rehearsal.rules.minibatches import forwards_of, loader_of, minibatch_rows, same_steps
+from ddp_rehearsal.rules.minibatches import forwards_of, loader_of, minibatch_rows, same_steps, training_loader
 from ddp_rehearsal.rules.side_by_side import (
     ranks_words,
     side_by_side,
@@ -149,8 +149,7 @@ def forgotten_set_epoch(observed: Observed) -> list[Finding]:
 
 def sampler_seeds(observed: Observed) -> list[Finding]:
     """Find DistributedSamplers that shuffle with another seed on each rank, so that their parts overlap."""
-    firsts = [next(iter(forwards_of(one)), None) for one in observed]
-    loaders = [loader_of(one, f.loader) if f else None for one, f in zip(observed, firsts, strict=True)]
+    loaders = [training_loader(one) for one in observed]
     known = [begins for begins in loaders if begins is not None and begins.seed >= 0 and begins.shuffles]
     if len(known) < len(observed) or len({begins.seed for begins in known}) == 1:
         return []
@@ -210,8 +209,7 @@ def same_order_again(observed: Observed) -> list[Finding]:
     for one in observed:
         rows = [of for _, of in sorted(minibatch_rows(one).items()) if of]
         period = _period(rows)
-        forwards = forwards_of(one)
-        begins = loader_of(one, forwards[0].loader) if forwards else None
+        forwards, begins = forwards_of(one), training_loader(one)
         if period and begins is not None and begins.shuffles and len({f.loader for f in forwards}) == 1:
             step = forwards[0].step + period
             words = f"from step {step} on the minibatches of the first {period} steps come again, in the same order."
@@ -236,8 +234,7 @@ def _period(rows: Sequence[Sequence[str]]) -> int:
 def copies_of_workers(observed: Observed) -> list[Finding]:
     """Find an IterableDataset that each worker of a DataLoader reads completely."""
     for one in observed:
-        forwards = forwards_of(one)
-        begins = loader_of(one, forwards[0].loader) if forwards else None
+        begins = training_loader(one)
         if begins is None or not begins.iterable or begins.workers < 2:
             continue
         rows = [tuple(of) for _, of in sorted(minibatch_rows(one).items())]
@@ -255,8 +252,7 @@ def uneven_loaders(observed: Observed) -> list[Finding]:
 
     It is sure if a `for` runs to their end and the gradients are averaged: then one rank waits for the others at last.
     """
-    firsts = [next(iter(forwards_of(one)), None) for one in observed]
-    loaders = [loader_of(one, f.loader) if f else None for one, f in zip(observed, firsts, strict=True)]
+    loaders = [training_loader(one) for one in observed]
     known = [begins for begins in loaders if begins is not None and begins.num_batches > 0]
     sizes = [begins.num_batches for begins in known]
     if len(known) < len(observed) or len(set(sizes)) == 1 or any(one.of(Uneven) for one in observed):

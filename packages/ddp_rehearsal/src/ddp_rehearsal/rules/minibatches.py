@@ -5,7 +5,7 @@ from itertools import combinations
 
 from ddp_rehearsal.observations import Forward, LoaderBegins, Observed, RankObservations
 
-__all__ = ["equal_rows", "forwards_of", "loader_of", "minibatch_rows", "same_steps"]
+__all__ = ["equal_rows", "forwards_of", "loader_of", "minibatch_rows", "same_steps", "training_loader"]
 
 
 def minibatch_rows(one: RankObservations) -> dict[int, list[str]]:
@@ -34,6 +34,12 @@ def same_steps(one: RankObservations, other: RankObservations) -> list[int]:
     rows, others = minibatch_rows(one), minibatch_rows(other)
     steps = sorted(set(rows) & set(others))
     return steps if all(rows[s] == others[s] for s in steps) else []
+
+
+def training_loader(one: RankObservations) -> LoaderBegins | None:
+    """Return how the DataLoader of a rank's first minibatch of training began."""
+    first = next(iter(forwards_of(one)), None)
+    return loader_of(one, first.loader) if first else None
 
 
 def loader_of(one: RankObservations, loader: int) -> LoaderBegins | None:

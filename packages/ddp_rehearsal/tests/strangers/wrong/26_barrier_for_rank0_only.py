@@ -39,7 +39,7 @@ corpus = TensorDataset(tokens)
 sampler = DistributedSampler(corpus, shuffle=True)
 loader = DataLoader(corpus, batch_size=8, sampler=sampler)
 
-print_rank0(f"*** {dist.get_world_size()} ranks, {len(loader)} steps an epoch")
+print_rank0(f"*** {dist.get_world_size()} ranks, {len(loader)} steps per epoch")
 step = 0
 for epoch in range(3):
     sampler.set_epoch(epoch)
