@@ -24,11 +24,15 @@ OF_A_RELEASE = {
         "test_explorer_browser.py",
         "test_fair_comparison_browser.py",
     ),
-    *("test_mesh_game_browser.py", "test_narrow_browser.py", "test_own_script.py", "test_pretend_gpus.py"),
-    *("test_specifications.py", "test_stepper_browser.py", "test_whodunit_browser.py"),
+    *("test_fake_world.py", "test_mesh_game_browser.py", "test_narrow_browser.py", "test_own_script.py"),
+    *("test_pretend_gpus.py", "test_specifications.py", "test_stepper_browser.py", "test_whodunit_browser.py"),
 }
-# Of their slow tests, which differ by a parameter, each third one runs on a push.
-EACH_THIRD = {"test_chapter_5.py", "test_failures.py", "test_horovod.py", "test_messages.py", "test_rehearsal.py"}
+# Of their slow tests, which differ by a parameter or end ranks in one more way, each third one runs on a push.
+EACH_THIRD = {
+    *("test_chapter_5.py", "test_failures.py", "test_flight_recorder.py", "test_hangs.py", "test_horovod.py"),
+    *("test_interrupts_held.py", "test_lanes_browser.py", "test_malloc.py", "test_messages.py", "test_pool.py"),
+    "test_rehearsal.py",
+}
 
 
 def pytest_collection_modifyitems(items):

@@ -12,7 +12,7 @@ from d2lite import Transformer, Workers, WorkersError
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs ranks")
 
 WIDTH, PIECES, PLACES, BLOCKS = 64, 16, 64, 8
-MESHES = [(1, 8, 1), (1, 1, 8), (8, 1, 1), (1, 64, 8), (4, 1, 4), (8, 8, 8), (2, 3, 2), (1, 512, 1)]
+MESHES = [(1, 64, 8), (4, 1, 4), (8, 8, 8), (2, 3, 2), (1, 512, 1)]  # chapter 16 counts each way alone
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ def test_its_bars_are_the_predictions_of_the_controls():
 
 
 def test_its_words_name_the_first_stage_that_fits():
-    shown = MemoryExplorer(nn.Linear(100_000, 10_000, bias=False))  # 1e9 parameters: 16 GB
+    shown = MemoryExplorer(nn.Linear(100_000, 10_000, bias=False, device="meta"))  # 1e9 parameters: 16 GB
     assert shown.model.value == "your network" and parts(shown.figure)["activations"] == [0.0] * 4
     assert "fits from stage 0 on" in shown.summary.value
     shown.device_gb.value = 8  # stage 1 on 8 ranks has 5.5 GB
