@@ -45,7 +45,7 @@ test-slow: setup ## tests of more than four seconds each; appendices and solutio
 test-release: export D2LITE_QUICK = 1
 test-release: export D2LITE_LEDGER = off
 test-release: setup ## tests that take long, or need what only a release needs; a part of make release
-	$(BIN)/python -m pytest tests packages -m release --timeout=900 -rR --reruns 1 $(ARGS)
+	$(BIN)/python -m pytest tests packages -m release -n $(JOBS) --dist worksteal --timeout=900 $(RERUN) $(ARGS)
 
 pretend: export D2LITE_QUICK = 1
 pretend: export D2LITE_LEDGER = off
