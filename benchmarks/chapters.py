@@ -10,7 +10,7 @@ from benchmarks.report import Row
 
 __all__ = ["rows"]
 
-SECONDS = 180
+SECONDS = 90
 MEGABYTES = 1500  # what Binder gives
 EXECUTED = BOOK.parent / ".bench" / "chapters"  # the notebooks with their outputs, to compare the words with
 
