@@ -57,6 +57,24 @@ def test_a_right_script_has_no_finding(name):
 
 
 @pytest.mark.slow
+def test_ranks_that_a_script_spawns_are_observed_on_real_gpus_too(tmp_path, monkeypatch):
+    """The script stays on the CPU: the rehearsal alone takes the GPUs for real, and spawns new processes."""
+    text = (SCRIPTS / "spawned.py").read_text(encoding="utf-8")
+    for gpu, cpu in (("nccl", "gloo"), (".to(rank)", ""), (", device_ids=[rank]", ""), ("    torch.cuda.set_de", "# ")):
+        assert gpu in text
+        text = text.replace(gpu, cpu)
+    script = tmp_path / "train.py"
+    script.write_text(text.replace("torch.cuda.device_count()", "2"), encoding="utf-8")
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    found = rehearse(str(script), gpus=2)
+    assert found.are_real and found.steps == 10 and found.findings == [], report_text(found)
+    assert [note.kind for note in found.notes] == ["devices"]
+    script.write_text(script.read_text().replace("    dist.destroy_process_group()", "    raise KeyError(rank)"))
+    found = rehearse(str(script), gpus=2)
+    assert found.findings[0].kind == "error" and found.findings[0].place[1] == 30, report_text(found)
+
+
+@pytest.mark.slow
 def test_updates_that_a_grad_scaler_leaves_out_are_no_accumulation():
     found = rehearse(str(SCRIPTS / "mixed_precision.py"), gpus=2, steps=1)
     assert found.steps == 1 and "backward passes" not in report_text(found)

@@ -27,6 +27,7 @@ from torch import nn
 from ddp_rehearsal.observations import MAIN, OF_RANKS, ONE_PROCESS, OTHER, OWN_RANKS, rank_name
 from ddp_rehearsal.pretend_gpus.devices import forget_use
 from ddp_rehearsal.pretend_gpus.storages import gpus_in_use
+from ddp_rehearsal.pretend_gpus.switch import path_at_start
 from ddp_rehearsal.rank_process import RankProcess
 from ddp_rehearsal.wrapped import wrap
 from notebook_ranks.rank_seed import seed_rank
@@ -109,8 +110,11 @@ def follow_own_ranks(process: RankProcess) -> None:
     wrap(dist, "init_process_group", functools.partial(_join, process), dist.distributed_c10d)
     wrap(BaseProcess, "run", functools.partial(_run, process))
     os.environ[_REQUEST] = json.dumps(process.request)  # for programs that the script starts
+    _see_errors_of_spawn(process)
     if process.request["pretend"]:
-        _fork_in_place_of_spawn(process)
+        _fork_in_place_of_spawn()
+    else:
+        os.environ.update(path_at_start())  # a new process is observed from its import of torch on
 
 
 def _forked(process: RankProcess) -> None:
@@ -162,26 +166,32 @@ def _run_as_rank(process: RankProcess, run: Callable[[], None]) -> None:
         process.end()
 
 
-def _fork_in_place_of_spawn(process: RankProcess) -> None:
-    """Start forks in place of new processes, which would import PyTorch again: there is no CUDA that forbids it."""
+def _see_errors_of_spawn(process: RankProcess) -> None:
+    """Note the error of a rank of `mp.spawn`, which keeps it from `Process.run`."""
     wrap = OF_SPAWN._wrap
+
+    @functools.wraps(wrap)  # its name, by which it is pickled
+    def wrap_rank(fn: Callable[..., Any], i: int, args: Any, error_file: str) -> None:
+        wrap(lambda *given: _run_as_rank(process, lambda: fn(*given)), i, args, error_file)
+
+    vars(OF_SPAWN)["_wrap"] = wrap_rank
+
+
+def _fork_in_place_of_spawn() -> None:
+    """Start forks in place of new processes, which would import PyTorch again: there is no CUDA that forbids it."""
 
     def fork(started: BaseProcess) -> Any:
         from multiprocessing import popen_fork  # Windows has none
 
         given: Any = started
-        target = None if given._target is wrap_rank else given._target
+        target = None if given._target is OF_SPAWN._wrap else given._target
         _Nowhere().dump((target, given._args, given._kwargs))
         given.is_in_place_of_new = True
         return popen_fork.Popen(started)
 
-    def wrap_rank(fn: Callable[..., Any], i: int, args: Any, error_file: str) -> None:
-        wrap(lambda *given: _run_as_rank(process, lambda: fn(*given)), i, args, error_file)
-
     for kind in ("SpawnProcess", "ForkServerProcess"):
         if hasattr(multiprocessing.context, kind):
             getattr(multiprocessing.context, kind)._Popen = staticmethod(fork)
-    vars(OF_SPAWN)["_wrap"] = wrap_rank
 
 
 class _Nowhere(ForkingPickler):

@@ -23,7 +23,7 @@ from ddp_rehearsal.pretend_gpus.sync_batchnorm import pretend_sync_batchnorm
 from ddp_rehearsal.pretend_gpus.tensors import pretend_tensors
 from notebook_ranks.shared.checks import positive_int
 
-__all__ = ["pretend_gpus", "pretend_gpus_environment", "pretend_visible_gpus"]
+__all__ = ["path_at_start", "pretend_gpus", "pretend_gpus_environment", "pretend_visible_gpus"]
 
 AT_START = str(Path(__file__).parent / "at_start")  # Python imports `sitecustomize` from here when it starts
 ROOTS = list(dict.fromkeys(str(Path(file).parents[n]) for file, n in ((__file__, 2), (notebook_ranks.__file__, 1))))
@@ -43,9 +43,13 @@ def pretend_gpus_environment(k: int) -> dict[str, str]:
         >>> env = os.environ | pretend_gpus_environment(2)  # for subprocess.run([..., "train.py"], env=env)
     """
     k = positive_int("k", k, hint="It is the number of GPUs of the machine that is pretended.")
+    return {"D2LITE_PRETEND_GPUS": str(k), **path_at_start()}
+
+
+def path_at_start() -> dict[str, str]:
+    """Return PYTHONPATH with which a Python process runs the file in `at_start` before anything else."""
     before = [p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p and p != AT_START]
-    path = [AT_START, *before, *(root for root in ROOTS if root not in before)]
-    return {"D2LITE_PRETEND_GPUS": str(k), "PYTHONPATH": os.pathsep.join(path)}
+    return {"PYTHONPATH": os.pathsep.join([AT_START, *before, *(root for root in ROOTS if root not in before)])}
 
 
 def pretend_gpus(k: int) -> None:

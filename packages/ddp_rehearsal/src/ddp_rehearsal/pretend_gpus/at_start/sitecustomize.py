@@ -1,7 +1,7 @@
-"""Give a process pretend GPUs as soon as it has imported torch: Python imports this file when it starts.
+"""Give a process pretend GPUs, or an observer, as soon as it has imported torch: Python imports this file first.
 
-It does so if this folder is in PYTHONPATH. Where the machine has real GPUs, these are used. Processes that do not
-import torch do not wait for it here.
+Python does so if this folder is in PYTHONPATH. Where the machine has real GPUs, these are used. A program that a
+rehearsed script starts is observed. Processes that do not import torch do not wait for it here.
 """
 
 import importlib.machinery
@@ -28,25 +28,25 @@ class AfterTorch:
 
             def exec_module(module: Any) -> None:
                 execute(module)
-                pretend()
+                begin()
 
             spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec
 
 
-def pretend() -> None:
-    """Give this process its pretend GPUs, unless it has real ones."""
+def begin() -> None:
+    """Give this process its pretend GPUs, unless it has real ones, and the observer that a rehearsal asks for."""
     import torch
 
-    if torch.cuda.device_count() == 0:
+    if os.environ.get("D2LITE_PRETEND_GPUS") and torch.cuda.device_count() == 0:
         from ddp_rehearsal.pretend_gpus.switch import pretend_visible_gpus
 
         pretend_visible_gpus()
-        if request := os.environ.get("DDP_REHEARSAL_REQUEST"):
-            from ddp_rehearsal.start_process import observe_program
+    if request := os.environ.get("DDP_REHEARSAL_REQUEST"):
+        from ddp_rehearsal.start_process import observe_program
 
-            observe_program(json.loads(request))
+        observe_program(json.loads(request))
 
 
-if os.environ.get("D2LITE_PRETEND_GPUS"):
+if os.environ.get("D2LITE_PRETEND_GPUS") or os.environ.get("DDP_REHEARSAL_REQUEST"):
     sys.meta_path.insert(0, AfterTorch)
