@@ -39,6 +39,9 @@ def test_sarif():
     assert run["invocations"][0]["exitCode"] == 1 and run["invocations"][0]["executionSuccessful"]
     ids = {rule["id"] for rule in run["tool"]["driver"]["rules"]}
     assert {"copies", "arithmetic", "same", "costs"} <= ids
+    odd = replace(FOUND, place=("my dir/é#1.py", 7, "main"))
+    (odd,) = json.loads(report_sarif(replace(GREEN, findings=[odd])))["runs"][0]["results"]
+    assert odd["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == "my%20dir/%C3%A9%231.py"
     wrong = json.loads(report_sarif(replace(GREEN, error="x")))["runs"][0]
     assert wrong["results"][0]["ruleId"] == "error" and not wrong["invocations"][0]["executionSuccessful"]
 

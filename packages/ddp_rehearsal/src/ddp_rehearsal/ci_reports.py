@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import PurePath
 from typing import Any
+from urllib.parse import quote
 from xml.etree import ElementTree
 
 from ddp_rehearsal.finding import Finding, Rehearsal
@@ -66,7 +67,7 @@ def report_sarif(rehearsal: Rehearsal) -> str:
         }
         if finding.place is not None:
             file, line, _ = finding.place
-            uri = PurePath(_relative(file)).as_posix()
+            uri = quote(PurePath(_relative(file)).as_posix())
             place = {"artifactLocation": {"uri": uri}, "region": {"startLine": max(1, line)}}
             result["locations"] = [{"physicalLocation": place}]
         results.append(result)
