@@ -50,6 +50,29 @@ def test_two_devices_do_not_mix(mix):
             mix(torch.ones(4, device=CUDA[0]), torch.ones(4, device=device))
 
 
+OF_A_NUMBER = {  # refused by an NVIDIA H200 if the number is on the CPU
+    "binary_cross_entropy": lambda x, n: nn.functional.binary_cross_entropy(x, n),
+    "binary_cross_entropy_with_logits": lambda x, n: nn.functional.binary_cross_entropy_with_logits(x, n),
+    "complex": torch.complex,
+    "igamma": torch.igamma,
+    "igammac": torch.igammac,
+    "masked_scatter": lambda x, n: x.masked_scatter(n > 0, torch.ones((), device=CUDA[0])),
+    "multi_margin_loss": lambda x, n: nn.functional.multi_margin_loss(x.expand(3), n.long()),
+    "multilabel_margin_loss": lambda x, n: nn.functional.multilabel_margin_loss(x, n.long()),
+    "polar": torch.polar,
+    "prelu": nn.functional.prelu,
+    "take": lambda x, n: x.take(n.long()),
+}
+
+
+@pytest.mark.parametrize("call", OF_A_NUMBER.values(), ids=OF_A_NUMBER)
+def test_a_number_on_the_cpu_is_refused_where_a_gpu_refuses_it(call):
+    number = torch.tensor(0.5, device=CUDA[0])
+    call(number.clone(), number)
+    with pytest.raises(RuntimeError, match=SAME):
+        call(number, number.cpu())
+
+
 def test_a_gradient_of_another_device_is_refused():
     X = torch.ones(2, device=CUDA[0], requires_grad=True)
     with pytest.raises(RuntimeError, match="gradient with device type 'cpu' to a tensor with device type 'cuda'"):

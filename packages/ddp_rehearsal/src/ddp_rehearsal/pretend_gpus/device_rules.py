@@ -47,7 +47,9 @@ STRICT = frozenset(
     "cat concat concatenate stack hstack vstack dstack row_stack column_stack clamp clamp_ clip clip_ equal isin "
     "searchsorted bucketize index_select embedding cross_entropy nll_loss mse_loss l1_loss smooth_l1_loss huber_loss "
     "normal quantile nanquantile addcdiv addcdiv_ addmm addmm_ baddbmm baddbmm_ clamp_min clamp_min_ clamp_max "
-    "clamp_max_ inner kron logaddexp logaddexp2 nextafter scatter scatter_".split()
+    "clamp_max_ inner kron logaddexp logaddexp2 nextafter scatter scatter_ binary_cross_entropy "
+    "binary_cross_entropy_with_logits complex igamma igammac masked_scatter masked_scatter_ multi_margin_loss "
+    "multilabel_margin_loss polar prelu take".split()
 )
 
 
