@@ -55,7 +55,7 @@ def _article(finding: Finding) -> str:
     where = ", ".join(filter(None, [rank_text(finding), place_text(finding.place)]))
     code = linecache.getline(*finding.place[:2]).strip() if finding.place else ""
     line = f"<pre>{html.escape(code)}</pre>" if code else ""
-    name = finding.kind if finding.is_sure else f"{finding.kind}: look at"
+    name = finding.kind if finding.is_sure else f"{finding.kind} (not sure)"
     return (
         f"<article{'' if finding.is_sure else ' class=' + chr(34) + 'note' + chr(34)}><h2>{html.escape(name)}</h2>"
         f'<p class="where">{html.escape(where)}</p><p>{html.escape(finding.words)}</p>{line}'
