@@ -284,7 +284,7 @@ def test_the_json_has_all_but_the_collectives():
 
 def test_the_page_is_escaped_and_complete():
     page = report_page(FOUND)
-    assert "the &lt;weights&gt; differ" in page and "&lt;b&gt;" in page and "look at" in page
+    assert "the &lt;weights&gt; differ" in page and "&lt;b&gt;" in page and "(not sure)" in page
     assert "prefers-color-scheme: dark" in page and "default-src 'none'" in page and "<table" not in page
     hangs = report_page(rehearsal_of(hanging(), "train.py"))
     assert hangs.count("<tr>") == 4 and hangs.count("class=wrong") == 3  # a row for each rank, and one for the numbers
