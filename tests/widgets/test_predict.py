@@ -262,27 +262,33 @@ def test_the_widget_of_choices(shown):
     assert predict.answer == "no"
 
 
+def join_timers(before):
+    """Wait for the timers that were started since; a test before may have left a long one."""
+    for timer in {t for t in threading.enumerate() if isinstance(t, threading.Timer)} - before:
+        timer.join(10)
+
+
 def test_enter_commits_the_text_that_comes_after_it(shown):
     """A page sends Enter before the text."""
+    before = set(threading.enumerate())
     predict = speed_up()
     view = shown(predict)
     view.inputs.value = "1"
     view.inputs._handle_custom_msg({"event": "submit"}, [])
     view.inputs.value = "1.9"
-    for timer in [thread for thread in threading.enumerate() if isinstance(thread, threading.Timer)]:
-        timer.join(10)
+    join_timers(before)
     assert predict.answer == 1.9
 
 
 def test_enter_commits_a_text_that_comes_late(shown):
     """A slow page sends it when the earlier text was found to be no number already."""
+    before = set(threading.enumerate())
     predict = speed_up()
     view = shown(predict)
     view.inputs.value = "two"
     view._on_click()
     view.inputs._handle_custom_msg({"event": "submit"}, [])
-    for timer in [thread for thread in threading.enumerate() if isinstance(thread, threading.Timer)]:
-        timer.join(10)
+    join_timers(before)
     assert predict.is_open and "Expected a number" in view.message.value
     view.inputs.value = "1.9"
     assert predict.answer == 1.9

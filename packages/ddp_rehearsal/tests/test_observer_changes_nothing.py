@@ -1,4 +1,4 @@
-"""The updates of a script are the same, bit for bit, whether a rehearsal observes it or not: right scripts of strangers."""
+"""The updates of a right script are the same, bit for bit, whether a rehearsal observes it or not."""
 
 import json
 import os

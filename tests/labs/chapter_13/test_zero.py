@@ -100,7 +100,7 @@ pool = pool_of(2, 4)
 
 
 @pytest.mark.parametrize("stage", STEPS)
-@pytest.mark.parametrize("n", [8, 7, 3])  # even, uneven, and on four ranks one without an example
+@pytest.mark.parametrize("n", [8, 3])  # even, and uneven: on four ranks one without an example
 def test_each_stage_is_plain_data_parallelism(pool, stage, n):
     for apart, losses_apart, moved in pool.run(on_rank, stage, n):
         assert max(apart) < 1e-9 and losses_apart < 1e-9

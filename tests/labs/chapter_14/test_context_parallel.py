@@ -57,7 +57,7 @@ def on_rank(attend, t, heads, scale):
 
 
 @BOTH
-@pytest.mark.parametrize("t", [12, 13, 7, 4])  # even on all, uneven on all, and one place for some of the ranks
+@pytest.mark.parametrize("t", [12, 7, 4])  # even on all, uneven on all, and one place for some of the ranks
 @pytest.mark.parametrize("heads", [4, 3, 1])  # 3 and 1 do not divide: some ranks have fewer heads, or none
 @pytest.mark.parametrize("scale", [1, 300])  # with 300, exp of a score would overflow
 def test_it_is_the_attention_of_one_device(pool, attend, t, heads, scale):
