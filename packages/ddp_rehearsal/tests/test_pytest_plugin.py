@@ -66,6 +66,7 @@ def run(folder, text, *options):
 
 @pytest.mark.slow
 def test_a_session_on_pretend_gpus(tmp_path):
+    (tmp_path / "conftest.py").write_text("import torch\nassert torch.cuda.device_count() == 2  # when it is imported")
     done = run(tmp_path, TESTS, "--pretend-gpus", "2")
     assert "2 passed, 2 skipped" in done.stdout, done.stdout + done.stderr
     assert "CUDA graphs are not pretended" in done.stdout and "it measures" in done.stdout

@@ -23,15 +23,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--pretend-gpus", type=int, default=0, metavar="N", help="give the session N pretend GPUs")
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Describe the markers, and begin to pretend if the option is given."""
-    config.addinivalue_line("markers", "pretend_gpus(n): run this test with n pretend GPUs, in a process of its own")
-    config.addinivalue_line("markers", "needs_real_gpu(reason): skip this test where GPUs are pretended")
-    if config.getoption("--pretend-gpus"):
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    """Begin to pretend, if the option is given, before a conftest.py asks for GPUs."""
+    if n := early_config.known_args_namespace.pretend_gpus:
         try:
-            _pretend(config.getoption("--pretend-gpus"))
+            _pretend(n)
         except (ValueError, RuntimeError) as error:
             raise pytest.UsageError(f"--pretend-gpus: {error}") from None
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Describe the markers."""
+    config.addinivalue_line("markers", "pretend_gpus(n): run this test with n pretend GPUs, in a process of its own")
+    config.addinivalue_line("markers", "needs_real_gpu(reason): skip this test where GPUs are pretended")
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
