@@ -22,7 +22,7 @@ PARALLEL := -n $(JOBS) --dist loadfile --no-loadscope-reorder
 # a test that hangs fails, and the stacks of its threads are printed
 BOUND := --timeout=600 --timeout-method=thread
 
-.PHONY: setup lab test test-slow test-release pretend test-full bench horovod frameworks graders binder hub cluster rings slurm wheels packages release badges navigation pages lint help clean
+.PHONY: setup lab test test-slow test-release pretend test-full bench horovod frameworks graders binder hub hub-tests cluster rings slurm wheels packages release badges navigation pages lint help clean
 
 setup: ## .venv, made or brought up to date; TORCH=cpu or TORCH=cuda decides by hand
 	@$(PYTHON) tools/setup_env.py
@@ -78,6 +78,10 @@ binder: setup ## the environment of binder/ by repo2docker's steps, and the book
 
 hub: setup ## a JupyterHub on this machine alone; make hub ARGS="--learners ada ben" names the accounts
 	$(BIN)/python -m tools.hub $(ARGS)
+
+hub-tests: setup ## JupyterHub installed into .bench, and three learners at once on it
+	$(BIN)/python -c "from tools.hub.install import install; install()"
+	$(BIN)/python -m pytest -q tests/browser/test_hub_browser.py
 
 cluster: setup ## two and four hosts as network namespaces (root; else loopback): figures of chapter 7
 	$(BIN)/python -m tools.cluster --json benchmarks/results/cluster.json $(ARGS)
