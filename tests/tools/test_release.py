@@ -35,6 +35,12 @@ def test_a_step_that_does_not_end_is_ended(tmp_path, monkeypatch):
     assert release.taken("sleeps", "sleep 60")[1] != 0
 
 
+def test_a_step_whose_tests_were_all_skipped_has_failed(tmp_path, monkeypatch):
+    monkeypatch.setattr(release, "LOGS", tmp_path)
+    assert release.taken("hub", "echo '2 skipped in 0.05s'")[1] == 1
+    assert release.taken("hub", "echo '3 passed, 2 skipped in 0.05s'")[1] == 0
+
+
 @pytest.mark.parametrize("seconds", [59.6, 61])
 def test_times_are_minutes_and_seconds(seconds):
     assert f"| {int(seconds) // 60}:{int(seconds) % 60:02} |" in release.table([("a", "b", 0, seconds, "c")])
