@@ -260,6 +260,13 @@ def test_nothing_is_compiled_and_it_says_so():
     assert add(1) == 2 and net(torch.ones(1, 2)).shape == (1, 2)
 
 
+def test_torchscript_is_not_compiled_and_stays_on_the_gpu():
+    with pytest.warns(UserWarning, match="torch.jit returns the module or function as it is"):
+        scripted = torch.jit.script(lambda X: X * 2 + torch.ones(2, device=X.device))
+    net = torch.jit.trace(nn.Linear(2, 2).cuda(), torch.ones(1, 2, device="cuda"))
+    assert net(scripted(torch.ones(1, 2, device="cuda"))).device == CUDA[0]
+
+
 @pytest.mark.parametrize(
     ("ask", "message"),
     [

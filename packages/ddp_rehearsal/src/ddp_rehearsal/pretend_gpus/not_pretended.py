@@ -1,5 +1,7 @@
 """What is not pretended: each says so in one sentence."""
 
+import sys
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -10,6 +12,7 @@ from ddp_rehearsal.pretend_gpus.said_once import say_once
 __all__ = ["refuse_the_rest"]
 
 COMPILE = "torch.compile returns the module or function as it is: nothing is compiled."
+SCRIPT = "torch.jit returns the module or function as it is: nothing is compiled."
 GRAPHS = "pretend GPUs: CUDA graphs are not pretended. Run the step without capturing it."
 REST = "pretend GPUs: {} needs a real GPU, and is not pretended. Leave it out, or run it on a machine with GPUs."
 DEFAULT_TYPE = "pretend GPUs: this default type is not pretended. Write torch.set_default_device('cuda') in its place."
@@ -23,6 +26,21 @@ def _compile(model: object = None, **kwargs: Any) -> Any:
     """`torch.compile`, as a function and as a decorator."""
     say_once(COMPILE)
     return (lambda function: function) if model is None else model
+
+
+def _not_compiled(compile: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what takes the place of `torch.jit.script` or `trace`, whose programs compute without asking for devices.
+
+    PyTorch's own use of them stays: it compiles before a tensor is on a GPU.
+    """
+
+    def give_back(what: object, *args: Any, **kwargs: Any) -> Any:
+        if sys._getframe(1).f_globals.get("__name__", "").partition(".")[0] == "torch":
+            return compile(what, *args, **kwargs)
+        say_once(SCRIPT)
+        return what
+
+    return give_back
 
 
 class NoGraph:
@@ -54,6 +72,7 @@ def refuse_the_rest() -> None:
         set_type(kind)
 
     replace({"compile": _compile, "set_default_tensor_type": set_default_tensor_type}, torch)
+    replace({name: _not_compiled(getattr(torch.jit, name)) for name in ("script", "trace")}, torch.jit)
     replace({name: NoGraph for name in ("CUDAGraph", "graph", "make_graphed_callables")}, torch.cuda)
     replace({name: _refused(f"torch.cuda.{name}") for name in ABOUT_HARDWARE}, torch.cuda)
     replace({name: _refused(f"torch.cuda.memory.{name}") for name in ABOUT_ALLOCATOR}, torch.cuda, torch.cuda.memory)
