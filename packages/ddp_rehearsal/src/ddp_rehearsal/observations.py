@@ -299,12 +299,16 @@ class Loaded(Observation):
 
 @dataclass(frozen=True, kw_only=True)
 class Memory(Observation):
-    """The bytes of a rank: parameters, gradients, optimizer state, and what the forward pass keeps (-1: not known)."""
+    """The bytes of a rank: parameters, gradients, optimizer state, and what the forward pass keeps (-1: not known).
+
+    `update` is what an update on a GPU needs besides, for a moment.
+    """
 
     parameters: int
     gradients: int
     optimizer: int
     activations: int = -1
+    update: int = 0
 
 
 @dataclass(frozen=True)

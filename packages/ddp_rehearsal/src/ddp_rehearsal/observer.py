@@ -40,6 +40,7 @@ from ddp_rehearsal.fingerprint import (
     tensor_sample,
     unpacked,
 )
+from ddp_rehearsal.held_memory import bytes_of, bytes_of_update
 from ddp_rehearsal.observations import (
     Clipped,
     DataSet,
@@ -630,14 +631,14 @@ class Observer:
         return found | dict(zip(read, tensor_prints(list(read.values()), complete), strict=True))
 
     def _measure(self, optimizer: torch.optim.Optimizer, params: Sequence[nn.Parameter]) -> None:
-        local = [getattr(p, "_local_tensor", p) for p in params]
         state = [t for p in params for t in optimizer.state.get(p, {}).values() if isinstance(t, torch.Tensor)]
         self.note(
             Memory,
-            parameters=_n_bytes(local),
-            gradients=_n_bytes([p for p, q in zip(local, params, strict=True) if q.grad is not None]),
-            optimizer=_n_bytes([getattr(t, "_local_tensor", t) for t in state]),
+            parameters=bytes_of(params),
+            gradients=bytes_of([p for p in params if p.grad is not None]),
+            optimizer=bytes_of(state),
             activations=self.activations,
+            update=bytes_of_update(optimizer, params),
         )
         self.measured = True
 
@@ -867,10 +868,6 @@ def _is_sharded(tensor: torch.Tensor) -> bool:
 def _address_of_data(tensor: torch.Tensor) -> int:
     with torch._C.DisableTorchFunction():
         return 0 if tensor.is_sparse else tensor.data_ptr()
-
-
-def _n_bytes(tensors: Sequence[torch.Tensor]) -> int:
-    return sum(t.numel() * t.element_size() for t in tensors)
 
 
 def _repeats(sampler: Any) -> int:

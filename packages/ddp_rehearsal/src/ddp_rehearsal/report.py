@@ -7,6 +7,7 @@ from dataclasses import asdict
 
 from ddp_rehearsal.bad_endings import where_ranks_are
 from ddp_rehearsal.finding import Finding, Rehearsal
+from ddp_rehearsal.held_memory import most_held
 from ddp_rehearsal.observations import (
     ONE_PROCESS,
     OWN_RANKS,
@@ -160,13 +161,15 @@ def step_costs(outcome: Outcome) -> dict[str, float]:
 
 
 def _sum_of_bytes(memory: Memory) -> int:
-    return memory.parameters + memory.gradients + memory.optimizer + max(0, memory.activations)
+    return most_held(memory.parameters, memory.gradients, memory.optimizer, memory.activations, memory.update)
 
 
 def _memory_of_a_gpu(memory: Memory, card: str) -> str:
     parts = {"parameters": memory.parameters, "gradients": memory.gradients, "optimizer": memory.optimizer}
     if memory.activations >= 0:
         parts["kept by the forward pass"] = memory.activations
+    if memory.update:
+        parts["for a moment in the update"] = memory.update
     said = ", ".join(f"{format_bytes(n)} {name}" for name, n in parts.items())
     if card:
         known = card_of(card)
