@@ -13,6 +13,9 @@ from d2lite.profiling.instrumented import record_ddp, record_train_batch
 from d2lite.profiling.recorder import Recorder
 from d2lite.profiling.step_times import merged_step, step_times
 from d2lite.workers import Workers
+from tests.ranks import NEEDS_RANKS, pool_of
+
+pool = pool_of(2)
 
 
 @pytest.mark.parametrize("k", (1, 2, 3))
@@ -76,6 +79,12 @@ def on_ranks(bucket_cap_mb):
         optimizer.step()
         optimizer.zero_grad()
     return recorded, [[p.detach() for p in net.parameters()] for net in nets]
+
+
+@NEEDS_RANKS
+def test_each_recorded_step_begins_without_the_gradients_of_the_step_before(pool):
+    for _, (ours, plain) in pool.run(on_ranks, 25):
+        assert all(torch.allclose(p, q, atol=1e-7) for p, q in zip(ours, plain, strict=True))
 
 
 @pytest.mark.slow

@@ -337,7 +337,7 @@ def test_room_is_kept_while_the_learner_answers_and_given_back_when_it_is_measur
 
 def test_nothing_a_learner_types_is_markup(shown):
     predict = Predict(f"{HOSTILE}?", choices=[HOSTILE, "no"], key=HOSTILE)
-    view = shown(predict)
+    view, unanswered = shown(predict), predict._draw_static()
     view.inputs.value = HOSTILE
     view.button.click()
     predict.reveal(HOSTILE, on=HOSTILE, how=HOSTILE)
@@ -347,7 +347,7 @@ def test_nothing_a_learner_types_is_markup(shown):
     question = next(
         child.value for child in view.widget.children if 'class="d2lite-question' in getattr(child, "value", "")
     )
-    for html in (question, view.result.value, number.message.value):
+    for html in (question, unanswered, predict._draw_static(), view.result.value, number.message.value):
         assert "<img" not in html and "&lt;img" in html
 
 

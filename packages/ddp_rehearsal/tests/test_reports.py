@@ -205,6 +205,14 @@ def test_facts():
     )
 
 
+def test_the_memory_of_a_gpu_is_the_sum_of_all_its_parts():
+    memory = Memory(2, None, parameters=10**9, gradients=2 * 10**9, optimizer=4 * 10**9, activations=8 * 10**9)
+    one = RankObservations(0, [update(1), memory])
+    found = rehearsal_of(Outcome(observed=[one], ending="enough", seconds=1.0))
+    assert found.costs["memory"] == 15 * 10**9
+    assert any("fits in 24 GB (predicted)" in fact for fact in found.facts)
+
+
 def test_a_run_on_one_gpu_that_ended_badly_is_told():
     both = run("enough", [{"state": "done"}] * 2)
     found = rehearsal_of(both, "train.py")

@@ -199,6 +199,14 @@ def test_two_of_three_wrong_ranks_are_the_majority():
     assert (found.rank, found.rank_is_sure) == (0, True)
 
 
+def test_of_two_ranks_that_differ_from_two_others_it_is_open_which_is_wrong():
+    groups, before = {"0": (0, 1, 2, 3)}, (W, B, END, W, B, END)
+    records = {r: FlightRecord(r, calls(*before, last), groups, "error") for r, last in enumerate((W, W, B, END))}
+    found = diagnose_hang(records)
+    assert (found.rank, found.rank_is_sure, found.is_sure) == (2, False, False)
+    assert str(found).endswith("It may also be a different rank: the others do not agree either.")
+
+
 def test_a_rank_that_waits_for_the_next_one_is_not_blamed_for_it():
     """Rank 3 leaves out the all-reduce of its host; rank 2 waits for it, and all others wait for rank 2."""
     groups = {r: {"0": (0, 1, 2, 3), h: m} for r, (h, m) in enumerate([("1", (0, 1))] * 2 + [("2", (2, 3))] * 2)}

@@ -59,6 +59,14 @@ def test_a_weight_that_is_changed_once_is_found_there(rank, dtype):
     assert torch.equal(((first.write.tensor - first.one).abs() > 5e-3).cpu(), torch.arange(128) == 3)
 
 
+@pytest.mark.parametrize(("number", "is_rounding"), [(1, False), (2, True)])
+def test_the_first_step_has_a_smaller_bound_since_its_weights_are_still_equal(number, is_rounding):
+    broken = run(at_step(number, lambda dp: dp[0][5].mul_(1.0003)), k=1, steps=2, dtype=torch.float32)
+    found = find_divergence(run(k=1, steps=2, dtype=torch.float32), broken)
+    assert (found.first_bits.step, found.first_bits.is_rounding) == (number, is_rounding)
+    assert found.first_bits.difference == pytest.approx(3e-4, rel=0.01)
+
+
 def test_replicas_of_one_run_are_compared_with_the_first():
     found = compare_replicas(run(at_step(2, lambda device_params: device_params[1][0].mul_(2)), steps=3))
     assert (found.first.step, found.first.write.rank, found.first.write.name) == (2, 1, "conv1.weight")

@@ -25,6 +25,14 @@ def test_permissions_and_links_stay(tmp_path):
     assert link.is_symlink() and path.read_text() == "two" and stat.S_IMODE(path.stat().st_mode) == 0o640
 
 
+def test_the_old_file_is_replaced_and_never_written_to(tmp_path):
+    path, same = tmp_path / "a.json", tmp_path / "same.json"
+    path.write_text("old")
+    os.link(path, same)
+    replace_file(path, "new")
+    assert path.read_text() == "new" and same.read_text() == "old"
+
+
 def test_a_link_to_nothing_makes_its_target(tmp_path):
     (tmp_path / "link").symlink_to(tmp_path / "target")
     replace_file(tmp_path / "link", "text")
