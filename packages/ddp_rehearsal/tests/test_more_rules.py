@@ -68,12 +68,15 @@ def test_updates_are_matched_by_the_backward_passes_before_them():
 
 def test_an_update_that_one_rank_leaves_out():
     all_of_them = [update(step, passes=step, group=(0, 1)) for step in (1, 2, 3, 4)]
-    fewer = [replace(all_of_them[0]), replace(all_of_them[2], step=2), replace(all_of_them[3], step=3)]
+    apart = [replace(u, weights=prints(w=[9, 8.0], b=7)) for u in all_of_them]
+    fewer = [all_of_them[0], replace(apart[2], step=2), replace(apart[3], step=3)]
     finding = the_one(left_out_updates(ranks(all_of_them, fewer)))
     assert finding.is_sure and (finding.ranks, finding.step) == ((1,), 2)
     assert "4 on rank 0, 3 on rank 1" in finding.words
     assert copies(ranks(all_of_them, fewer)) == []  # one cause, one finding
     assert left_out_updates(ranks(all_of_them, all_of_them[:3])) == []  # it has not come so far
+    more_passes = [all_of_them[0], *(replace(all_of_them[i], step=i) for i in (2, 3))]
+    assert left_out_updates(ranks(all_of_them, more_passes)) == []  # the weights are equal: it made a pass of its own
     twos, threes = ([update(s, passes=n * s, group=(0, 1)) for s in (1, 2, 3)] for n in (2, 3))
     assert left_out_updates(ranks(twos, threes)) == []  # each accumulates as it likes
 
@@ -245,8 +248,14 @@ def test_a_network_that_is_left_in_evaluation_mode():
             noted += [forward(step, f"{step}", training=mode, drops_out=mode), update(step)]
         return noted
 
-    finding = the_one(left_in_evaluation_mode(ranks(run(True, True, False, False, True))))
-    assert (finding.step, finding.is_sure) == (3, True) and "train()" in finding.repair
+    between = run(True, True, False, False, True)
+    assert left_in_evaluation_mode(ranks(between)) == []  # a generator in the steps of its critic
+    evaluation = Evaluated(3, HERE, 1, 0)
+    finding = the_one(left_in_evaluation_mode(ranks([*between, evaluation], run(True, True, True, True, True))))
+    assert (finding.step, finding.is_sure, finding.ranks) == (3, True, (0,)) and "train()" in finding.repair
+    assert left_in_evaluation_mode(ranks([*between, replace(evaluation, loader=-1)])) == []  # of a teacher
+    to_the_end = run(True, True, False, False)
+    assert the_one(left_in_evaluation_mode(ranks(to_the_end, to_the_end))).ranks == (0, 1)
     assert left_in_evaluation_mode(ranks(run(True, True, True))) == []
     assert left_in_evaluation_mode(ranks(run(False, False, False))) == []  # it may be meant
     both = [forward(1, "a", drops_out=True), forward(1, "b", training=False), update(1)] * 3

@@ -35,7 +35,9 @@ def compare_with_baseline(rehearsal: Rehearsal, path: Path) -> Rehearsal:
     grown = [
         Finding("costs", f"{text}: {_said(name, now)}, and {_said(name, old)} in {path.name}.", REPAIR)
         for name, text in NAMES.items()
-        if (now := rehearsal.costs.get(name, 0)) > MORE * (old := before["costs"].get(name, 0))
+        if name in rehearsal.costs
+        and name in before["costs"]
+        and (now := rehearsal.costs[name]) > MORE * (old := before["costs"][name])
     ]
     return replace(rehearsal, findings=[*rehearsal.findings, *grown])
 

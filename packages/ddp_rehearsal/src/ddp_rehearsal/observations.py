@@ -27,6 +27,7 @@ __all__ = [
     "LoaderBegins",
     "LostAttributes",
     "Memory",
+    "NotObserved",
     "Observation",
     "Observed",
     "Opened",
@@ -148,12 +149,16 @@ class Evaluated(Observation):
 class Reduced(Observation):
     """The script called a collective that puts numbers of all ranks together; `numel` is their count.
 
-    `with_grad` says that a tensor among them has a gradient to come.
+    `with_grad` says that a tensor among them has a gradient to come, `in_forward` that a network is being called.
+    `adds_up` is False where the operation is neither a sum nor a mean. `group` are its ranks, () for all.
     """
 
     name: str
     numel: int
     with_grad: bool = False
+    in_forward: bool = False
+    adds_up: bool = True
+    group: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -301,7 +306,7 @@ class Loaded(Observation):
 class Memory(Observation):
     """The bytes of a rank: parameters, gradients, optimizer state, and what the forward pass keeps (-1: not known).
 
-    `update` is what an update on a GPU needs besides, for a moment.
+    `update` is what an update on a GPU needs besides, for a moment, and `buckets` what DistributedDataParallel sends.
     """
 
     parameters: int
@@ -309,6 +314,7 @@ class Memory(Observation):
     optimizer: int
     activations: int = -1
     update: int = 0
+    buckets: int = 0
 
 
 @dataclass(frozen=True)
@@ -325,6 +331,13 @@ class Failed(Observation):
     """The script raised an error; `report` is that of `notebook_ranks`."""
 
     report: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class NotObserved(Observation):
+    """The observer failed at something, which it has not observed."""
+
+    error: str
 
 
 @dataclass(frozen=True)
@@ -363,7 +376,8 @@ _KIND_OF: dict[str, type[Observation]] = {
     kind.__name__: kind
     for kind in (
         Clipped, DataSet, Drawn, Ended, Evaluated, Failed, Forward, Joined, Loaded, LoaderBegins, LostAttributes,
-        Memory, Opened, Reduced, Sampled, Saved, Scheduled, Sent, State, Strangers, Uneven, Update, Wrapped,
+        Memory, NotObserved, Opened, Reduced, Sampled, Saved, Scheduled, Sent, State, Strangers, Uneven, Update,
+        Wrapped,
     )
 }  # fmt: skip
 

@@ -52,7 +52,10 @@ def _is_of_script(path: str) -> bool:
     """Return whether a path is an ordinary file, or none yet, that the script opens and no cache."""
     if path.startswith(NO_FILES) or path.endswith(SHARED) or any(part in path for part in HIDDEN) or not _by_script():
         return False
-    return not os.path.exists(path) or stat.S_ISREG(os.stat(path).st_mode)
+    try:
+        return stat.S_ISREG(os.stat(path).st_mode)
+    except OSError:
+        return True
 
 
 def _mode_of(flags: int) -> str:

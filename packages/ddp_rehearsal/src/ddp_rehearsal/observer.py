@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 import weakref
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
 from pathlib import Path
@@ -53,6 +53,7 @@ from ddp_rehearsal.observations import (
     LoaderBegins,
     LostAttributes,
     Memory,
+    NotObserved,
     Observation,
     Opened,
     Place,
@@ -124,7 +125,8 @@ class Observer:
         self.pid, self.thread = os.getpid(), threading.get_ident()
         self.progress, self.step, self.depth, self.backwards = 0, 1, 0, 0
         self.updated = False  # the step has ended, and the next one has not begun
-        self.passes = self.joins = self.reduced = self.lost = self.minibatches = 0
+        self.passes = self.joins = self.reduced = self.lost = self.plain_passes = 0
+        self.minibatches: Counter[int] = Counter()  # number of a DataLoader -> what it has given since the last update
         self.lost_names: set[str] = set()
         self.grad_enabled = True  # for the script, when the observer was called last
         self.in_backward = self.in_schedule = self.failed = self.sharded = self.kept = self.measured = False
@@ -134,6 +136,7 @@ class Observer:
         self.names: dict[int, str] = {}  # id of a parameter -> its name
         self.in_ddp: dict[int, tuple[int, ...]] = {}  # id of a module or parameter in a DDP -> the ranks of its group
         self.ddps: list[DistributedDataParallel] = []
+        self.ignored: dict[int, nn.Parameter] = {}  # by id: those that the script told a DDP to leave alone
         self.averaged: dict[int, set[int]] = {}  # id of a DDP -> ids of the parameters that it averages
         self.held_by: dict[int, dict[int, nn.Parameter]] = {}  # number of an optimizer -> its parameters, by id
         self.got_grad: dict[int, nn.Parameter] = {}  # by id: those that had a gradient in the first updates
@@ -145,6 +148,7 @@ class Observer:
         self.evaluated: set[tuple[int, int]] = set()
         self.used: list[Any] = []  # keeps what the ids belong to
         self.optimizers: dict[int, int] = {}
+        self.states: dict[int, torch.optim.Optimizer] = {}  # by id: optimizers that have made an update
         self.counts: dict[int, int] = {}
         self.sampled: tuple[dict[str, tuple[nn.Parameter, torch.Tensor]], dict[str, Any]] | None = None
         self.halves = False
@@ -186,7 +190,7 @@ class Observer:
             try:
                 self.write()
             except OSError as error:  # the disk is full, perhaps not for long
-                self._say(error)
+                self._say(error, is_lost=False)
 
     def write(self) -> None:
         """Write what waits. Any thread of the rank may do it. Where the disk is full it waits on."""
@@ -226,6 +230,8 @@ class Observer:
         wrap(nn.utils, "clip_grad_value_", self._clip_values, nn.utils.clip_grad)
         wrap(torch.amp.GradScaler, "scale", self._scale)
         wrap(torch.amp.GradScaler, "unscale_", self._unscale)
+        self.scale_of = torch.amp.GradScaler.get_scale
+        wrap(torch.amp.GradScaler, "get_scale", self._read_scale)
         wrap(DataLoader, "__iter__", self._begin_loader)
         wrap(dataloader._BaseDataLoaderIter, "__next__", self._next)
         wrap(DistributedSampler, "__iter__", self._shuffle)
@@ -255,10 +261,13 @@ class Observer:
             except Exception as error:
                 self._say(error)
 
-    def _say(self, error: Exception) -> None:
-        """Say once that something was not observed."""
+    def _say(self, error: Exception, is_lost: bool = True) -> None:
+        """Say once that something was not observed, in the report, too, unless it only waits."""
         if not self.failed:
-            print(f"rehearsal: not observed: {type(error).__name__}: {error}", file=sys.stderr)
+            words = f"{type(error).__name__}: {error}"
+            print(f"rehearsal: not observed: {words}", file=sys.stderr)
+            if is_lost:
+                self.waiting.append((NotObserved, {"step": self.step, "place": None, "error": words[:500]}))
         self.failed = True
 
     def _unseen(self, function: Callable[..., None], *args: Any) -> None:
@@ -273,6 +282,8 @@ class Observer:
     # forward and backward passes
 
     def _before_forward(self, module: nn.Module, args: object) -> None:
+        if torch.compiler.is_compiling():  # a compiler follows this call; it would not follow the rest
+            return
         if self._is_mine():
             self.depth += 1
             self.halves |= self.samples and torch._C._is_any_autocast_enabled()
@@ -296,7 +307,7 @@ class Observer:
             self.held = self.measures.__enter__()
 
     def _after_forward(self, module: nn.Module, args: object, *rest: Any) -> None:
-        if not self._is_mine():
+        if torch.compiler.is_compiling() or not self._is_mine():
             return
         self.depth = max(0, self.depth - 1)
         if self.depth:
@@ -371,9 +382,11 @@ class Observer:
         left_out = set(getattr(ddp, "parameters_to_ignore", ()))
         named = module.named_parameters()
         self.averaged[id(ddp)] = {id(p) for name, p in named if p.requires_grad and name not in left_out}
+        self.ignored |= {id(p): p for name, p in module.named_parameters() if name in left_out}
         for thing in [*module.modules(), *module.parameters()]:
-            self.in_ddp[id(thing)] = ranks
-            self.used.append(thing)
+            if id(thing) not in self.ignored:
+                self.in_ddp[id(thing)] = ranks
+                self.used.append(thing)
         norms = sum(isinstance(part, BATCH_NORMS) for part in module.modules())
         self.note(Wrapped, ranks=ranks, name=type(module).__name__, batch_norms=norms)
 
@@ -391,7 +404,8 @@ class Observer:
         self.backwards += 1
         self.passes += 1
         self.unscaled.clear()
-        self.scaler, self.scales = (self.scaler if self.scales else None), False
+        self.plain_passes += not self.scales  # of a loss without the factor
+        self.scaler, self.scales = (self.scaler if self.scales and not self.plain_passes else None), False
         self.in_backward = True
         try:
             return backward(*args, **kwargs)
@@ -441,7 +455,7 @@ class Observer:
             "seconds": time.perf_counter() - self.ended_at,
             **self._facts_of_update(named.values()),
             "lost": self.lost,
-            "minibatches": self.minibatches,
+            "minibatches": max(self.minibatches.values(), default=0),
             "scaled": not _unscales(optimizer) and self._is_scaled(list(named.values())),
         }
         if self.step <= FIRST_STEPS or len(named) != len(self.held_by.get(self.begun["optimizer"], ())):
@@ -471,7 +485,7 @@ class Observer:
 
     def _group_of(self, params: Iterable[torch.Tensor]) -> tuple[int, ...]:
         """Return the ranks that hold copies of all these parameters; () where nothing says so."""
-        groups = {self.in_ddp.get(id(p)) for p in params}
+        groups = {self.in_ddp.get(id(p)) for p in params if id(p) not in self.ignored}
         return groups.pop() or () if len(groups) == 1 else ()
 
     def _after_update(self, optimizer: torch.optim.Optimizer, args: object, kwargs: object) -> None:
@@ -482,7 +496,8 @@ class Observer:
         self._unseen(self._end_update, optimizer)
         self.counts[id(optimizer)] = self.counts.get(id(optimizer), 0) + 1
         self.backwards, self.kept = 0, False
-        self.lost = self.minibatches = 0
+        self.lost = self.plain_passes = 0
+        self.minibatches.clear()
         self._note_random_numbers()
         self.updated = True
         self.ended_at = time.perf_counter()
@@ -496,8 +511,9 @@ class Observer:
             self.note(Update, weights=self._prints_of(self.named, self._complete()), **self.begun)
             if self.sampled is not None:
                 self._end_sample()
-            if self.step == 2 and not self.measured:
-                self._measure(optimizer, list(self.named.values()))
+            self.states[id(optimizer)] = optimizer
+            if 2 <= self.step <= 4:  # several optimizers may take turns
+                self._measure()
 
     def _look_for_gradients(self, params: Iterable[nn.Parameter]) -> None:
         """Keep which of the parameters have a gradient, and had none before."""
@@ -575,7 +591,9 @@ class Observer:
                 params=self._prints_of(named, True),
                 buffers=self._prints_of(dict(_inner(module).named_buffers()), True),
                 unheld=tuple(name for name, p in got if held and id(p) not in held),
-                not_averaged=() if averaged is None else tuple(name for name, p in got if id(p) not in averaged),
+                not_averaged=tuple(
+                    name for name, p in got if averaged is not None and id(p) not in {*averaged, *self.ignored}
+                ),
                 group=self._group_of(named.values()),
                 syncs_buffers=bool(getattr(module, "broadcast_buffers", False)),
             )
@@ -630,15 +648,27 @@ class Observer:
         read = {} if self.sharded else {n: t for n, t in named.items() if t is not None and not _is_sharded(t)}
         return found | dict(zip(read, tensor_prints(list(read.values()), complete), strict=True))
 
-    def _measure(self, optimizer: torch.optim.Optimizer, params: Sequence[nn.Parameter]) -> None:
-        state = [t for p in params for t in optimizer.state.get(p, {}).values() if isinstance(t, torch.Tensor)]
+    def _measure(self) -> None:
+        """Note the bytes of all modules and optimizers that were seen; those of the last update in step 2 are most."""
+        of_modules = [p for module in self.modules for p in module.parameters()]
+        held = [p for of in self.states.values() for group in of.param_groups for p in group["params"]]
+        params = list({id(p): p for p in [*of_modules, *held]}.values())
+        state = [
+            t for of in self.states.values() for values in of.state.values() for t in values.values()
+            if isinstance(t, torch.Tensor)
+        ]  # fmt: skip
+        buckets = [
+            p for ddp in self.ddps if not getattr(ddp, "gradient_as_bucket_view", False)
+            for p in ddp.parameters() if id(p) in self.averaged.get(id(ddp), ())
+        ]  # fmt: skip
         self.note(
             Memory,
             parameters=bytes_of(params),
             gradients=bytes_of([p for p in params if p.grad is not None]),
             optimizer=bytes_of(state),
             activations=self.activations,
-            update=bytes_of_update(optimizer, params),
+            update=max(bytes_of_update(of, held) for of in self.states.values()),
+            buckets=bytes_of(buckets),
         )
         self.measured = True
 
@@ -663,6 +693,11 @@ class Observer:
             self.scaler, self.scales = scaler, True
         return scale(scaler, *args, **kwargs)
 
+    def _read_scale(self, get: Callable[..., float], scaler: Any) -> float:
+        if self._is_mine() and self.backwards and self.updates is None:
+            self.scaler = None  # the script may divide by it itself
+        return get(scaler)
+
     def _unscale(self, unscale: Callable[..., Any], scaler: Any, optimizer: torch.optim.Optimizer) -> Any:
         if self._is_mine():
             self.unscaled |= {id(p) for group in optimizer.param_groups for p in group["params"]}
@@ -672,7 +707,7 @@ class Observer:
         """Return whether the gradients of parameters still have the factor of a GradScaler."""
         mine = [p for p in params if p.grad is not None]
         return bool(mine) and self.scaler is not None and not any(id(p) in self.unscaled for p in mine) and (
-            float(self.scaler.get_scale()) != 1.0
+            float(self.scale_of(self.scaler)) != 1.0
         )  # fmt: skip
 
     def _begin_clip(self, params: Sequence[nn.Parameter], facts: dict[str, Any]) -> None:
@@ -707,8 +742,10 @@ class Observer:
         minibatch = following(iterator)
         if self._is_mine():
             self.progress += 1
-            self.minibatches += 1
+            if not self.in_backward and self.begun.get("closure") is not True:
+                self.depth, self.updates = 0, None  # a pass or an update may have ended by an error
             self.loader = self.iterators.get(iterator, (-1, -1))
+            self.minibatches[self.loader[0]] += 1
             if (loader := self.fresh.pop(iterator, None)) is not None:
                 self._quietly(self._loader_begun, loader)
         return minibatch
@@ -724,7 +761,7 @@ class Observer:
             LoaderBegins,
             loader=number,
             epoch=epoch,
-            sampler=type(sampler).__name__,
+            sampler=_name_of_sampler(sampler),
             shuffles=bool(getattr(sampler, "shuffle", isinstance(sampler, RandomSampler))),
             sampler_epoch=self.orders.get(sampler, -1),
             num_examples=-1 if getattr(sampler, "replacement", False) else _len(loader.dataset),
@@ -737,7 +774,7 @@ class Observer:
 
     def _shuffle(self, begin: Callable[..., Any], sampler: Any) -> Any:
         if self._is_mine():
-            self.orders[sampler] = int(sampler.epoch)
+            self.orders[sampler] = sampler.epoch if isinstance(sampler.epoch, int) else -1
         return begin(sampler)
 
     def _read_data_sets(self) -> None:
@@ -770,9 +807,9 @@ class Observer:
             is_prefixed = bool(names) and all(name.startswith("module.") for name in names)
             self.note(Saved, path=path, on_gpu=on_gpu, module_names=is_prefixed)
 
-    def _apply(self, apply: Callable[..., Any], parallel: Any, replicas: Any, *args: Any) -> Any:
+    def _apply(self, apply: Callable[..., Any], parallel: Any, replicas: Any, *args: Any, **kwargs: Any) -> Any:
         before = [_counts(replica) for replica in replicas[1:]]
-        outputs = apply(parallel, replicas, *args)
+        outputs = apply(parallel, replicas, *args, **kwargs)
         changed = {
             name
             for replica, was in zip(replicas[1:], before, strict=True)
@@ -809,7 +846,8 @@ class Observer:
             tensor = first_tensor(given)
             with_grad = torch.is_grad_enabled() and any(isinstance(t, torch.Tensor) and t.requires_grad for t in given)
             numel = -1 if tensor is None else tensor.numel()
-            self._quietly(lambda: self.note(Reduced, name=name, numel=numel, with_grad=with_grad))
+            facts = {"in_forward": self.depth > 0, **_of_reduction(args, kwargs)}
+            self._quietly(lambda: self.note(Reduced, name=name, numel=numel, with_grad=with_grad, **facts))
         return collective(*args, **kwargs)
 
     def _may_end_earlier(self, enter: Callable[..., Any], join: object) -> Any:
@@ -822,6 +860,15 @@ class Observer:
         self._quietly(lambda: self.note(Joined, backend=str(dist.get_backend())))
 
 
+def _of_reduction(args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return whether a collective adds up, and the ranks of its group if these are not all."""
+    given = [*args, *kwargs.values()]
+    group = next((x for x in given if isinstance(x, dist.ProcessGroup)), None)
+    op = next((x for x in given if isinstance(x, dist.ReduceOp | dist.ReduceOp.RedOpType)), dist.ReduceOp.SUM)
+    ranks = () if group is None or group.size() == dist.get_world_size() else dist.get_process_group_ranks(group)
+    return {"adds_up": op in (dist.ReduceOp.SUM, dist.ReduceOp.AVG), "group": tuple(ranks)}
+
+
 def _print(tensor: torch.Tensor, complete: bool = True) -> Print:
     with torch._C.DisableTorchFunction():
         return tensor_print(tensor, complete)
@@ -829,8 +876,8 @@ def _print(tensor: torch.Tensor, complete: bool = True) -> Print:
 
 def _inner(module: nn.Module) -> Any:
     """Return the module that DistributedDataParallel or `torch.compile` has wrapped."""
-    while isinstance(module, DistributedDataParallel) or hasattr(module, "_orig_mod"):
-        module = module.module if isinstance(module, DistributedDataParallel) else module._orig_mod  # type: ignore
+    while isinstance(module, DistributedDataParallel) or "_orig_mod" in module._modules:
+        module = module.module if isinstance(module, DistributedDataParallel) else module._modules["_orig_mod"]  # type: ignore
     return module
 
 
@@ -868,6 +915,13 @@ def _is_sharded(tensor: torch.Tensor) -> bool:
 def _address_of_data(tensor: torch.Tensor) -> int:
     with torch._C.DisableTorchFunction():
         return 0 if tensor.is_sparse else tensor.data_ptr()
+
+
+def _name_of_sampler(sampler: object) -> str:
+    """Return the name of a sampler's type; a type that only has the name of PyTorch's gets its module's, too."""
+    kind = type(sampler)
+    is_other = kind.__name__ == "DistributedSampler" and kind is not DistributedSampler
+    return f"{kind.__module__}.{kind.__name__}" if is_other else kind.__name__
 
 
 def _repeats(sampler: Any) -> int:

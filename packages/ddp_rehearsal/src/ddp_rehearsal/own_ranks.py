@@ -137,8 +137,12 @@ def _join(process: RankProcess, join: Callable[..., None], *args: Any, **kwargs:
 
 
 def _become(process: RankProcess, rank: int, world_size: int) -> None:
+    name = rank_name(rank)
+    if (process.folder / f"{name}.jsonl").exists():  # another group of the script has this rank already
+        process.become(f"{OTHER}{os.getpid()}")
+        return
     (process.folder / "world").write_text(str(world_size), encoding="utf-8")
-    process.become(rank_name(rank))
+    process.become(name)
 
 
 def _run(process: RankProcess, run: Callable[..., None], self: BaseProcess) -> None:

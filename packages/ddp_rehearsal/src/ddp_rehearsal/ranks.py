@@ -106,7 +106,7 @@ def _run(
     request = {
         "folder": str(folder), "script": os.path.abspath(script), "arguments": list(arguments), "steps": steps,
         "gpus": gpus, "pretend": gpus if pretend else 0, "seed": seed, "card": card,
-        "is_alone": bool(alone), "may_change": may_change,
+        "is_alone": bool(alone), "may_change": may_change, "limit_s": limit_s,
         "environment": [torchrun_variables(rank, gpus, str(port)) for rank in range(gpus)],
     }  # fmt: skip
     starter = _Starter(request, folder)

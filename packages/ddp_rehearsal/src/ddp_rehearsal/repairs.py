@@ -50,9 +50,9 @@ REPAIRS = {
     "expected unspecified shuffle option": "An IterableDataset takes no shuffle: shuffle in its __iter__.",
     "sampler option is mutually exclusive with shuffle": "Leave shuffle out: DistributedSampler shuffles.",
     "EADDRINUSE": "Another job has this port: choose a free one, or let torchrun choose it with "
-    "--rdzv-endpoint=localhost:0.",
+    "--standalone, or --rdzv-backend=c10d --rdzv-endpoint=localhost:0.",
     "ddress already in use": "Another job has this port: choose a free one, or let torchrun choose it with "
-    "--rdzv-endpoint=localhost:0.",
+    "--standalone, or --rdzv-backend=c10d --rdzv-endpoint=localhost:0.",
     "Can't pickle": "What a started process gets must be defined at the top of a file: no lambda, no inner function.",
     "Can't get local object": "What a started process gets must be defined at the top of a file: no lambda, no inner "
     "function.",

@@ -7,6 +7,7 @@ from dataclasses import asdict
 
 from ddp_rehearsal.bad_endings import where_ranks_are
 from ddp_rehearsal.finding import Finding, Rehearsal
+from ddp_rehearsal.fingerprint import MOST_ROWS
 from ddp_rehearsal.held_memory import most_held
 from ddp_rehearsal.observations import (
     ONE_PROCESS,
@@ -14,6 +15,7 @@ from ddp_rehearsal.observations import (
     Forward,
     LoaderBegins,
     Memory,
+    NotObserved,
     Place,
     RankObservations,
     Scheduled,
@@ -99,7 +101,9 @@ def run_facts(outcome: Outcome) -> list[str]:
     sizes = list(map(len, rows))
     lr = ", ".join(f"{lr:g}" for lr in dict.fromkeys(updates[0].lrs))
     rule = f"{updates[0].name}, learning rate {lr}" if lr else "Updates by hand"
-    if len(observed) > 1 and sizes[0] and all(of == rows[0] for of in rows):
+    if any(size >= MOST_ROWS for size in sizes):
+        facts.append(f"{rule}.")  # not all rows were read
+    elif len(observed) > 1 and sizes[0] and all(of == rows[0] for of in rows):
         facts.append(f"Minibatch: {sizes[0]} rows, the same on all ranks. {rule}.")
     elif all(sizes):
         each = f"{len(sizes)} × {sizes[0]}" if len(set(sizes)) == 1 else " + ".join(map(str, sizes))
@@ -113,6 +117,10 @@ def run_facts(outcome: Outcome) -> list[str]:
     if len(observed) > 1 and replicas(observed):
         of = "" if compared_at_the_end(observed) else " in the optimizer"
         facts.append(f"The weights{of} are the same on all ranks after each update.")
+    if any(u.sharded for one in observed for u in one.of(Update)):
+        facts.append("Sharded weights were not compared: each rank has its own part of them.")
+    for one in observed:
+        facts += [f"Not all of rank {one.rank} was observed: {missed.error}" for missed in one.of(NotObserved)]
     memory = [found for one in observed for found in one.of(Memory)]
     if memory:
         facts.append(_memory_of_a_gpu(max(memory, key=_sum_of_bytes), outcome.card))
@@ -161,13 +169,16 @@ def step_costs(outcome: Outcome) -> dict[str, float]:
 
 
 def _sum_of_bytes(memory: Memory) -> int:
-    return most_held(memory.parameters, memory.gradients, memory.optimizer, memory.activations, memory.update)
+    gradients = memory.gradients + memory.buckets
+    return most_held(memory.parameters, gradients, memory.optimizer, memory.activations, memory.update)
 
 
 def _memory_of_a_gpu(memory: Memory, card: str) -> str:
     parts = {"parameters": memory.parameters, "gradients": memory.gradients, "optimizer": memory.optimizer}
     if memory.activations >= 0:
         parts["kept by the forward pass"] = memory.activations
+    if memory.buckets:
+        parts["buckets of DDP"] = memory.buckets
     if memory.update:
         parts["for a moment in the update"] = memory.update
     said = ", ".join(f"{format_bytes(n)} {name}" for name, n in parts.items())

@@ -250,7 +250,7 @@ def test_data_parallel():
 def test_nothing_is_compiled_and_it_says_so():
     net = nn.Linear(2, 2)
     with pytest.warns(UserWarning, match="nothing is compiled"):
-        assert torch.compile(net) is net
+        assert torch.compile(net) is net and net._orig_mod.weight is net.weight and len(net.state_dict()) == 2
     net.compile()
 
     @torch.compile(fullgraph=True)
@@ -265,6 +265,8 @@ def test_torchscript_is_not_compiled_and_stays_on_the_gpu():
         scripted = torch.jit.script(lambda X: X * 2 + torch.ones(2, device=X.device))
     net = torch.jit.trace(nn.Linear(2, 2).cuda(), torch.ones(1, 2, device="cuda"))
     assert net(scripted(torch.ones(1, 2, device="cuda"))).device == CUDA[0]
+    with pytest.raises(NotImplementedError, match="a file of TorchScript needs a real GPU"):
+        net.save("net.pt")
 
 
 @pytest.mark.parametrize(

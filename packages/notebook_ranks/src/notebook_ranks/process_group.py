@@ -132,9 +132,9 @@ def free_port() -> int:
 
 
 def torchrun_variables(rank: int, world_size: int, port: str) -> dict[str, str]:
-    """Return what torchrun sets for one host without restarts, except for its own store and its run's name."""
+    """Return what torchrun sets for one host without restarts, except for its own store."""
     ranks = {name: str(rank) for name in ("RANK", "LOCAL_RANK", "ROLE_RANK")}
     sizes = {name: str(world_size) for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE", "ROLE_WORLD_SIZE")}
     host = {"GROUP_RANK": "0", "GROUP_WORLD_SIZE": "1", "ROLE_NAME": "default"}
-    restarts = {"TORCHELASTIC_RESTART_COUNT": "0", "TORCHELASTIC_MAX_RESTARTS": "0"}
+    restarts = {"TORCHELASTIC_RESTART_COUNT": "0", "TORCHELASTIC_MAX_RESTARTS": "0", "TORCHELASTIC_RUN_ID": "none"}
     return {**ranks, **sizes, **host, **restarts, "MASTER_ADDR": ADDRESS, "MASTER_PORT": port}

@@ -1,5 +1,6 @@
 """What is not pretended: each says so in one sentence."""
 
+import copy
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -25,6 +26,8 @@ ABOUT_ALLOCATOR = "_record_memory_history _snapshot _dump_snapshot memory_snapsh
 def _compile(model: object = None, **kwargs: Any) -> Any:
     """`torch.compile`, as a function and as a decorator."""
     say_once(COMPILE)
+    if isinstance(model, torch.nn.Module):
+        vars(model)["_orig_mod"] = copy.copy(model)  # which scripts ask for: the same parameters, and none itself
     return (lambda function: function) if model is None else model
 
 
@@ -38,6 +41,8 @@ def _not_compiled(compile: Callable[..., Any]) -> Callable[..., Any]:
         if sys._getframe(1).f_globals.get("__name__", "").partition(".")[0] == "torch":
             return compile(what, *args, **kwargs)
         say_once(SCRIPT)
+        if isinstance(what, torch.nn.Module):
+            vars(what)["save"] = _refused("a file of TorchScript")
         return what
 
     return give_back

@@ -1,13 +1,15 @@
 """Rules of arithmetic: gradients, learning rates, clipping, accumulation, BatchNorm."""
 
 from collections import Counter
+from collections.abc import Collection, Mapping
 from dataclasses import replace
-from itertools import combinations, pairwise
+from itertools import combinations
 
 from ddp_rehearsal.finding import Finding
 from ddp_rehearsal.observations import (
     Clipped,
     Drawn,
+    Evaluated,
     Forward,
     LostAttributes,
     Observed,
@@ -154,7 +156,11 @@ def clipped_while_scaled(observed: Observed) -> list[Finding]:
 
 
 def left_in_evaluation_mode(observed: Observed) -> list[Finding]:
-    """Find a network that trains in evaluation mode after it has trained in training mode."""
+    """Find a network that trains in evaluation mode: after an evaluation, or up to the end of the run.
+
+    A network may also be in evaluation mode for some steps on purpose, such as the generator in the steps of a critic.
+    """
+    found: list[Finding] = []
     for one in observed:
         updated = {u.step for u in one.of(Update)}
         forwards = [f for f in one.of(Forward) if f.step in updated]
@@ -163,23 +169,31 @@ def left_in_evaluation_mode(observed: Observed) -> list[Finding]:
             continue
         modes: dict[int, bool] = {}
         for f in forwards:
-            if f.model == first.model:
+            if f.model == first.model and f.step >= first.step:
                 modes[f.step] = modes.get(f.step, False) or f.training
-        steps = sorted(modes)
-        pairs = pairwise(step for step in steps if step >= first.step)
-        begin = next((a for a, b in pairs if not modes[a] and not modes[b]), 0)  # two steps one after the other
+        trained = {f.loader for f in forwards if f.training}
+        evaluations = {e.step for e in one.of(Evaluated) if e.loader not in trained}
+        begin = _begin_of_evaluation_mode(modes, evaluations)
         if begin:
             begins = next(f for f in forwards if f.step == begin and f.model == first.model)
             words = (
-                f"from step {begin} on the network trains in evaluation mode: eval() was called, and train() not again "
-                "afterwards."
+                f"from step {begin} on the network trains in evaluation mode: eval() was called before it, and train() "
+                "was not."
             )
-            repair = "Call model.train() at the beginning of each epoch of training."
-            return [
-                Finding("arithmetic", words, repair, ranks=tuple(range(len(observed))), step=begins.step,
-                        place=begins.place)
-            ]  # fmt: skip
-    return []
+            repair = "Call model.train() after each evaluation."
+            found.append(Finding("arithmetic", words, repair, ranks=(one.rank,), step=begins.step, place=begins.place))
+    return [replace(one, ranks=tuple(of.ranks[0] for of in found)) for one in found[:1]]
+
+
+def _begin_of_evaluation_mode(modes: Mapping[int, bool], evaluations: Collection[int]) -> int:
+    """Return the first of two steps in evaluation mode that come after an evaluation, or last to the end; else 0."""
+    steps = sorted(modes)
+    for before, begin, following in zip(steps, steps[1:], steps[2:], strict=False):
+        if modes[before] and not modes[begin] and not modes[following]:
+            to_the_end = not any(modes[step] for step in steps if step > begin)
+            if to_the_end or any(before <= step <= begin for step in evaluations):
+                return begin
+    return 0
 
 
 def scaled_updates(observed: Observed) -> list[Finding]:
@@ -265,7 +279,8 @@ def not_held(observed: Observed) -> list[Finding]:
         get, are = ("gets", "is") if len(names) == 1 else ("get", "are")
         words = f"{who} {get} gradients, and {are} in no optimizer."
         found = Finding("arithmetic", words, "", step=last.step if last else 0, place=place)
-        if strangers := [shape for s in one.of(Strangers) for shape in s.shapes]:
+        strangers = [shape for s in one.of(Strangers) for shape in s.shapes]
+        if len(strangers) == len(unheld):  # as many as were replaced
             words += (
                 f" The optimizer holds {len(strangers)} tensor{'s' * (len(strangers) > 1)} that no network has: it was "
                 "made before a part of the network was replaced."
@@ -288,7 +303,7 @@ def same_random_numbers(observed: Observed) -> list[Finding]:
 
 def reductions_in_another_order(observed: Observed) -> list[Finding]:
     """Find reductions, at two lines of the script, that two ranks call in different orders."""
-    calls = [[r for r in one.of(Reduced) if r.name == "all_reduce" and r.place] for one in observed]
+    calls = [[r for r in one.of(Reduced) if r.name == "all_reduce" and r.place and not r.group] for one in observed]
     for a, b in combinations(range(len(observed)), 2):
         for i, (x, y) in enumerate(zip(calls[a], calls[b], strict=False)):
             if x.place == y.place:

@@ -1,5 +1,6 @@
 """Rules of copies: weights and other tensors that are not equal on all ranks, and why."""
 
+import ast
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -11,6 +12,7 @@ from ddp_rehearsal.observations import (
     Joined,
     LoaderBegins,
     Observed,
+    Place,
     RankObservations,
     State,
     Uneven,
@@ -23,6 +25,7 @@ from ddp_rehearsal.rules.side_by_side import (
     Tensors,
     all_same,
     comparable,
+    known,
     names_apart,
     not_constant,
     ranks_words,
@@ -67,7 +70,7 @@ def copies(observed: Observed) -> list[Finding]:
 def replicas(observed: Observed) -> bool:
     """Return whether the weights were compared, and equal on all ranks after each update, rounding aside."""
     compared = comparable(observed)
-    return bool(compared) and not any(weights_apart(u) for _, updates in compared for u in updates)
+    return bool(compared) and not any(weights_apart(u) or not known(u.weights) for _, of in compared for u in of)
 
 
 def _not_copies(observed: Observed, ranks: tuple[int, ...], updates: Sequence[Tensors]) -> list[Finding]:
@@ -221,7 +224,32 @@ def _not_reduced(
         words = f"{said}: the script never joins a process group, and trains {len(ones)} networks."
         repair = f"Call torch.distributed.init_process_group(). {REDUCE}"
         return _or_on_purpose(replace(found, words=words, repair=repair), meant_as_copies)
+    if averages_weights(found.place):
+        words = f"{said}. The script averages weights elsewhere, and did not in these steps: see more with --steps."
+        return replace(found, words=words, is_sure=False)
     return _or_on_purpose(replace(found, words=f"{said}: nothing averages them."), meant_as_copies)
+
+
+def averages_weights(place: Place | None) -> bool:
+    """Return whether the script has a loop over parameters with a collective in it, or a call that averages them."""
+    if place is None:
+        return False
+    try:
+        with open(place[0], encoding="utf-8") as file:
+            tree = ast.parse(file.read())
+    except (OSError, ValueError, SyntaxError):
+        return False
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and "average_param" in ast.unparse(node.func):
+            return True
+        is_of_weights = (
+            isinstance(node, ast.For) and "param" in ast.unparse(node.iter) and ".grad" not in ast.unparse(node)
+        )
+        if is_of_weights:
+            called = [ast.unparse(n.func) for n in ast.walk(node) if isinstance(n, ast.Call)]
+            if any(name.endswith(("all_reduce", "all_gather", "broadcast", "reduce")) for name in called):
+                return True
+    return False
 
 
 def _is_left_out_by_ddp(ones: Sequence[RankObservations], name: str) -> bool:
@@ -247,12 +275,24 @@ def left_out_updates(observed: Observed) -> list[Finding]:
             f"{ranks_words(fewer)} leave{'s' * (len(fewer) == 1)} out updates: after as many backward passes there "
             f"were {said}. From then on the weights differ."
         )
-        repair = "Decide on all ranks alike whether to update: put the loss, or the decision, together with all_reduce."
+        if not _apart_at_the_end(observed):
+            continue  # other backward passes than those of this network were counted
+        repair = "Decide on all ranks alike whether to update: combine the decision of all ranks with all_reduce."
         is_sure = any(u.group for updates in of_ranks for u in updates) or _divide_examples(observed, fewer)
         return [
             Finding("copies", words, repair, ranks=fewer, step=left_out.step, place=left_out.place, is_sure=is_sure)
         ]
     return []
+
+
+def _apart_at_the_end(observed: Observed) -> bool:
+    """Return whether weights differ at the end of the run, or after the last updates where nothing was read then."""
+    by_model = [{state.model: state for state in one.of(State)} for one in observed]
+    if all(by_model):
+        shared = [number for number in by_model[0] if all(number in of for of in by_model)]
+        return any(names_apart(_of_all([of[number].params for of in by_model])) for number in shared)
+    lasts = [one.of(Update)[-1] for one in observed]
+    return bool(names_apart(_of_all([u.weights for u in lasts])))
 
 
 def _passes_of_all(keyed: Sequence[Mapping[tuple[int, int], Update]], joins: int) -> int:
@@ -290,7 +330,8 @@ def unlike_buffers(observed: Observed) -> list[Finding]:
         buffers = names_apart(_of_all([state.buffers for state in states]))
         apart = [name for name in buffers if not name.endswith(STATISTICS)]
         if apart and not states[0].syncs_buffers:
-            words = f"{listed(apart[:3])} of {states[0].name}, no parameter, is not the same on all ranks at the end."
+            which = f"the buffer{'s' * (len(apart) > 1)} {listed(apart[:3])}"
+            words = f"{which} of {states[0].name} differ{'s' * (len(apart) == 1)} between the ranks at the end."
             repair = "If it belongs to the network, send it from one rank, or average it."
             return [Finding("copies", words, repair, is_sure=False)]
     return []

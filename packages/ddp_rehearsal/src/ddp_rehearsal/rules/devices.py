@@ -23,7 +23,7 @@ def one_gpu(observed: Observed) -> list[Finding]:
         if len(ranks) > 1:
             first = observed[ranks[0]]
             place = next((one.place for one in [*first.of(Wrapped), *first.of(Update)]), None)
-            words = f"{ranks_words(ranks)} all have their parameters on {device}, and the other GPUs are idle."
+            words = f"{ranks_words(ranks)} all have their parameters on {device}."
             repair = (
                 'local_rank = int(os.environ["LOCAL_RANK"]), then torch.cuda.set_device(local_rank) and '
                 ".to(local_rank) for the network and each minibatch."

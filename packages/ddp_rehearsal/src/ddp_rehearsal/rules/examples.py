@@ -58,8 +58,10 @@ def equal_minibatches(observed: Observed) -> list[Finding]:
     same = [(a, b) for a, b in combinations(observed, 2) if same_steps(a, b)]
     if not same:
         return []
-    surely = [(a, b) for a, b in same if _equal_weights(a, b) and _equal_outputs(a, b)]
-    ranks = tuple(sorted({one.rank for pair in surely or same for one in pair}))
+    parts = any(r.in_forward for one in observed for r in one.of(Reduced))  # a rank may compute a part of the forward
+    surely = [(a, b) for a, b in same if not parts and _equal_weights(a, b) and _equal_outputs(a, b)]
+    pairs = [(a.rank, b.rank) for a, b in surely or same]
+    ranks = (pairs[0][0], *(b for a, b in pairs if a == pairs[0][0]))  # those that had what the first of them had
     one = observed[ranks[0]]
     rows, first = minibatch_rows(one), forwards_of(one)[0]
     loader = loader_of(one, first.loader)
@@ -70,8 +72,8 @@ def equal_minibatches(observed: Observed) -> list[Finding]:
         words = f"{ranks_words(ranks)} had the same input, which is the same in all steps seen. Is it made up?"
         return [replace(found, words=words, repair="Give each rank examples of its own.", is_sure=False)]
     words = (
-        f"{ranks_words(ranks)} had the same minibatch in each step, row by row: {len(rows)} of {len(rows)} steps are "
-        "equal."
+        f"{ranks_words(ranks)} had the same minibatch in each step, row by row: the minibatches of all {len(rows)} "
+        "compared steps are equal."
     )
     repair = SAMPLER
     if loader is not None and loader.iterable:
@@ -137,12 +139,13 @@ def forgotten_set_epoch(observed: Observed) -> list[Finding]:
         ]
         for (loader, epoch), (other, following) in combinations(trained, 2):
             first, second = began[loader, epoch], began[other, following]
-            if loader == other and first.shuffles and first.sampler_epoch == second.sampler_epoch:
+            same_number = first.sampler_epoch == second.sampler_epoch >= 0 and first.seed == second.seed
+            if loader == other and first.shuffles and same_number:
                 found.setdefault(one.rank, (second, following))
     if not found:
         return []
     second, epoch = next(iter(found.values()))
-    words = f"epoch {epoch + 1} has the same order of examples as an epoch before: the sampler was not told its number."
+    words = f"epoch {epoch + 1} has the same order of examples as an epoch before: set_epoch was not called."
     repair = "Call sampler.set_epoch(epoch) at the beginning of each epoch."
     return [Finding("examples", words, repair, ranks=tuple(found), step=second.step, place=second.place)]
 
@@ -206,6 +209,7 @@ def same_order_again(observed: Observed) -> list[Finding]:
     """Find minibatches of a shuffled epoch that come again in the same order, not by a DistributedSampler's number."""
     if forgotten_set_epoch(observed):
         return []
+    found: list[Finding] = []
     for one in observed:
         rows = [of for _, of in sorted(minibatch_rows(one).items()) if of]
         period = _period(rows)
@@ -218,9 +222,8 @@ def same_order_again(observed: Observed) -> list[Finding]:
             )
             if len({f.epoch for f in forwards}) > 1:
                 repair = "Set the seed once, before the first epoch, and not again in each: it makes the order."
-            ranks = tuple(range(len(observed)))
-            return [Finding("examples", words, repair, ranks=ranks, step=step, place=begins.place)]
-    return []
+            found.append(Finding("examples", words, repair, ranks=(one.rank,), step=step, place=begins.place))
+    return [replace(one, ranks=tuple(of.ranks[0] for of in found)) for one in found[:1]]
 
 
 def _period(rows: Sequence[Sequence[str]]) -> int:
@@ -233,6 +236,7 @@ def _period(rows: Sequence[Sequence[str]]) -> int:
 
 def copies_of_workers(observed: Observed) -> list[Finding]:
     """Find an IterableDataset that each worker of a DataLoader reads completely."""
+    found: list[Finding] = []
     for one in observed:
         begins = training_loader(one)
         if begins is None or not begins.iterable or begins.workers < 2:
@@ -243,8 +247,8 @@ def copies_of_workers(observed: Observed) -> list[Finding]:
         if len(groups) > 1 and all(len(set(of)) == 1 for of in groups) and len({of[0] for of in groups}) > 1:
             words = f"each minibatch comes {w} times: each of the {w} workers of the DataLoader reads all examples."
             repair = "Let each worker read its own part in __iter__: torch.utils.data.get_worker_info() tells which."
-            return [Finding("examples", words, repair, ranks=tuple(range(len(observed))), step=2, place=begins.place)]
-    return []
+            found.append(Finding("examples", words, repair, ranks=(one.rank,), step=2, place=begins.place))
+    return [replace(one, ranks=tuple(of.ranks[0] for of in found)) for one in found[:1]]
 
 
 def uneven_loaders(observed: Observed) -> list[Finding]:
@@ -283,12 +287,13 @@ def _runs_to_the_end(place: Place | None) -> bool:
             tree = ast.parse(file.read())
     except (OSError, ValueError, SyntaxError):
         return False
-    leaves = (ast.Break, ast.Return, ast.Yield, ast.YieldFrom)
+    leaves = (ast.Break, ast.Return, ast.Yield, ast.YieldFrom, ast.Raise)
     for node in ast.walk(tree):
         if isinstance(node, ast.For) and node.lineno <= place[1] <= node.iter.end_lineno:  # type: ignore[operator]
             called = {n.attr if isinstance(n, ast.Attribute) else getattr(n, "id", "") for n in ast.walk(node.iter)}
             is_cut = called & {"islice", "zip", "cycle", "range", "repeat"}
-            return not is_cut and not any(isinstance(n, leaves) for n in ast.walk(node))
+            exits = any(isinstance(n, ast.Call) and ast.unparse(n.func).endswith("exit") for n in ast.walk(node))
+            return not is_cut and not exits and not any(isinstance(n, leaves) for n in ast.walk(node))
     return False
 
 
@@ -296,12 +301,13 @@ def padded_evaluation(observed: Observed) -> list[Finding]:
     """Find an evaluation over examples that a DistributedSampler repeats, whose counts are then added up."""
     for one in observed:
         evaluated: LoaderBegins | None = None
+        trained = {forward.loader for forward in one.of(Forward) if forward.training}
         for noted in one.noted:
-            if isinstance(noted, Evaluated):
-                evaluated = loader_of(one, noted.loader)
+            if isinstance(noted, Evaluated):  # a pass for minibatches of training is of a teacher, not an evaluation
+                evaluated = None if noted.loader in trained else loader_of(one, noted.loader)
             elif isinstance(noted, Forward) and noted.training:
                 evaluated = None
-            elif isinstance(noted, Reduced) and evaluated is not None and evaluated.repeats:
+            elif isinstance(noted, Reduced) and evaluated is not None and evaluated.repeats and noted.adds_up:
                 n = evaluated.repeats
                 words = (
                     f"DistributedSampler repeats {n} of the {evaluated.num_examples} examples, so that all ranks have "

@@ -6,6 +6,7 @@ from ddp_rehearsal.observations import (
     Observed,
     Opened,
     Saved,
+    Update,
 )
 from ddp_rehearsal.rules.side_by_side import ranks_words
 
@@ -21,7 +22,7 @@ def one_file(observed: Observed) -> list[Finding]:
     mixed: dict[str, dict[int, Opened]] = {}
     for one in observed:
         for opened in one.of(Opened):
-            if opened.mode in ("w", "x"):
+            if opened.mode == "w":  # "x" lets one rank win
                 writers.setdefault(opened.path, {}).setdefault(one.rank, opened)
             elif opened.mode == "a":
                 mixed.setdefault(opened.path, {}).setdefault(one.rank, opened)
@@ -49,12 +50,14 @@ def one_file(observed: Observed) -> list[Finding]:
 
 def loaded_to_gpu_0(observed: Observed) -> list[Finding]:
     """Find a checkpoint that ranks load to the GPU that saved it, rank 0's."""
-    on_gpu = {saved.path for one in observed for saved in one.of(Saved) if saved.on_gpu}
+    on_gpu = {saved.path for one in observed[:1] for saved in one.of(Saved) if saved.on_gpu}
     loads = {
         one.rank: load
         for one in observed[1:]
         for load in one.of(Loaded)
-        if not load.mapped and (load.path in on_gpu or "cuda:0" in load.devices)
+        if not load.mapped
+        and (load.path in on_gpu or "cuda:0" in load.devices)
+        and not any("cuda:0" in update.devices for update in one.of(Update))  # its own, the only one that it sees
     }
     if not loads:
         return []
