@@ -75,7 +75,7 @@ def test_an_update_that_one_rank_leaves_out():
     assert "4 on rank 0, 3 on rank 1" in finding.words
     assert copies(ranks(all_of_them, fewer)) == []  # one cause, one finding
     assert left_out_updates(ranks(all_of_them, all_of_them[:3])) == []  # it has not come so far
-    more_passes = [all_of_them[0], *(replace(all_of_them[i], step=i) for i in (2, 3))]
+    more_passes = [all_of_them[0], *(replace(all_of_them[i], passes=i + 2) for i in (1, 2))]
     assert left_out_updates(ranks(all_of_them, more_passes)) == []  # the weights are equal: it made a pass of its own
     twos, threes = ([update(s, passes=n * s, group=(0, 1)) for s in (1, 2, 3)] for n in (2, 3))
     assert left_out_updates(ranks(twos, threes)) == []  # each accumulates as it likes

@@ -47,8 +47,8 @@ STRICT = frozenset(
     "cat concat concatenate stack hstack vstack dstack row_stack column_stack clamp clamp_ clip clip_ equal isin "
     "searchsorted bucketize index_select embedding cross_entropy nll_loss mse_loss l1_loss smooth_l1_loss huber_loss "
     "normal quantile nanquantile addcdiv addcdiv_ addmm addmm_ baddbmm baddbmm_ clamp_min clamp_min_ clamp_max "
-    "clamp_max_ inner kron logaddexp logaddexp2 nextafter scatter scatter_ binary_cross_entropy "
-    "binary_cross_entropy_with_logits complex igamma igammac masked_scatter masked_scatter_ multi_margin_loss "
+    "clamp_max_ inner kron logaddexp logaddexp2 nextafter scatter scatter_ complex "
+    "igamma igammac masked_scatter masked_scatter_ multi_margin_loss "
     "multilabel_margin_loss polar prelu take".split()
 )
 
@@ -162,6 +162,12 @@ def _l1_loss(args: Args) -> torch.device:
     return _one_device("l1_loss" if any(t.dim() for t in tensors) else "sub", args, tensors)
 
 
+def _cross_entropy_of_numbers(args: Args) -> torch.device | None:
+    """PyTorch compares sizes first, so that only two numbers come as far as their devices."""
+    is_number = isinstance(args[0], T) and not args[0].dim()
+    return _one_device("stack", args, list(each_tensor([args]))) if is_number else None
+
+
 def _addcmul(args: Args) -> None:
     """(X, factor, factor): a number on the CPU may be the last factor alone."""
     first, last = (isinstance(t, T) and not t.dim() and device_of(t) == CPU for t in args[-2:])
@@ -214,6 +220,7 @@ DEVICE_RULES: dict[str, Rule] = {
     **_rules(_set_item, "__setitem__ index_put index_put_"),
     **_rules(_fill, "masked_fill masked_fill_ index_fill index_fill_"),
     **_rules(_l1_loss, "l1_loss"),
+    **_rules(_cross_entropy_of_numbers, "binary_cross_entropy binary_cross_entropy_with_logits"),
     **_rules(_addcmul, "addcmul addcmul_"),
     **_rules(_convolution, "conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d"),
     **_rules(_recurrent, "lstm gru rnn_tanh rnn_relu"),

@@ -30,6 +30,7 @@ from ddp_rehearsal.rules.side_by_side import (
     not_constant,
     ranks_words,
     shown_alike,
+    side_by_side,
     weights_apart,
 )
 from notebook_ranks.shared.format import listed
@@ -247,7 +248,7 @@ def averages_weights(place: Place | None) -> bool:
         )
         if is_of_weights:
             called = [ast.unparse(n.func) for n in ast.walk(node) if isinstance(n, ast.Call)]
-            if any(name.endswith(("all_reduce", "all_gather", "broadcast", "reduce")) for name in called):
+            if any(name.endswith(("reduce", "all_gather")) for name in called):
                 return True
     return False
 
@@ -275,24 +276,14 @@ def left_out_updates(observed: Observed) -> list[Finding]:
             f"{ranks_words(fewer)} leave{'s' * (len(fewer) == 1)} out updates: after as many backward passes there "
             f"were {said}. From then on the weights differ."
         )
-        if not _apart_at_the_end(observed):
-            continue  # other backward passes than those of this network were counted
+        if not any(weights_apart(side_by_side(us)) for us in zip(*of_ranks, strict=False)):
+            continue  # a backward pass of something else was counted, and one update after the other is the same
         repair = "Decide on all ranks alike whether to update: combine the decision of all ranks with all_reduce."
         is_sure = any(u.group for updates in of_ranks for u in updates) or _divide_examples(observed, fewer)
         return [
             Finding("copies", words, repair, ranks=fewer, step=left_out.step, place=left_out.place, is_sure=is_sure)
         ]
     return []
-
-
-def _apart_at_the_end(observed: Observed) -> bool:
-    """Return whether weights differ at the end of the run, or after the last updates where nothing was read then."""
-    by_model = [{state.model: state for state in one.of(State)} for one in observed]
-    if all(by_model):
-        shared = [number for number in by_model[0] if all(number in of for of in by_model)]
-        return any(names_apart(_of_all([of[number].params for of in by_model])) for number in shared)
-    lasts = [one.of(Update)[-1] for one in observed]
-    return bool(names_apart(_of_all([u.weights for u in lasts])))
 
 
 def _passes_of_all(keyed: Sequence[Mapping[tuple[int, int], Update]], joins: int) -> int:

@@ -209,11 +209,9 @@ def same_order_again(observed: Observed) -> list[Finding]:
     """Find minibatches of a shuffled epoch that come again in the same order, not by a DistributedSampler's number."""
     if forgotten_set_epoch(observed):
         return []
-    found: list[Finding] = []
+    rows = {one.rank: [of for _, of in sorted(minibatch_rows(one).items()) if of] for one in observed}
     for one in observed:
-        rows = [of for _, of in sorted(minibatch_rows(one).items()) if of]
-        period = _period(rows)
-        forwards, begins = forwards_of(one), training_loader(one)
+        period, forwards, begins = _period(rows[one.rank]), forwards_of(one), training_loader(one)
         if period and begins is not None and begins.shuffles and len({f.loader for f in forwards}) == 1:
             step = forwards[0].step + period
             words = f"from step {step} on the minibatches of the first {period} steps come again, in the same order."
@@ -222,14 +220,19 @@ def same_order_again(observed: Observed) -> list[Finding]:
             )
             if len({f.epoch for f in forwards}) > 1:
                 repair = "Set the seed once, before the first epoch, and not again in each: it makes the order."
-            found.append(Finding("examples", words, repair, ranks=(one.rank,), step=step, place=begins.place))
-    return [replace(one, ranks=tuple(of.ranks[0] for of in found)) for one in found[:1]]
+            ranks = tuple(rank for rank, of in rows.items() if len(of) > period and _comes_again(of, period))
+            return [Finding("examples", words, repair, ranks=ranks, step=step, place=begins.place)]
+    return []
+
+
+def _comes_again(rows: Sequence[Sequence[str]], n: int) -> bool:
+    return all(rows[i] == rows[i + n] for i in range(len(rows) - n))
 
 
 def _period(rows: Sequence[Sequence[str]]) -> int:
     """Return after how many minibatches (2 or more) all come again in their order, two of them at least; 0 if not."""
     for n in range(2, len(rows) - 1):
-        if len({tuple(of) for of in rows[:n]}) == n and all(rows[i] == rows[i + n] for i in range(len(rows) - n)):
+        if len({tuple(of) for of in rows[:n]}) == n and _comes_again(rows, n):
             return n
     return 0
 
