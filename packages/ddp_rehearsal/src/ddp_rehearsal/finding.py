@@ -1,12 +1,12 @@
 """What a rehearsal found: each finding says what is wrong, where, in which step, and how to mend it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 
 from ddp_rehearsal.observations import Place
 from notebook_ranks.flight_recorder import FlightRecord
 
-__all__ = ["Finding", "Rehearsal"]
+__all__ = ["Finding", "Rehearsal", "of_all_ranks"]
 
 UNKNOWN = (
     "Not known without GPUs: speed, errors of NCCL itself, kernels that round differently, and the memory that CUDA "
@@ -33,6 +33,11 @@ class Finding:
     step: int = 0
     place: Place | None = None
     is_sure: bool = True
+
+
+def of_all_ranks(found: Sequence[Finding]) -> list[Finding]:
+    """Return what was found on single ranks as one finding, the first, of all of them."""
+    return [replace(one, ranks=tuple(rank for of in found for rank in of.ranks)) for one in found[:1]]
 
 
 @dataclass(frozen=True, kw_only=True)

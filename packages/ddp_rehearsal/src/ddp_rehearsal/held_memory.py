@@ -14,7 +14,7 @@ def bytes_of(tensors: Sequence[torch.Tensor]) -> int:
     return sum(t.numel() * t.element_size() for t in local)
 
 
-def bytes_of_update(optimizer: torch.optim.Optimizer, params: Sequence[nn.Parameter]) -> int:
+def bytes_of_update(optimizer: torch.optim.Optimizer) -> int:
     """Return what an update of Adam or one of its relatives needs besides its state; 0 for any other optimizer.
 
     On a GPU the update of all parameters at once takes as many bytes as they have (PyTorch, "torch.optim.Adam", on
@@ -22,7 +22,7 @@ def bytes_of_update(optimizer: torch.optim.Optimizer, params: Sequence[nn.Parame
     """
     most = 0
     for group in optimizer.param_groups:
-        mine = [p for p in params if any(p is q for q in group["params"])]
+        mine = group["params"]
         if group.get("fused") or not any("exp_avg_sq" in optimizer.state.get(p, {}) for p in mine):
             continue
         at_once = group.get("foreach")

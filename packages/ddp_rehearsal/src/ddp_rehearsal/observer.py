@@ -667,7 +667,7 @@ class Observer:
             gradients=bytes_of([p for p in params if p.grad is not None]),
             optimizer=bytes_of(state),
             activations=self.activations,
-            update=max(bytes_of_update(of, held) for of in self.states.values()),
+            update=max(map(bytes_of_update, self.states.values())),
             buckets=bytes_of(buckets),
         )
         self.measured = True

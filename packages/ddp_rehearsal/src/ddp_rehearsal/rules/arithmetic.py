@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from itertools import combinations
 
-from ddp_rehearsal.finding import Finding
+from ddp_rehearsal.finding import Finding, of_all_ranks
 from ddp_rehearsal.observations import (
     Clipped,
     Drawn,
@@ -182,7 +182,7 @@ def left_in_evaluation_mode(observed: Observed) -> list[Finding]:
             )
             repair = "Call model.train() after each evaluation."
             found.append(Finding("arithmetic", words, repair, ranks=(one.rank,), step=begins.step, place=begins.place))
-    return [replace(one, ranks=tuple(of.ranks[0] for of in found)) for one in found[:1]]
+    return of_all_ranks(found)
 
 
 def _begin_of_evaluation_mode(modes: Mapping[int, bool], evaluations: Collection[int]) -> int:

@@ -1,6 +1,5 @@
 """Rules of copies: weights and other tensors that are not equal on all ranks, and why."""
 
-import ast
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -12,13 +11,13 @@ from ddp_rehearsal.observations import (
     Joined,
     LoaderBegins,
     Observed,
-    Place,
     RankObservations,
     State,
     Uneven,
     Update,
 )
 from ddp_rehearsal.rules.minibatches import equal_rows, minibatch_rows
+from ddp_rehearsal.rules.script_text import averages_weights
 from ddp_rehearsal.rules.side_by_side import (
     GRADIENTS,
     WEIGHTS,
@@ -229,28 +228,6 @@ def _not_reduced(
         words = f"{said}. The script averages weights elsewhere, and did not in these steps: see more with --steps."
         return replace(found, words=words, is_sure=False)
     return _or_on_purpose(replace(found, words=f"{said}: nothing averages them."), meant_as_copies)
-
-
-def averages_weights(place: Place | None) -> bool:
-    """Return whether the script has a loop over parameters with a collective in it, or a call that averages them."""
-    if place is None:
-        return False
-    try:
-        with open(place[0], encoding="utf-8") as file:
-            tree = ast.parse(file.read())
-    except (OSError, ValueError, SyntaxError):
-        return False
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and "average_param" in ast.unparse(node.func):
-            return True
-        is_of_weights = (
-            isinstance(node, ast.For) and "param" in ast.unparse(node.iter) and ".grad" not in ast.unparse(node)
-        )
-        if is_of_weights:
-            called = [ast.unparse(n.func) for n in ast.walk(node) if isinstance(n, ast.Call)]
-            if any(name.endswith(("reduce", "all_gather")) for name in called):
-                return True
-    return False
 
 
 def _is_left_out_by_ddp(ones: Sequence[RankObservations], name: str) -> bool:

@@ -1,11 +1,10 @@
 """Rules of examples: which ones the ranks train on, how often, and in which order."""
 
-import ast
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations
 
-from ddp_rehearsal.finding import Finding
+from ddp_rehearsal.finding import Finding, of_all_ranks
 from ddp_rehearsal.observations import (
     DataSet,
     Ended,
@@ -13,7 +12,6 @@ from ddp_rehearsal.observations import (
     Forward,
     LoaderBegins,
     Observed,
-    Place,
     RankObservations,
     Reduced,
     Uneven,
@@ -21,6 +19,7 @@ from ddp_rehearsal.observations import (
 )
 from ddp_rehearsal.rules.copies import copies, left_out_updates, replicas
 from ddp_rehearsal.rules.minibatches import forwards_of, loader_of, minibatch_rows, same_steps, training_loader
+from ddp_rehearsal.rules.script_text import runs_to_the_end
 from ddp_rehearsal.rules.side_by_side import (
     ranks_words,
     side_by_side,
@@ -251,7 +250,7 @@ def copies_of_workers(observed: Observed) -> list[Finding]:
             words = f"each minibatch comes {w} times: each of the {w} workers of the DataLoader reads all examples."
             repair = "Let each worker read its own part in __iter__: torch.utils.data.get_worker_info() tells which."
             found.append(Finding("examples", words, repair, ranks=(one.rank,), step=2, place=begins.place))
-    return [replace(one, ranks=tuple(of.ranks[0] for of in found)) for one in found[:1]]
+    return of_all_ranks(found)
 
 
 def uneven_loaders(observed: Observed) -> list[Finding]:
@@ -276,28 +275,9 @@ def uneven_loaders(observed: Observed) -> list[Finding]:
         "Give all ranks as many: DistributedSampler over one data set does. Or wrap the loop in `with model.join():`, "
         "or stop all ranks after the smallest number."
     )
-    is_sure = any(u.group for one in observed for u in one.of(Update)) and _runs_to_the_end(known[few].place)
+    is_sure = any(u.group for one in observed for u in one.of(Update)) and runs_to_the_end(known[few].place)
     place = known[few].place
     return [Finding("examples", words, repair, ranks=(few,), step=min(sizes) + 1, place=place, is_sure=is_sure)]
-
-
-def _runs_to_the_end(place: Place | None) -> bool:
-    """Return whether the line of a script is a `for` that nothing leaves earlier, and no part of a generator."""
-    if place is None:
-        return False
-    try:
-        with open(place[0], encoding="utf-8") as file:
-            tree = ast.parse(file.read())
-    except (OSError, ValueError, SyntaxError):
-        return False
-    leaves = (ast.Break, ast.Return, ast.Yield, ast.YieldFrom, ast.Raise)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.For) and node.lineno <= place[1] <= node.iter.end_lineno:  # type: ignore[operator]
-            called = {n.attr if isinstance(n, ast.Attribute) else getattr(n, "id", "") for n in ast.walk(node.iter)}
-            is_cut = called & {"islice", "zip", "cycle", "range", "repeat"}
-            exits = any(isinstance(n, ast.Call) and ast.unparse(n.func).endswith("exit") for n in ast.walk(node))
-            return not is_cut and not exits and not any(isinstance(n, leaves) for n in ast.walk(node))
-    return False
 
 
 def padded_evaluation(observed: Observed) -> list[Finding]:
