@@ -6,7 +6,9 @@ from d2lite._install import missing
 from notebook_ranks.shared.lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from .fsdp_memory import PUBLISHED_MEMORY, PublishedMemory, predict_fsdp_memory
     from .memory import (
+        LOSS_N_BYTES,
         MEMORY_MODELS,
         OPTIMIZER_NUMBERS,
         PRECISIONS,

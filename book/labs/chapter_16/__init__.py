@@ -8,6 +8,7 @@ from notebook_ranks.shared.lazy_names import lazy_names
 from .mesh_step_figure import mesh_step_figure
 
 if TYPE_CHECKING:
+    from .fsdp_step import FsdpStep, predict_fsdp_step, tokens_that_hide
     from .mesh_game import MeshGame
     from .mesh_search import fastest_mesh, possible_meshes, why_slower
     from .mesh_step import Mesh, MeshStep, predict_mesh_step

@@ -150,7 +150,7 @@ def _why_it_does_not_fit(step: MeshStep, device_n_bytes: float) -> str:
     parts = {
         "Parameters and gradients": held.parameters_n_bytes + held.gradients_n_bytes,
         "The numbers of the optimizer": held.optimizer_n_bytes,
-        "Activations": held.activations_n_bytes,
+        "Activations": held.activations_n_bytes + held.loss_n_bytes,
     }
     name = max(parts, key=lambda name: parts[name])
     if name == "Activations":

@@ -11,9 +11,9 @@ from math import lcm
 from d2lite.costs.alpha_beta import Cluster, Device, Link, all_reduce_seconds, as_cluster, lower_bound_n_bytes
 from notebook_ranks.shared.checks import instance_of, non_negative_number, positive_int, true_or_false, whole_number
 
-from ..chapter_13.memory import MemoryModel, MemoryPrediction, predict_memory, transformer_activations
+from ..chapter_13.memory import LOSS_N_BYTES, MemoryModel, MemoryPrediction, predict_memory, transformer_activations
 
-__all__ = ["Mesh", "MeshStep", "bubble_parts", "microbatches_per_replica", "predict_mesh_step"]
+__all__ = ["Mesh", "MeshStep", "bubble_parts", "group_link", "microbatches_per_replica", "predict_mesh_step"]
 
 _N_BYTES = 2  # of a 16-bit number
 
@@ -109,6 +109,7 @@ def predict_mesh_step(
     stage: int = 1,
     checkpointing: bool = False,
     keep_scores: bool = False,
+    precision: str = "mixed",
 ) -> MeshStep:
     """Return the MeshStep of one step of training with Adam in mixed precision, on all ranks of a mesh.
 
@@ -138,6 +139,7 @@ def predict_mesh_step(
             All-reduces that come a second time with it are not counted.
         keep_scores: Whether a block keeps the weights of its attention, which FlashAttention does not; see
             `transformer_activations`.
+        precision: "mixed" or "mixed, gradients in 32 bits", of what a rank holds; numbers that are sent have 16 bits.
 
     Raises:
         ValueError: If the minibatch gives no whole number of microbatches to each replica, the heads cannot be divided
@@ -159,7 +161,7 @@ def predict_mesh_step(
     whole_number("stage", stage, 0, 1, "Stages 2 and 3 send at each microbatch, which is not counted here.")
     p, d, k = mesh.shape
     blocks, params = model.num_blocks / p, model.num_params / (p * k)
-    links = {"tensor": _link(cluster, mesh, k, 1), "data": _link(cluster, mesh, d, k)}
+    links = {"tensor": group_link(cluster, mesh, k, 1), "data": group_link(cluster, mesh, d, k)}
     # a message from one rank to one other leaves through one port
     links["pipe"] = cluster.between if cluster.host(mesh.num_ranks - 1) > 0 else cluster.inside
     model_flops = 6 * model.num_params * batch_size * model.context / mesh.num_ranks  # forward 2, backward 4
@@ -196,7 +198,9 @@ def predict_mesh_step(
     # 1F1B holds a microbatch per stage; interleaved stages: Korthikanti et al. 2022 (arXiv:2205.05198), 4.2.3
     held = min(m, p + ((p - 1) / stages_per_rank if stages_per_rank > 1 else 0))
     kept = (held * (kept - block) / p + block) / k
-    memory = predict_memory(params, "Adam", "mixed", stage, d, kept)
+    # logits of one microbatch, on the last stage, divided among the ranks of `tensor`; `kept` has them in 16 bits
+    loss = (LOSS_N_BYTES - _N_BYTES) * microbatch * model.context * model.num_characters / k
+    memory = replace(predict_memory(params, "Adam", precision, stage, d, kept), loss_n_bytes=loss)
     return MeshStep(
         mesh=mesh,
         compute_s=arithmetic_s + device.overhead_s,
@@ -260,7 +264,7 @@ def microbatches_per_replica(
     return num_microbatches
 
 
-def _link(cluster: Cluster, mesh: Mesh, size: int, stride: int) -> Link:
+def group_link(cluster: Cluster, mesh: Mesh, size: int, stride: int) -> Link:
     """Return the link for the rings of groups of `size` ranks, each `stride` from the next; the slowest group counts.
 
     Each GPU has a port to the network. A ring can be cut into as many rings as the group has ranks in each host, one

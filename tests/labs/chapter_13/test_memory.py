@@ -112,7 +112,7 @@ def test_checkpointing_keeps_the_inputs_of_the_blocks():
     ("arguments", "message"),
     [
         ({"optimizer": "adam"}, "optimizer: expected one of SGD, SGD with momentum, Adam, got 'adam'"),
-        ({"precision": "int8"}, "precision: expected one of float64, float32, mixed"),
+        ({"precision": "int8"}, "precision: expected one of float64, float32, bfloat16, mixed"),
         ({"stage": 4}, "stage: expected a whole number from 0 to 3"),
         ({"k": 0}, "k: expected a positive whole number"),
         ({"num_params": -1.0}, "num_params: expected a finite number from 0 on"),

@@ -104,28 +104,28 @@ def odd(*shape, batch_size=4, cluster=NETWORK, **options):
 WORDS = {
     "copies of the parameters": (
         *(stepped(1, 4, 16), BEST, CLUSTER, 80 * GB),
-        "It does not fit: a rank would hold 81.2 GB and has 80.0 GB, predicted. Parameters and gradients are the "
+        "It does not fit: a rank would hold 81.3 GB and has 80.0 GB, predicted. Parameters and gradients are the "
         "largest part, 43.6 GB: each of the 4 replicas (data) has its own, and only pipe and tensor divide them.",
     ),
     "activations of several microbatches": (
         *(stepped(8, 2, 4, **KEEP), BEST, CLUSTER, 80 * GB),
-        "It does not fit: a rank would hold 93.3 GB and has 80.0 GB, predicted. Activations are the largest part, "
-        "38.7 GB: tensor divides them (here by 4), data does not. The first stage of the pipeline holds those of "
+        "It does not fit: a rank would hold 93.6 GB and has 80.0 GB, predicted. Activations are the largest part, "
+        "39.0 GB: tensor divides them (here by 4), data does not. The first stage of the pipeline holds those of "
         "several microbatches.",
     ),
     "activations of a microbatch": (
         *(llama(1, 16, 1, microbatch=2, **KEEP), BEST_LLAMA, CLUSTER, 80 * GB),
-        "It does not fit: a rank would hold 136 GB and has 80.0 GB, predicted. Activations are the largest part, "
-        "104 GB: tensor divides them (here by 1), data does not. Smaller microbatches have less of them.",
+        "It does not fit: a rank would hold 139 GB and has 80.0 GB, predicted. Activations are the largest part, "
+        "107 GB: tensor divides them (here by 1), data does not. Smaller microbatches have less of them.",
     ),
     "the optimizer": (
         *(BEST, BEST, CLUSTER, 40 * GB),
-        "It does not fit: a rank would hold 53.4 GB and has 40.0 GB, predicted. The numbers of the optimizer are "
+        "It does not fit: a rank would hold 53.5 GB and has 40.0 GB, predicted. The numbers of the optimizer are "
         "the largest part, 32.7 GB: all ranks together hold them once, so no mesh of 64 ranks makes them less.",
     ),
     "copies of the optimizer": (
         *(stepped(1, 4, 16, stage=0), stepped(8, 1, 8, stage=0), CLUSTER, 80 * GB),
-        "It does not fit: a rank would hold 179 GB and has 80.0 GB, predicted. The numbers of the optimizer are "
+        "It does not fit: a rank would hold 180 GB and has 80.0 GB, predicted. The numbers of the optimizer are "
         "the largest part, 131 GB: each of the 4 replicas (data) has its own, and only pipe and tensor divide "
         "them.",
     ),

@@ -218,7 +218,10 @@ def test_memory_is_that_of_a_part_of_the_network():
     sizes = (1, 1024, 2048, 24, 16, 50_000, 2)
     step = step_on(4, 2, 8)
     kept = transformer_activations(*sizes, keep_scores=False) / 8  # four microbatches of a fourth of the blocks
-    assert step.memory == predict_memory(1.2e9 / 32, "Adam", "mixed", 1, 2, kept)
+    loss = 12 * 1024 * 50_000 / 8  # log-probabilities and two gradients of 32 bits; logits are in `kept`
+    assert step.memory == replace(predict_memory(1.2e9 / 32, "Adam", "mixed", 1, 2, kept), loss_n_bytes=loss)
+    more = step_on(4, 2, 8, precision="mixed, gradients in 32 bits").memory
+    assert more.gradients_n_bytes == 3 * step.memory.gradients_n_bytes
     assert step_on(4, 2, 8, batch_size=2).memory.activations_n_bytes == pytest.approx(kept / 4)
     assert step_on(4, 2, 8, keep_scores=True).memory.activations_n_bytes == transformer_activations(*sizes) / 8
     assert step_on(4, 2, 8, stage=0).memory.optimizer_n_bytes == 2 * step.memory.optimizer_n_bytes
