@@ -16,19 +16,24 @@ _KINDS = {
     "gradients": "gradients",
     "optimizer": "state",
     "activations": "activations",
+    "moment": "for a moment",
 }
 
 
 def memory_bars(predictions: Mapping[str, MemoryPrediction], device_n_bytes: float, title: str = "") -> Figure:
     """Return a plotly figure with a bar per prediction, from the top, and a line at the memory of a device.
 
-    A bar has four parts: parameters, gradients, state (of the optimizer), activations. All bytes are predicted.
+    A bar has four parts: parameters, gradients, state (of the optimizer), activations. A fifth one, what lives for a
+    moment (gathered layers, the loss), is there if a prediction counts it. All bytes are predicted.
     """
+    kinds = dict(_KINDS)
+    if not any(_part(found, "moment") for found in predictions.values()):
+        del kinds["moment"]
     totals = [found.total_n_bytes for found in predictions.values()]
     figure = Figure(layout=layout("bytes per rank, predicted", None, title, 300, bottom=50))
     rows = list(range(len(totals)))
-    for (kind, name), colour in zip(_KINDS.items(), PALETTE[:4], strict=True):
-        sizes = [getattr(found, f"{kind}_n_bytes") for found in predictions.values()]
+    for (kind, name), colour in zip(kinds.items(), PALETTE, strict=False):
+        sizes = [_part(found, kind) for found in predictions.values()]
         words = [f"{row}: {name} {format_bytes(size)}" for row, size in zip(predictions, sizes, strict=True)]
         figure.add_bar(
             orientation="h",
@@ -54,6 +59,12 @@ def memory_bars(predictions: Mapping[str, MemoryPrediction], device_n_bytes: flo
     figure.update_xaxes(range=[0, most], showticklabels=False, showgrid=False, ticks="")
     figure.update_yaxes(range=[len(rows) - 0.4, -0.6], tickvals=rows, ticktext=list(predictions), showgrid=False)
     figure.update_layout(barmode="stack")
-    key = [("■", colour, name) for name, colour in zip(_KINDS.values(), PALETTE[:4], strict=True)]
+    key = [("■", colour, name) for name, colour in zip(kinds.values(), PALETTE, strict=False)]
     add_key(figure, [*key, ("╌", GREY, f"{format_bytes(device_n_bytes)} per device")])
     return figure
+
+
+def _part(found: MemoryPrediction, kind: str) -> float:
+    if kind == "moment":
+        return found.gathered_n_bytes + found.loss_n_bytes
+    return float(getattr(found, f"{kind}_n_bytes"))

@@ -11,10 +11,11 @@ from d2lite.widgets.explorer import Explorer
 from d2lite.widgets.plotly_widget import PlotlyWidget
 from d2lite.widgets.style import CLASS, control_style, row, sheet
 from notebook_ranks.shared.checks import one_of, positive_int
-from notebook_ranks.shared.format import format_seconds
+from notebook_ranks.shared.format import format_bytes, format_seconds
 
 from ..chapter_13.memory import MEMORY_MODELS, MemoryModel
 from ..chapter_13.memory_figure import memory_bars
+from .fsdp_step import predict_fsdp_step
 from .mesh_search import fastest_mesh, why_slower
 from .mesh_step import Mesh, MeshStep, predict_mesh_step
 from .mesh_step_figure import mesh_step_figure
@@ -37,7 +38,8 @@ class MeshGame(Explorer):
 
     The GPUs are H100 with 80 GB, 8 in a host: NVLink inside of a host, and a port of 400 Gb/s InfiniBand for each GPU
     from host to host. The fastest mesh is found by trying all that fit, with each microbatch. Its time is shown, and in
-    words why yours is slower or does not fit; the mesh itself only after `show_fastest`, which the button calls.
+    words why yours is slower or does not fit; the mesh itself only after `show_fastest`, which the button calls. Then
+    the words also say what FSDP alone would take on as many GPUs.
 
     `model`, `num_ranks`, `pipe`, `data`, `tensor` and `microbatch` are the controls: set their `value` by hand or in
     code. `step` is the predicted step, None where there is none; `seconds` and `best_seconds` are its time and that of
@@ -123,12 +125,29 @@ class MeshGame(Explorer):
         if is_shown and best:
             self._words += (
                 f"<br><b>The fastest</b>: pipe {best.mesh.pipe}, data {best.mesh.data}, tensor {best.mesh.tensor}, "
-                f"microbatch {best.microbatch}: {format_seconds(best.seconds)}, predicted."
+                f"microbatch {best.microbatch}: {format_seconds(best.seconds)}, predicted. {self._fsdp_alone(model)}"
             )
         steps = {"your mesh": self.step, "the fastest mesh that fits": best if is_shown else best and best.seconds}
         held = {"a rank": self.step.memory} if self.step else {}
         memory = memory_bars(held, _DEVICE_N_BYTES, "What a rank holds, predicted").update_layout(height=200)
         return mesh_step_figure(steps), memory
+
+    def _fsdp_alone(self, model: MemoryModel) -> str:
+        """Return in words what FSDP without other parallelism takes, with the least checkpointing that fits."""
+        num_ranks = self.num_ranks.value
+        if self.batch_size % num_ranks:
+            return f"FSDP alone needs a multiple of {num_ranks} pieces of text."
+        ways: dict[bool | str, str] = {False: "without", "selective": "with selective", True: "with full"}
+        steps = {way: predict_fsdp_step(model, num_ranks, self.batch_size, _DEVICE, _CLUSTER, checkpointing=way)
+                 for way in ways}  # fmt: skip
+        way = next((way for way, step in steps.items() if step.fits(_DEVICE_N_BYTES)), None)
+        if way is None:
+            return f"FSDP alone does not fit: a rank would hold {format_bytes(steps[True].memory.total_n_bytes)}."
+        step = steps[way]
+        return (
+            f"<b>FSDP alone</b> {ways[way]} checkpointing: {format_seconds(step.seconds)}, and a rank holds "
+            f"{format_bytes(step.memory.total_n_bytes)}, predicted."
+        )
 
     def _predict(self, model: MemoryModel) -> MeshStep:
         mesh, num_ranks = Mesh(self.pipe.value, self.data.value, self.tensor.value), self.num_ranks.value

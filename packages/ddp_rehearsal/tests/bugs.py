@@ -687,6 +687,52 @@ BUGS = {
         ranks=(),
         same="--rows {24/k}",
     ),
+    "a reduction that is not waited for": Bug(
+        "by_hand",
+        """
+-        dist.all_reduce(param.grad)
++        dist.all_reduce(param.grad, async_op=True)
+""",
+        "arithmetic",
+        "nothing has waited for it",
+        "dist.all_reduce(param.grad, async_op=True)",
+    ),
+    "a loss that is reduced before the backward pass": Bug(
+        "ddp",
+        """
+-            loss.backward()
++            dist.all_reduce(loss)
++            loss = loss / dist.get_world_size()
++            loss.backward()
+""",
+        "arithmetic",
+        "It is 2 times too small",
+        "dist.all_reduce(loss)",
+    ),
+    "an optimizer that is made before the network is sharded": Bug(
+        "sharded",
+        """
+-fully_shard(net, mesh=init_device_mesh("cpu", (dist.get_world_size(),)))
+-optimizer = torch.optim.Adam(net.parameters())
++optimizer = torch.optim.Adam(net.parameters())
++fully_shard(net, mesh=init_device_mesh("cpu", (dist.get_world_size(),)))
+""",
+        "arithmetic",
+        "none of the tensors in Adam ever got a gradient",
+        "optimizer.step()",
+    ),
+    "the rank for the number of the GPU": Bug(
+        "ddp",
+        """
+-    rank = int(os.environ["LOCAL_RANK"])
++    rank = int(os.environ["RANK"])
+""",
+        "devices",
+        "on a second machine there is no GPU with this number",
+        "torch.cuda.set_device(rank)",
+        ranks=(),
+        is_sure=False,
+    ),
     "a port for each rank": Bug(
         "spawned",
         """

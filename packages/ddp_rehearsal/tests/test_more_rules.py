@@ -9,28 +9,28 @@ from ddp_rehearsal.observations import (
     Drawn,
     Ended,
     Evaluated,
+    Loaded,
     LoaderBegins,
+    LossReduced,
     LostAttributes,
+    NothingLoaded,
+    NotWaited,
     Opened,
     Reduced,
+    Saved,
     Scheduled,
     State,
     Strangers,
     Uneven,
 )
-from ddp_rehearsal.rules.arithmetic import (
-    clipped_while_scaled,
+from ddp_rehearsal.rules.collectives import (
     gathered_without_gradient,
-    left_in_evaluation_mode,
-    lost_attributes,
-    lost_gradients,
-    not_held,
+    loss_reduced_before_backward,
+    not_waited_for,
     reductions_in_another_order,
-    same_random_numbers,
-    scaled_updates,
-    too_many_steps_of_a_scheduler,
 )
 from ddp_rehearsal.rules.copies import copies, left_out_updates, replicas, unlike_at_the_end, unlike_buffers
+from ddp_rehearsal.rules.devices import rank_as_gpu
 from ddp_rehearsal.rules.examples import (
     copies_of_workers,
     padded_evaluation,
@@ -38,7 +38,16 @@ from ddp_rehearsal.rules.examples import (
     sampler_seeds,
     uneven_loaders,
 )
-from ddp_rehearsal.rules.files import one_file
+from ddp_rehearsal.rules.files import nothing_loaded, one_file, one_log_folder, read_too_early
+from ddp_rehearsal.rules.gradients import (
+    clipped_in_parts,
+    clipped_while_scaled,
+    left_over_minibatches,
+    lost_gradients,
+    scaled_updates,
+)
+from ddp_rehearsal.rules.networks import left_in_evaluation_mode, lost_attributes, same_random_numbers
+from ddp_rehearsal.rules.optimizers import not_held, scheduled_for_all_ranks, too_many_steps_of_a_scheduler
 from ddp_rehearsal.rules.side_by_side import aligned
 from packages.ddp_rehearsal.tests.test_rules import HERE, forward, prints, ranks, the_one, update
 
@@ -307,3 +316,125 @@ def test_files_that_several_ranks_open():
     assert one_file(ranks(written, [Opened(2, HERE, "/a/1.csv", "w")])) == []
     read = [Opened(2, HERE, "/a/data", "r")]
     assert one_file(ranks(read, read)) == []
+
+
+def test_logs_in_one_folder():
+    def log(folder, name):
+        return Opened(1, None, f"/runs/{folder}/events.out.tfevents.{name}", "w")
+
+    note = the_one(one_log_folder(ranks([log("a", "7")], [log("a", "8")])))
+    assert not note.is_sure and note.ranks == (0, 1) and "the same folder, a:" in note.words
+    assert one_log_folder(ranks([log("0", "7")], [log("1", "8")])) == []
+    assert one_log_folder(ranks([log("a", "7"), log("a", "8")], [])) == []
+
+
+def test_a_file_that_is_read_while_it_may_be_written():
+    saved, load = Saved(3, HERE, "/a/1.pt", calls=9), Loaded(3, HERE, "/a/1.pt", mapped=True, calls=9)
+    early = ranks([replace(saved, calls=4), saved], [load])
+    note = the_one(read_too_early(early))
+    assert not note.is_sure and note.ranks == (1,) and "rank 1 reads 1.pt, which rank 0 writes" in note.words
+    opened = Opened(1, HERE, "/a/1.json", "w", calls=0)
+    assert the_one(read_too_early(ranks([opened], [replace(opened, mode="r")]))).ranks == (1,)
+    assert read_too_early(ranks([saved, load], [replace(load, calls=10)])) == []  # after a barrier
+    assert read_too_early(ranks([replace(saved, path="/a/0.pt")], [load])) == []
+    assert read_too_early(ranks([saved], [Opened(1, HERE, "/a/1.lock", "lock"), load])) == []
+    unknown = ranks([replace(saved, calls=-1)], [replace(load, calls=-1)])
+    assert read_too_early(unknown) == []
+
+
+def test_a_reduction_that_is_not_waited_for_is_the_one_cause():
+    left = NotWaited(1, HERE, "all_reduce")
+    apart = [replace(update(s), weights=prints(w=[9, 8.0], b=7), grads=prints(w=[3, 3], b=4)) for s in (1, 2)]
+    observed = ranks([left, update(1, group=(0, 1)), update(2, group=(0, 1))], apart)
+    finding = the_one(not_waited_for(observed))
+    assert finding.is_sure and finding.ranks == (0,) and "all_reduce(async_op=True)" in finding.words
+    assert copies(observed) == [] == not_waited_for(observed[1:])
+
+
+def test_a_loss_that_is_reduced_before_the_backward_pass():
+    in_ddp = [update(s, group=(0, 1)) for s in (1, 2)]
+    half, whole = LossReduced(1, HERE, 0.5), LossReduced(1, HERE, 1.0)
+    assert "2 times too small" in the_one(loss_reduced_before_backward(ranks([half, *in_ddp], in_ddp))).words
+    assert loss_reduced_before_backward(ranks([whole, *in_ddp], in_ddp)) == []
+    by_hand = [update(s) for s in (1, 2)]  # gradients may be added up afterwards
+    assert loss_reduced_before_backward(ranks([half, *by_hand], by_hand)) == []
+    accumulated = [replace(u, backwards=2) for u in in_ddp]
+    assert loss_reduced_before_backward(ranks([half, *accumulated], accumulated)) == []
+
+
+def test_parts_that_are_clipped_by_their_own_norms():
+    one = Clipped(1, HERE, {}, norm=3.0, most=1.0, flat=True)
+    finding = the_one(clipped_in_parts(ranks([one], [replace(one, norm=4.0)])))
+    assert finding.is_sure and "3 on rank 0, 4 on rank 1" in finding.words
+    assert clipped_in_parts(ranks([one], [replace(one, norm=3.00001)])) == []  # NO_SHARD
+    small = replace(one, most=9.0)
+    assert clipped_in_parts(ranks([small], [replace(small, norm=4.0)])) == []
+    assert clipped_in_parts(ranks([replace(one, flat=False)], [replace(one, norm=4.0)])) == []
+
+
+def test_an_optimizer_that_holds_nothing_of_the_network():
+    strangers = Strangers(9, None, 0, ((3, 2), (3,)), are_all=True)
+    finding = the_one(not_held(ranks([update(), strangers])))
+    assert finding.is_sure and "its updates change nothing" in finding.words
+    assert not_held(ranks([update(), replace(strangers, are_all=False)])) == []
+    other = replace(update(), optimizer=1)
+    assert not_held(ranks([update(), other, strangers])) == []
+
+
+def test_what_an_accumulation_leaves_over():
+    def epoch(number, first, *backwards, lost=0):
+        for i, n in enumerate(backwards):
+            step = first + i
+            yield from (forward(step, "abcdefg"[k], loader=0, epoch=number) for k in range(2))
+            yield update(step, backwards=n, lost=lost if i == 0 else 0)
+
+    left = [forward(3, "x", loader=0, epoch=0)]  # the fifth minibatch, which joins the third update
+    joined = [*epoch(0, 1, 2, 2), *left, *epoch(1, 3, 3, 2), *epoch(2, 5, 2, 2)]
+    note = the_one(left_over_minibatches(ranks(joined)))
+    assert not note.is_sure and note.step == 3 and "1 more minibatch" in note.words
+    cleared = [*epoch(0, 1, 2, 2), *left, *epoch(1, 3, 2, 2, lost=1), *epoch(2, 5, 2, 2)]
+    assert "are cleared without an update" in the_one(left_over_minibatches(ranks(cleared))).words
+    even = [*epoch(0, 1, 2, 2), *epoch(1, 3, 2, 2), *epoch(2, 5, 2, 2)]
+    assert left_over_minibatches(ranks(even)) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ('rank = int(os.environ["RANK"])\ntorch.cuda.set_device(rank)\n', 2),
+        ('rank = dist.get_rank()\ndevice = torch.device(f"cuda:{rank}")\n', 2),
+        ("rank = dist.get_rank()\nnet = net.to(rank)\n", 2),
+        ("rank = dist.get_rank()\nnet.cuda(rank % torch.cuda.device_count())\n", 0),
+        ('rank = dist.get_rank()\nnet.cuda(rank)\nlocal = os.environ["LOCAL_RANK"]\n', 0),
+        ("def main(rank):\n    net.cuda(rank)\n\nmp.spawn(main, nprocs=2)\n", 0),
+        ("rank = dist.get_rank()\nprint(rank)\n", 0),
+    ],
+)
+def test_a_rank_that_chooses_the_gpu(tmp_path, text, line):
+    path = tmp_path / "train.py"
+    path.write_text(text)
+    place = (str(path), 2, "main")
+    second = replace(update(devices=("cuda:1",)), place=place)
+    found = rank_as_gpu(ranks([update()], [second]))
+    assert [note.place[1] for note in found] == [line] * (line > 0)
+    assert rank_as_gpu(ranks([update()], [replace(second, devices=("cuda:0",))])) == []
+
+
+def test_a_checkpoint_of_which_nothing_is_loaded():
+    nothing = NothingLoaded(1, HERE, "module.weight", "weight")
+    finding = the_one(nothing_loaded(ranks([nothing], [])))
+    assert finding.is_sure and finding.ranks == (0,) and "such as module.weight" in finding.words
+    assert nothing_loaded(ranks([], [])) == []
+
+
+def test_a_scheduler_that_was_made_for_the_steps_of_all_ranks():
+    def run(total, taken=5, how="returned"):
+        steps = [
+            one for i in range(taken) for one in (update(i + 1), Scheduled(i + 1, HERE, "CosineAnnealingLR", total))
+        ]
+        return ranks([*steps, Ended(9, None, how)], [*steps, Ended(9, None, how)])
+
+    note = the_one(scheduled_for_all_ranks(run(10)))
+    assert not note.is_sure and "made for 10 steps, 2 times as many as the 5" in note.words and note.step == 5
+    for right in (run(5), run(-1), run(10, how="enough"), run(12)):
+        assert scheduled_for_all_ranks(right) == []

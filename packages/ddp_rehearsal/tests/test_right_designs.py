@@ -17,10 +17,11 @@ from ddp_rehearsal.observations import (
 )
 from ddp_rehearsal.ranks import Outcome
 from ddp_rehearsal.report import run_facts
-from ddp_rehearsal.rules.arithmetic import not_held, reductions_in_another_order
+from ddp_rehearsal.rules.collectives import reductions_in_another_order
 from ddp_rehearsal.rules.copies import copies, replicas
 from ddp_rehearsal.rules.examples import equal_minibatches, forgotten_set_epoch, padded_evaluation
 from ddp_rehearsal.rules.files import loaded_to_gpu_0, one_file
+from ddp_rehearsal.rules.optimizers import not_held
 from ddp_rehearsal.rules.script_text import averages_weights
 from packages.ddp_rehearsal.tests.packing import packed
 from packages.ddp_rehearsal.tests.test_rules import HERE, JOINED, forward, prints, ranks, the_one, update

@@ -19,14 +19,6 @@ from ddp_rehearsal.observations import (
     Wrapped,
 )
 from ddp_rehearsal.rules import RULES
-from ddp_rehearsal.rules.arithmetic import (
-    clipped_before_the_reduction,
-    gradients_kept,
-    learning_rates,
-    missing_gradients,
-    several_backward_passes,
-    statistics_per_rank,
-)
 from ddp_rehearsal.rules.copies import copies, replicas
 from ddp_rehearsal.rules.devices import one_gpu, train_on_cpu
 from ddp_rehearsal.rules.examples import (
@@ -36,8 +28,16 @@ from ddp_rehearsal.rules.examples import (
     num_steps,
     shared_examples,
 )
-from ddp_rehearsal.rules.files import loaded_to_gpu_0, module_in_names, one_file
+from ddp_rehearsal.rules.files import loaded_to_gpu_0, one_file, wrapper_in_names
+from ddp_rehearsal.rules.gradients import (
+    clipped_before_the_reduction,
+    gradients_kept,
+    missing_gradients,
+    several_backward_passes,
+)
 from ddp_rehearsal.rules.minibatches import minibatch_rows
+from ddp_rehearsal.rules.networks import statistics_per_rank
+from ddp_rehearsal.rules.optimizers import learning_rates
 from packages.ddp_rehearsal.tests.packing import packed
 
 HERE = ("train.py", 7, "main")
@@ -413,12 +413,16 @@ def test_a_sampler_that_is_not_told_the_epoch():
 
 
 def test_data_sets_that_differ():
-    def run(*items, trains=True):
+    def run(*items, trains=True, labels=()):
         begins = LoaderBegins(1, HERE, loader=0, epoch=0, sampler="DistributedSampler")
-        return [begins, *([forward(1, "x", loader=0)] if trains else []), DataSet(9, None, 0, items)]
+        return [begins, *([forward(1, "x", loader=0)] if trains else []), DataSet(9, None, 0, items, labels)]
 
     finding = the_one(data_sets(ranks(run("a", "z"), run("a", "y"))))
-    assert finding.ranks == (0, 1) and finding.place == HERE
+    assert finding.is_sure and finding.ranks == (0, 1) and finding.place == HERE
+    one, other = run("a", "z", labels=("3", "4")), run("a", "y", labels=("3", "5"))
+    assert the_one(data_sets(ranks(one, other))).is_sure
+    kept = run("a", "y", labels=("3", "4"))  # a random change of the same example, kept in memory
+    assert not the_one(data_sets(ranks(one, kept))).is_sure
     assert data_sets(ranks(run("a", "z"), run("a", "z"))) == []
     assert data_sets(ranks(run("a", "z", trains=False), run("a", "y", trains=False))) == []
     assert data_sets(ranks(run("a", "z"), [])) == []
@@ -531,6 +535,8 @@ def test_a_checkpoint_that_is_loaded_to_gpu_0():
 
 
 def test_names_that_begin_with_module():
-    note = the_one(module_in_names(ranks([Saved(3, HERE, "/a/x.pt", module_names=True)])))
+    note = the_one(wrapper_in_names(ranks([Saved(3, HERE, "/a/x.pt", prefix="module.")])))
     assert "x.pt" in note.words and not note.is_sure
-    assert module_in_names(ranks([Saved(3, HERE, "/a/x.pt")])) == []
+    assert wrapper_in_names(ranks([Saved(3, HERE, "/a/x.pt")])) == []
+    compiled = ranks([Saved(3, HERE, "/a/x.pt", prefix="_orig_mod.")])
+    assert the_one(wrapper_in_names(compiled)).repair == "Save model._orig_mod.state_dict()."

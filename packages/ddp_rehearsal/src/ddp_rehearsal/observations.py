@@ -25,9 +25,12 @@ __all__ = [
     "Joined",
     "Loaded",
     "LoaderBegins",
+    "LossReduced",
     "LostAttributes",
     "Memory",
     "NotObserved",
+    "NotWaited",
+    "NothingLoaded",
     "Observation",
     "Observed",
     "Opened",
@@ -107,10 +110,14 @@ class LoaderBegins(Observation):
 
 @dataclass(frozen=True)
 class DataSet(Observation):
-    """The digests of the first and the last example of the data set of a DataLoader, if they are always the same."""
+    """The digests of the first and the last example of the data set of a DataLoader, if they are always the same.
+
+    `labels` are those of all but the first tensor of an example; "" if it has no more.
+    """
 
     loader: int
     items: tuple[str, ...]
+    labels: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,13 +172,15 @@ class Reduced(Observation):
 class Clipped(Observation):
     """Gradients were clipped: their digests before, their norm, and the largest norm that is allowed.
 
-    `scaled` says that they still had the factor of a GradScaler.
+    `scaled` says that they still had the factor of a GradScaler, `flat` that the tensors are a rank's parts of what
+    FullyShardedDataParallel has made flat.
     """
 
     grads: Mapping[str, str]
     norm: float
     most: float
     scaled: bool = False
+    flat: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -256,18 +265,40 @@ class LostAttributes(Observation):
 
 @dataclass(frozen=True)
 class Strangers(Observation):
-    """Shapes of parameters that an optimizer holds, which never got a gradient and are in no module that was called."""
+    """Shapes of parameters that an optimizer holds, which never got a gradient and are in no module that was called.
+
+    `are_all` says that it holds no others.
+    """
 
     optimizer: int
     shapes: tuple[tuple[int, ...], ...]
+    are_all: bool = False
+
+
+@dataclass(frozen=True)
+class NotWaited(Observation):
+    """An update used gradients of a collective that was begun with async_op=True and not waited for."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class LossReduced(Observation):
+    """A backward pass began at a number that `all_reduce` had added up, multiplied by `factor` after it."""
+
+    factor: float
 
 
 @dataclass(frozen=True)
 class Opened(Observation):
-    """The script opened a file: `mode` has "w", "x" or "a" for writing, "r" for reading, "+" for both."""
+    """The script opened a file: `mode` has "w", "x" or "a" for writing, "r" for reading, "+" for both.
+
+    A file that is a lock has the mode "lock". `calls` counts what the rank had done together with others by then.
+    """
 
     path: str
     mode: str
+    calls: int = -1
 
 
 @dataclass(frozen=True)
@@ -279,18 +310,23 @@ class Drawn(Observation):
 
 @dataclass(frozen=True)
 class Scheduled(Observation):
-    """A scheduler has taken a step."""
+    """A scheduler has taken a step; it was made for `total` of them (-1: it has no end)."""
 
     name: str
+    total: int = -1
 
 
 @dataclass(frozen=True)
 class Saved(Observation):
-    """`torch.save` wrote a file; `module_names` says that all names of a state dict in it begin with "module."."""
+    """`torch.save` wrote a file; all names of a state dict in it begin with `prefix`, that of a wrapper.
+
+    `calls` counts what the rank had done together with others by then.
+    """
 
     path: str
     on_gpu: bool = False
-    module_names: bool = False
+    prefix: str = ""
+    calls: int = -1
 
 
 @dataclass(frozen=True)
@@ -300,6 +336,15 @@ class Loaded(Observation):
     path: str
     mapped: bool
     devices: tuple[str, ...] = ()
+    calls: int = -1
+
+
+@dataclass(frozen=True)
+class NothingLoaded(Observation):
+    """`load_state_dict(strict=False)` found none of a state's names, such as `name`, in a module that has `own`."""
+
+    name: str
+    own: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -375,9 +420,9 @@ Observed = Sequence[RankObservations]  # of all ranks of a run, in the order of 
 _KIND_OF: dict[str, type[Observation]] = {
     kind.__name__: kind
     for kind in (
-        Clipped, DataSet, Drawn, Ended, Evaluated, Failed, Forward, Joined, Loaded, LoaderBegins, LostAttributes,
-        Memory, NotObserved, Opened, Reduced, Sampled, Saved, Scheduled, Sent, State, Strangers, Uneven, Update,
-        Wrapped,
+        Clipped, DataSet, Drawn, Ended, Evaluated, Failed, Forward, Joined, Loaded, LoaderBegins, LossReduced,
+        LostAttributes, Memory, NotObserved, NotWaited, NothingLoaded, Opened, Reduced, Sampled, Saved, Scheduled,
+        Sent, State, Strangers, Uneven, Update, Wrapped,
     )
 }  # fmt: skip
 

@@ -13,7 +13,7 @@ __all__ = ["watch_files"]
 MOST_FILES = 200  # that are noted
 HIDDEN = (f"{os.sep}.", f"{os.sep}__pycache__{os.sep}")  # caches
 NO_FILES = ("/dev/", "/proc/", "/sys/")
-SHARED = (".lock",)  # ends of names of files that are there to be shared
+LOCK = ".lock"  # the end of names of files that are there to be shared
 OF_IMPORTS = (
     "<frozen importlib._bootstrap>",
     "<frozen importlib._bootstrap_external>",
@@ -22,6 +22,7 @@ OF_IMPORTS = (
     "traceback.py",
     "inspect.py",
 )
+EVENTS = f"{os.sep}events.out.tfevents."  # TensorBoard writes these in a thread of its own
 WRITES = os.O_WRONLY | os.O_RDWR
 
 
@@ -33,10 +34,11 @@ def watch_files(note: Callable[[str, str], None], is_watched: Callable[[], bool]
     seen: set[tuple[str, str]] = set()
 
     def hook(event: str, args: Any) -> None:
-        if event == "open" and len(seen) < MOST_FILES and is_watched():
+        if event == "open" and len(seen) < MOST_FILES and (is_watched() or EVENTS in str(args[0])):
             path, mode, flags = args
             if isinstance(path, str | bytes):
                 path, kind = os.path.realpath(os.fsdecode(path)), _kind_of(mode or _mode_of(flags))
+                kind = "lock" if path.endswith(LOCK) else kind
                 if (path, kind) not in seen and not path.startswith(folder) and _is_of_script(path):
                     seen.add((path, kind))
                     note(path, kind)
@@ -50,7 +52,9 @@ def _kind_of(mode: str) -> str:
 
 def _is_of_script(path: str) -> bool:
     """Return whether a path is an ordinary file, or none yet, that the script opens and no cache."""
-    if path.startswith(NO_FILES) or path.endswith(SHARED) or any(part in path for part in HIDDEN) or not _by_script():
+    if path.startswith(NO_FILES) or any(part in path for part in HIDDEN):
+        return False
+    if EVENTS not in path and not _by_script():
         return False
     try:
         return stat.S_ISREG(os.stat(path).st_mode)

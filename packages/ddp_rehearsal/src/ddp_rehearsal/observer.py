@@ -6,7 +6,6 @@ DistributedDataParallel are wrapped. The observer changes no tensor and no rando
 reaches the script.
 """
 
-import functools
 import os
 import sys
 import threading
@@ -51,9 +50,12 @@ from ddp_rehearsal.observations import (
     Joined,
     Loaded,
     LoaderBegins,
+    LossReduced,
     LostAttributes,
     Memory,
+    NothingLoaded,
     NotObserved,
+    NotWaited,
     Observation,
     Opened,
     Place,
@@ -69,6 +71,7 @@ from ddp_rehearsal.observations import (
     Wrapped,
     as_line,
 )
+from ddp_rehearsal.observed_collectives import OwnCollectives
 from ddp_rehearsal.observed_files import watch_files
 from ddp_rehearsal.pretend_gpus.backward import leaves_of
 from ddp_rehearsal.pretend_gpus.storages import device_of
@@ -80,10 +83,10 @@ from notebook_ranks.shared.own_code import is_own_code
 __all__ = ["Observer", "script_place"]
 
 SHARDED = ("FullyShardedDataParallel",)  # the other ways to shard use DTensor
+LENGTHS = ("T_max", "total_steps", "total_iters")  # attributes of schedulers
+PREFIXES = ("module.", "_orig_mod.")  # of names in the state of a wrapper
 PLAIN = (torch.Tensor, nn.Parameter)  # types of nearly all tensors; a missing attribute takes time to find out
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
-TOGETHER = "all_reduce reduce all_gather all_gather_into_tensor all_gather_object gather gather_object".split()
-MOST_REDUCED = 400  # of the script's own collectives that are noted
 FIRST_STEPS = 3  # in which it is looked for what gets gradients
 MOST_CALLS = 1900  # fewer than the flight recorder keeps
 BY_HAND = -1  # stands for an optimizer
@@ -125,7 +128,8 @@ class Observer:
         self.pid, self.thread = os.getpid(), threading.get_ident()
         self.progress, self.step, self.depth, self.backwards = 0, 1, 0, 0
         self.updated = False  # the step has ended, and the next one has not begun
-        self.passes = self.joins = self.reduced = self.lost = self.plain_passes = 0
+        self.passes = self.joins = self.lost = self.plain_passes = 0
+        self.own_collectives = OwnCollectives()
         self.minibatches: Counter[int] = Counter()  # number of a DataLoader -> what it has given since the last update
         self.lost_names: set[str] = set()
         self.grad_enabled = True  # for the script, when the observer was called last
@@ -226,6 +230,7 @@ class Observer:
         wrap(nn.Module, "zero_grad", self._clear)
         wrap(torch, "save", self._save)
         wrap(torch, "load", self._load)
+        wrap(nn.Module, "load_state_dict", self._load_state)
         wrap(nn.utils, "clip_grad_norm_", self._clip, nn.utils.clip_grad)
         wrap(nn.utils, "clip_grad_value_", self._clip_values, nn.utils.clip_grad)
         wrap(torch.amp.GradScaler, "scale", self._scale)
@@ -241,8 +246,7 @@ class Observer:
                 wrap(kind, "step", self._schedule)
         wrap(dist, "init_process_group", self._join_group, dist.distributed_c10d)
         wrap(dist, "broadcast", self._broadcast, dist.distributed_c10d)
-        for name in TOGETHER:
-            wrap(dist, name, functools.partial(self._put_together, name), dist.distributed_c10d)
+        self.own_collectives.watch(self._put_together, self._calls_itself, _place_now)
         wrap(Join, "__enter__", self._may_end_earlier)
         wrap(nn.DataParallel, "parallel_apply", self._apply)
         watch_files(self._opened, self._is_mine, self.folder)
@@ -396,6 +400,8 @@ class Observer:
         if self.in_backward:  # of a part that is computed again
             return backward(*args, **kwargs)
         self._unseen(self._look_for_kept_gradients)
+        if self.own_collectives.reduced is not None:
+            self._quietly(self._look_for_reduced_loss, [*args, *kwargs.values()])
         if self.updates is None:
             if not self.optimizers and not self.modules:
                 self._look_for_update_by_hand([*args, *kwargs.values()])
@@ -419,6 +425,11 @@ class Observer:
             self.backwards = 0  # an update was left out, as a GradScaler does where a gradient is infinite
         return clear(*args, **kwargs)
 
+    def _look_for_reduced_loss(self, given: Sequence[object]) -> None:
+        losses = [loss for of in given for loss in (_sequence(of) if isinstance(of, list | tuple) else [of])]
+        if (found := self.own_collectives.factor_of(losses)) is not None:
+            self.note(LossReduced, factor=found[0], place=found[1])
+
     def _look_for_kept_gradients(self) -> None:
         if self.last is not None and self.backwards == 0:
             param, before = self.last
@@ -433,6 +444,9 @@ class Observer:
 
     def _begin_update(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         self.named = named = self._named(optimizer)
+        left_open = self.own_collectives.left_open([p.grad for p in named.values() if p.grad is not None])
+        for name, place in left_open[:1]:
+            self.note(NotWaited, name=name, place=place)
         small = min(((p.numel(), name) for name, p in named.items() if p.grad is not None), default=None)
         # one weight is read together with the gradients, since each reading takes time
         read = {name: p.grad for name, p in named.items()} | ({} if small is None else {ONE_WEIGHT: named[small[1]]})
@@ -574,10 +588,14 @@ class Observer:
 
     def _read_states(self) -> None:
         """Write what the modules hold at the end, and what optimizers hold that no module has."""
-        if self.sharded:
-            return
         held = set().union(*self.held_by.values())
         of_modules = {id(p) for module in self.modules for p in module.parameters()}
+        for number, params in self.held_by.items():
+            shapes = [tuple(p.shape) for i, p in params.items() if i not in of_modules and i not in self.got_grad]
+            if shapes:
+                self.note(Strangers, optimizer=number, shapes=tuple(shapes), are_all=len(shapes) == len(params))
+        if self.sharded:
+            return
         for number, module in enumerate(self.modules):
             named = dict(_inner(module).named_parameters())
             if any(map(_is_sharded, named.values())):
@@ -597,10 +615,6 @@ class Observer:
                 group=self._group_of(named.values()),
                 syncs_buffers=bool(getattr(module, "broadcast_buffers", False)),
             )
-        for number, params in self.held_by.items():
-            shapes = [tuple(p.shape) for i, p in params.items() if i not in of_modules and i not in self.got_grad]
-            if shapes:
-                self.note(Strangers, optimizer=number, shapes=tuple(shapes))
 
     def _read_traffic(self) -> None:
         """Write what was sent between the second update and the last one; the recorder may have lost what is older."""
@@ -714,6 +728,7 @@ class Observer:
         grads = [(self.names.get(id(p), f"parameter {i}"), p.grad) for i, p in enumerate(params)]
         prints = self._prints_of({name: grad for name, grad in grads if grad is not None}, self._complete())
         facts["scaled"] = self._is_scaled(params)
+        facts["flat"] = self.sharded and not any(map(_is_sharded, params))
         facts["grads"] = {name: found[0] for name, found in prints.items() if found is not None}
 
     def _schedule(self, step: Callable[..., Any], scheduler: object, *args: Any, **kwargs: Any) -> Any:
@@ -725,7 +740,8 @@ class Observer:
             return step(scheduler, *args, **kwargs)
         finally:
             self.in_schedule = False
-            self._quietly(lambda: self.note(Scheduled, name=type(scheduler).__name__))
+            total = next((n for n in map(vars(scheduler).get, LENGTHS) if isinstance(n, int)), -1)
+            self._quietly(lambda: self.note(Scheduled, name=type(scheduler).__name__, total=total))
 
     # data
 
@@ -786,12 +802,23 @@ class Observer:
             if (n := _len(data)) > 0:
                 seen = {tuple(self._digest(data[i]) for i in (0, n - 1)) for _ in range(TIMES)}
                 if len(seen) == 1 and "" not in (items := seen.pop()):
-                    self.note(DataSet, loader=number, items=items)
+                    labels = tuple(self._digest_of_label(data[i]) for i in (0, n - 1))
+                    self.note(DataSet, loader=number, items=items, labels=labels)
 
     def _digest(self, example: object) -> str:
         tensor = first_tensor([example])
         with torch._C.DisableTorchFunction():
             return "" if tensor is None else tensor_digest(tensor)
+
+    def _digest_of_label(self, example: object) -> str:
+        """Return a digest of what comes after the first part of an example: tensors and plain numbers; "" for none."""
+        parts = _sequence(example)[1:] if isinstance(example, list | tuple | dict) else []
+        with torch._C.DisableTorchFunction():
+            return "/".join(
+                tensor_digest(part) if isinstance(part, torch.Tensor) else repr(part)
+                for part in parts
+                if isinstance(part, torch.Tensor | int | float | str)
+            )
 
     # files and groups
 
@@ -804,8 +831,8 @@ class Observer:
             states = [found for found in (obj, *_sequence(obj)) if _is_state(found)]
             names = [str(name) for state in states for name in state]
             on_gpu = any(t.device.type == "cuda" for state in states for t in state.values())
-            is_prefixed = bool(names) and all(name.startswith("module.") for name in names)
-            self.note(Saved, path=path, on_gpu=on_gpu, module_names=is_prefixed)
+            prefix = next((p for p in PREFIXES if names and all(name.startswith(p) for name in names)), "")
+            self.note(Saved, path=path, on_gpu=on_gpu, prefix=prefix, calls=self._calls())
 
     def _apply(self, apply: Callable[..., Any], parallel: Any, replicas: Any, *args: Any, **kwargs: Any) -> Any:
         before = [_counts(replica) for replica in replicas[1:]]
@@ -822,7 +849,8 @@ class Observer:
         return outputs
 
     def _opened(self, path: str, mode: str) -> None:
-        self._quietly(lambda: self.note(Opened, path=path, mode=mode))
+        if self.pid == os.getpid():  # a log may be written by a thread of its own
+            self.note(Opened, path=path, mode=mode, calls=self._calls())
 
     def _load(self, load: Callable[..., Any], f: object, map_location: object = None, *args: Any, **kwargs: Any) -> Any:
         loaded = load(f, map_location, *args, **kwargs)
@@ -831,24 +859,36 @@ class Observer:
 
     def _loaded(self, f: object, map_location: object, loaded: object) -> None:
         states = [found for found in (loaded, *_sequence(loaded)) if _is_state(found)]
-        devices = sorted({str(t.device) for state in states for t in state.values()})
-        self.note(Loaded, path=_path_of(f), mapped=map_location is not None, devices=tuple(devices))
+        devices = tuple(sorted({str(t.device) for state in states for t in state.values()}))
+        is_mapped = map_location is not None
+        self.note(Loaded, path=_path_of(f), mapped=is_mapped, devices=devices, calls=self._calls())
+
+    def _load_state(self, load: Callable[..., Any], module: nn.Module, state: Any, *args: Any, **kwargs: Any) -> Any:
+        found = load(module, state, *args, **kwargs)
+        self._quietly(self._look_for_loaded, module, state, found)
+        return found
+
+    def _look_for_loaded(self, module: nn.Module, state: Mapping[str, Any], found: Any) -> None:
+        own = list(module.state_dict())
+        if state and own and len(found.unexpected_keys) == len(state) and len(found.missing_keys) == len(own):
+            self.note(NothingLoaded, name=str(next(iter(state))), own=own[0])
 
     def _broadcast(self, broadcast: Callable[..., Any], tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        self.own_collectives.calls += self._is_mine()
         if self.step == 1:
             self._quietly(lambda: self.sent.add(_address_of_data(tensor)))
         return broadcast(tensor, *args, **kwargs)
 
-    def _put_together(self, name: str, collective: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        if self._is_mine() and not self.in_backward and self.updates is None and self.reduced < MOST_REDUCED:
-            self.reduced += 1
-            given = [*args, *kwargs.values()] if "object" not in name else []
-            tensor = first_tensor(given)
-            with_grad = torch.is_grad_enabled() and any(isinstance(t, torch.Tensor) and t.requires_grad for t in given)
-            numel = -1 if tensor is None else tensor.numel()
-            facts = {"in_forward": self.depth > 0, **_of_reduction(args, kwargs)}
-            self._quietly(lambda: self.note(Reduced, name=name, numel=numel, with_grad=with_grad, **facts))
-        return collective(*args, **kwargs)
+    def _calls_itself(self) -> bool:
+        return self._is_mine() and not self.in_backward and self.updates is None
+
+    def _put_together(self, name: str, numel: int, with_grad: bool, **facts: Any) -> None:
+        facts |= {"name": name, "numel": numel, "with_grad": with_grad, "in_forward": self.depth > 0}
+        self._quietly(lambda: self.note(Reduced, **facts))
+
+    def _calls(self) -> int:
+        """Return how often the rank has done something together with others, as far as was seen."""
+        return self.own_collectives.calls + self.passes + len(self.ddps)
 
     def _may_end_earlier(self, enter: Callable[..., Any], join: object) -> Any:
         self._quietly(lambda: self.note(Uneven))
@@ -858,15 +898,6 @@ class Observer:
     def _join_group(self, join: Callable[..., None], *args: Any, **kwargs: Any) -> None:
         join(*args, **kwargs)
         self._quietly(lambda: self.note(Joined, backend=str(dist.get_backend())))
-
-
-def _of_reduction(args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return whether a collective adds up, and the ranks of its group if these are not all."""
-    given = [*args, *kwargs.values()]
-    group = next((x for x in given if isinstance(x, dist.ProcessGroup)), None)
-    op = next((x for x in given if isinstance(x, dist.ReduceOp | dist.ReduceOp.RedOpType)), dist.ReduceOp.SUM)
-    ranks = () if group is None or group.size() == dist.get_world_size() else dist.get_process_group_ranks(group)
-    return {"adds_up": op in (dist.ReduceOp.SUM, dist.ReduceOp.AVG), "group": tuple(ranks)}
 
 
 def _print(tensor: torch.Tensor, complete: bool = True) -> Print:

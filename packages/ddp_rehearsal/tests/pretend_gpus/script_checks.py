@@ -117,6 +117,9 @@ def test_streams_and_events():
     assert begin.elapsed_time(end) > 0  # said once
     assert torch.accelerator.current_stream().query() and end.query() and not stream.is_capturing()
     torch.Event("cuda").record(torch.Stream("cuda:1"))
+    with torch.cuda.stream(torch.cuda.Stream("cuda:1")):
+        assert torch.cuda.current_device() == 1
+    assert torch.cuda.current_device() == 0
 
 
 def test_memory_is_counted_from_tensors_that_are_alive():

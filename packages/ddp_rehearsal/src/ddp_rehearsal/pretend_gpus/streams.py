@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ddp_rehearsal.pretend_gpus.devices import DeviceLike, gpu_index, replace
+from ddp_rehearsal.pretend_gpus.devices import DeviceLike, current_device, gpu_index, replace, set_device
 from ddp_rehearsal.pretend_gpus.said_once import say_once
 
 __all__ = ["pretend_streams"]
@@ -63,12 +63,13 @@ class PretendStream:
         self.device_index, self.device_type, self.stream_id, self.cuda_stream = self.device.index, 1, 0, 0
 
     def __enter__(self) -> "PretendStream":
-        self.before = current_stream(self.device)
+        self.device_before, self.before = current_device(), current_stream(self.device)
         set_stream(self)
         return self
 
     def __exit__(self, *error: object) -> None:
         set_stream(self.before)
+        set_device(self.device_before)
 
     def query(self) -> bool:
         """Return True: everything is computed."""
@@ -108,8 +109,9 @@ def current_stream(device: DeviceLike = None) -> PretendStream:
 
 
 def set_stream(stream: PretendStream | None) -> None:
-    """Make a stream the current one of its GPU, in this thread."""
+    """Make a stream the current one of its GPU, and its GPU the current one, in this thread."""
     if stream is not None:
+        set_device(stream.device)
         vars(_streams).setdefault("streams", {})[stream.device.index] = stream
 
 

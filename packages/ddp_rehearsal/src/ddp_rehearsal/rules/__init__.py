@@ -8,26 +8,14 @@ from collections.abc import Callable
 
 from ddp_rehearsal.finding import Finding
 from ddp_rehearsal.observations import Observed
-from ddp_rehearsal.rules.arithmetic import (
-    clipped_before_the_reduction,
-    clipped_while_scaled,
+from ddp_rehearsal.rules.collectives import (
     gathered_without_gradient,
-    gradients_kept,
-    learning_rates,
-    left_in_evaluation_mode,
-    lost_attributes,
-    lost_gradients,
-    missing_gradients,
-    not_held,
+    loss_reduced_before_backward,
+    not_waited_for,
     reductions_in_another_order,
-    same_random_numbers,
-    scaled_updates,
-    several_backward_passes,
-    statistics_per_rank,
-    too_many_steps_of_a_scheduler,
 )
 from ddp_rehearsal.rules.copies import copies, left_out_updates, unlike_at_the_end, unlike_buffers
-from ddp_rehearsal.rules.devices import one_gpu, train_on_cpu
+from ddp_rehearsal.rules.devices import one_gpu, rank_as_gpu, train_on_cpu
 from ddp_rehearsal.rules.examples import (
     copies_of_workers,
     data_sets,
@@ -40,7 +28,37 @@ from ddp_rehearsal.rules.examples import (
     shared_examples,
     uneven_loaders,
 )
-from ddp_rehearsal.rules.files import loaded_to_gpu_0, module_in_names, one_file
+from ddp_rehearsal.rules.files import (
+    loaded_to_gpu_0,
+    nothing_loaded,
+    one_file,
+    one_log_folder,
+    read_too_early,
+    wrapper_in_names,
+)
+from ddp_rehearsal.rules.gradients import (
+    clipped_before_the_reduction,
+    clipped_in_parts,
+    clipped_while_scaled,
+    gradients_kept,
+    left_over_minibatches,
+    lost_gradients,
+    missing_gradients,
+    scaled_updates,
+    several_backward_passes,
+)
+from ddp_rehearsal.rules.networks import (
+    left_in_evaluation_mode,
+    lost_attributes,
+    same_random_numbers,
+    statistics_per_rank,
+)
+from ddp_rehearsal.rules.optimizers import (
+    learning_rates,
+    not_held,
+    scheduled_for_all_ranks,
+    too_many_steps_of_a_scheduler,
+)
 
 __all__ = ["RULES"]
 
@@ -65,11 +83,15 @@ RULES: tuple[Callable[[Observed], list[Finding]], ...] = (
     scaled_updates,
     clipped_while_scaled,
     clipped_before_the_reduction,
+    clipped_in_parts,
+    not_waited_for,
+    loss_reduced_before_backward,
     left_in_evaluation_mode,
     not_held,
     reductions_in_another_order,
     one_file,
     loaded_to_gpu_0,
+    nothing_loaded,
     train_on_cpu,
     several_backward_passes,
     missing_gradients,
@@ -77,7 +99,12 @@ RULES: tuple[Callable[[Observed], list[Finding]], ...] = (
     unlike_buffers,
     gathered_without_gradient,
     too_many_steps_of_a_scheduler,
+    scheduled_for_all_ranks,
     same_random_numbers,
-    module_in_names,
+    wrapper_in_names,
+    read_too_early,
+    one_log_folder,
+    left_over_minibatches,
+    rank_as_gpu,
     lost_attributes,
 )

@@ -10,6 +10,7 @@ from ddp_rehearsal.observations import (
     Forward,
     Joined,
     LoaderBegins,
+    NotWaited,
     Observed,
     RankObservations,
     State,
@@ -75,8 +76,8 @@ def replicas(observed: Observed) -> bool:
 
 def _not_copies(observed: Observed, ranks: tuple[int, ...], updates: Sequence[Tensors]) -> list[Finding]:
     first = next((u for u in updates if weights_apart(u)), None)
-    if first is None or _leaves_out(observed, ranks):
-        return []
+    if first is None or _leaves_out(observed, ranks) or any(one.of(NotWaited) for one in observed):
+        return []  # rules of updates and of collectives say so
     begin, name = updates[0], weights_apart(first)[0]
     found = Finding("copies", "", REDUCE, ranks=ranks, step=first.step, place=first.place)
     if _averaged_later(first, updates):

@@ -6,9 +6,10 @@ from ddp_rehearsal.observations import (
     Update,
     Wrapped,
 )
+from ddp_rehearsal.rules.script_text import takes_rank_for_gpu
 from ddp_rehearsal.rules.side_by_side import ranks_words
 
-__all__ = ["one_gpu", "train_on_cpu"]
+__all__ = ["one_gpu", "rank_as_gpu", "train_on_cpu"]
 
 
 def one_gpu(observed: Observed) -> list[Finding]:
@@ -39,3 +40,18 @@ def train_on_cpu(observed: Observed) -> list[Finding]:
         return []
     words, repair = "the network is on the CPU on all ranks.", "Move it, and each minibatch, to cuda:LOCAL_RANK."
     return [Finding("devices", words, repair, step=1, place=updates[0].place, is_sure=False)]
+
+
+def rank_as_gpu(observed: Observed) -> list[Finding]:
+    """Note a script that takes the rank for the number of its GPU, which is right on one machine alone."""
+    one = observed[-1]
+    first = next(iter(one.of(Update)), None)
+    if first is None or one.rank < 1 or first.devices != (f"cuda:{one.rank}",):
+        return []
+    line = takes_rank_for_gpu(first.place)
+    if not line:
+        return []
+    file, _, function = first.place  # type: ignore[misc]
+    words = "the rank is the number of the GPU: on a second machine there is no GPU with this number."
+    repair = 'Take int(os.environ["LOCAL_RANK"]) for the GPU: torchrun sets it.'
+    return [Finding("devices", words, repair, step=1, place=(file, line, function), is_sure=False)]

@@ -180,7 +180,10 @@ def data_sets(observed: Observed) -> list[Finding]:
                 "Make the same data set on all ranks (a random one with the same seed), or leave the sampler out if "
                 "each rank has a part of its own."
             )
-            return [Finding("examples", words, repair, ranks=tuple(of), step=1, place=begins.place if begins else None)]
+            labels = {data.labels for data in of.values()}
+            is_sure = len(labels) > 1 or not any(labels.pop())  # else a random change may be kept in memory
+            place = begins.place if begins else None
+            return [Finding("examples", words, repair, ranks=tuple(of), step=1, place=place, is_sure=is_sure)]
     return []
 
 

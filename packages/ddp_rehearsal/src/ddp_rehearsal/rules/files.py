@@ -3,6 +3,7 @@
 from ddp_rehearsal.finding import Finding
 from ddp_rehearsal.observations import (
     Loaded,
+    NothingLoaded,
     Observed,
     Opened,
     Saved,
@@ -10,7 +11,9 @@ from ddp_rehearsal.observations import (
 )
 from ddp_rehearsal.rules.side_by_side import ranks_words
 
-__all__ = ["loaded_to_gpu_0", "module_in_names", "one_file"]
+__all__ = ["loaded_to_gpu_0", "nothing_loaded", "one_file", "one_log_folder", "read_too_early", "wrapper_in_names"]
+
+EVENTS = "events.out.tfevents."  # the beginning of TensorBoard's file names
 
 
 def one_file(observed: Observed) -> list[Finding]:
@@ -68,12 +71,80 @@ def loaded_to_gpu_0(observed: Observed) -> list[Finding]:
     return [Finding("files", words, repair, ranks=tuple(loads), step=first.step, place=first.place)]
 
 
-def module_in_names(observed: Observed) -> list[Finding]:
-    """Note a state dict whose names begin with "module."."""
-    saved = next((saved for one in observed for saved in one.of(Saved) if saved.module_names), None)
+def wrapper_in_names(observed: Observed) -> list[Finding]:
+    """Note a state dict whose names begin with "module." or "_orig_mod."."""
+    saved = next((saved for one in observed for saved in one.of(Saved) if saved.prefix), None)
     if saved is None:
         return []
-    words = f'all names in {saved.path.rpartition("/")[2]} begin with "module.": a network without DDP cannot load it.'
-    return [
-        Finding("files", words, "Save model.module.state_dict().", step=saved.step, place=saved.place, is_sure=False)
-    ]  # fmt: skip
+    wrapper, attribute = {"module.": ("DDP", "module"), "_orig_mod.": ("torch.compile", "_orig_mod")}[saved.prefix]
+    words = (
+        f'all names in {saved.path.rpartition("/")[2]} begin with "{saved.prefix}": a network without {wrapper} cannot '
+        "load it."
+    )
+    repair = f"Save model.{attribute}.state_dict()."
+    return [Finding("files", words, repair, step=saved.step, place=saved.place, is_sure=False)]
+
+
+def one_log_folder(observed: Observed) -> list[Finding]:
+    """Note logs of TensorBoard that several ranks write into one folder: it draws their curves as one."""
+    of_folder: dict[str, dict[int, Opened]] = {}
+    for one in observed:
+        for opened in one.of(Opened):
+            folder, _, name = opened.path.rpartition("/")
+            if name.startswith(EVENTS) and opened.mode != "r":
+                of_folder.setdefault(folder, {}).setdefault(one.rank, opened)
+    for folder, of in of_folder.items():
+        if len(of) > 1:
+            words = (
+                f"{ranks_words(of)} write TensorBoard's files into the same folder, {folder.rpartition('/')[2]}: their "
+                "points are drawn as one curve."
+            )
+            repair = "Make the SummaryWriter on rank 0 alone, or give each rank a folder of its own."
+            return [Finding("files", words, repair, ranks=tuple(of), step=1, is_sure=False)]
+    return []
+
+
+def read_too_early(observed: Observed) -> list[Finding]:
+    """Note a file that a rank reads while another one may still write it: nothing that both have done lies between."""
+    if any(opened.mode == "lock" for one in observed for opened in one.of(Opened)):
+        return []
+    written: dict[str, dict[int, set[int]]] = {}  # path -> rank -> what it had done together with others by then
+    read: dict[str, list[tuple[int, Loaded | Opened]]] = {}
+    for one in observed:
+        for noted in one.noted:
+            if isinstance(noted, Saved) or (isinstance(noted, Opened) and noted.mode in ("w", "x")):
+                written.setdefault(noted.path, {}).setdefault(one.rank, set()).add(noted.calls)
+            elif isinstance(noted, Loaded) or (isinstance(noted, Opened) and noted.mode == "r"):
+                read.setdefault(noted.path, []).append((one.rank, noted))
+    for path, writers in written.items():
+        writer, calls = next(iter(writers.items()))
+        readers = {
+            rank: reading
+            for rank, reading in reversed(read.get(path, []))
+            if len(writers) == 1 and rank != writer and reading.calls in calls and reading.calls >= 0
+        }
+        if readers:
+            first = next(iter(readers.values()))
+            words = (
+                f"{ranks_words(readers)} read{'s' * (len(readers) == 1)} {path.rpartition('/')[2]}, which rank "
+                f"{writer} writes, and nothing makes {'it' if len(readers) == 1 else 'them'} wait until it is written."
+            )
+            repair = f"Call torch.distributed.barrier() on all ranks after rank {writer} has written it."
+            return [
+                Finding("files", words, repair, ranks=tuple(readers), step=first.step, place=first.place, is_sure=False)
+            ]
+    return []
+
+
+def nothing_loaded(observed: Observed) -> list[Finding]:
+    """Find a checkpoint of which not one tensor was loaded, without an error because of strict=False."""
+    first = next((noted for one in observed for noted in one.of(NothingLoaded)), None)
+    if first is None:
+        return []
+    words = (
+        f"load_state_dict(strict=False) has loaded nothing: none of the state's names, such as {first.name}, is in the "
+        f"network, which has {first.own}."
+    )
+    repair = "Save and load the state of the same module: model.module.state_dict() of a DistributedDataParallel."
+    ranks = tuple(one.rank for one in observed if one.of(NothingLoaded))
+    return [Finding("files", words, repair, ranks=ranks, step=first.step, place=first.place)]
