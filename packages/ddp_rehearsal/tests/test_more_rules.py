@@ -29,7 +29,14 @@ from ddp_rehearsal.rules.collectives import (
     not_waited_for,
     reductions_in_another_order,
 )
-from ddp_rehearsal.rules.copies import copies, left_out_updates, replicas, unlike_at_the_end, unlike_buffers
+from ddp_rehearsal.rules.copies import (
+    copies,
+    left_out_updates,
+    replicas,
+    unlike_at_the_end,
+    unlike_buffers,
+    unlike_when_evaluated,
+)
 from ddp_rehearsal.rules.devices import rank_as_gpu
 from ddp_rehearsal.rules.examples import (
     copies_of_workers,
@@ -438,3 +445,16 @@ def test_a_scheduler_that_was_made_for_the_steps_of_all_ranks():
     assert not note.is_sure and "made for 10 steps, 2 times as many as the 5" in note.words and note.step == 5
     for right in (run(5), run(-1), run(10, how="enough"), run(12)):
         assert scheduled_for_all_ranks(right) == []
+
+
+def test_a_network_that_is_evaluated_and_is_another_one_on_each_rank():
+    def run(value, evaluated=True):
+        state = State(9, None, model=1, name="Average", params=prints(w=[value, 1.0]), evaluated=evaluated)
+        return [update(1, passes=1, group=(0, 1)), state]
+
+    note = the_one(unlike_when_evaluated(ranks(run(1.0), run(2.0))))
+    assert not note.is_sure and note.ranks == (0, 1) and "all ranks evaluate Average" in note.words
+    assert unlike_when_evaluated(ranks(run(1.0), run(1.0))) == []
+    assert unlike_when_evaluated(ranks(run(1.0, False), run(2.0, False))) == []
+    assert unlike_at_the_end(ranks(run(1.0), run(2.0))) == []  # said once
+    assert unlike_when_evaluated(ranks(run(1.0), [update(1, passes=1, group=(0, 1))])) == []  # rank 0 alone

@@ -114,11 +114,22 @@ _REPAIR = {
 }
 
 
+# {a function of PyTorch in which a rank waits: what to do, if other ranks do not call it}
+_OF_ONE_RANK = {
+    "state_dict": "The state of a sharded network is gathered from all ranks: call state_dict() on all, and save it on "
+    "rank 0.",
+    "_sync_buffers": "DistributedDataParallel sends its buffers in each forward pass: let all ranks call it, or call "
+    "model.module where one rank evaluates.",
+}
+
+
 def _hang(outcome: Outcome) -> Finding:
     found = diagnose_hang(outcome.records)
     waiting = [rank for rank, report in sorted(outcome.reports.items()) if report["state"] != "done"]
     rank = found.rank if found.rank_is_sure else None
     words, repair = f"no rank has moved for {outcome.waited_s:.0f} s: {found.words}", _REPAIR["hang"]
+    functions = {name for one in waiting for _, _, name in outcome.reports[one].get("frames", ())}
+    repair = next((of for name, of in _OF_ONE_RANK.items() if name in functions), repair)
     if not found.cause:
         words, repair = _hang_outside(outcome, waiting)
     shown = rank if rank is not None and outcome.reports[rank].get("frames") else next(iter(waiting), None)

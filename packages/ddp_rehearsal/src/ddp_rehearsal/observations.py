@@ -243,7 +243,8 @@ class State(Observation):
     """What a module holds at the end of the run: the prints of its parameters and buffers.
 
     `unheld` are parameters that get gradients and are in no optimizer, `not_averaged` those that get gradients and that
-    DistributedDataParallel does not average. `syncs_buffers` says that it sends buffers before each forward pass.
+    DistributedDataParallel does not average. `syncs_buffers` says that it sends buffers before each forward pass,
+    `evaluated` that it was called without gradients alone.
     """
 
     model: int
@@ -254,6 +255,7 @@ class State(Observation):
     not_averaged: tuple[str, ...] = ()
     group: tuple[int, ...] = ()
     syncs_buffers: bool = False
+    evaluated: bool = False
 
 
 @dataclass(frozen=True)

@@ -23,14 +23,14 @@ TOTALS = (dist.ReduceOp.SUM, dist.ReduceOp.AVG)
 class OwnCollectives:
     """What the script's own collectives have done so far; `watch` wraps them.
 
-    `calls` counts them, and `not_waited` has (address, name, place) of the tensors that were given to asynchronous
-    ones since something was waited for. Streams of NCCL keep the order of calls, so that whoever waits for the last
-    one has waited for those before.
+    `calls` counts them, and `not_waited` has (tensor, name, place) of the tensors that were given to asynchronous
+    ones since something was waited for; while it is there, no other tensor gets its memory. Streams of NCCL keep the
+    order of calls, so that whoever waits for the last one has waited for those before.
     """
 
     def __init__(self) -> None:
         self.calls = self.noted = 0
-        self.not_waited: list[tuple[int, str, Place | None]] = []
+        self.not_waited: list[tuple[torch.Tensor, str, Place | None]] = []
         self.reduced: tuple[Any, Place | None] | None = None  # the node that made a number which was reduced
 
     def watch(
@@ -54,7 +54,7 @@ class OwnCollectives:
                 work = collective(*args, **kwargs)
                 first = next((t for t in given if isinstance(t, torch.Tensor)), None)
                 if first is not None and isinstance(work, dist.Work):
-                    self.not_waited.append((_address(first), name, place_now()))
+                    self.not_waited.append((first, name, place_now()))
                 if name == "all_reduce" and with_grad and first is not None and first.numel() == 1:
                     self.reduced = first.grad_fn, place_now()
                 return work
@@ -81,7 +81,7 @@ class OwnCollectives:
     def left_open(self, grads: Sequence[torch.Tensor]) -> list[tuple[str, Place | None]]:
         """Return (name, place) of the collectives of these gradients that were not waited for; forget all."""
         addresses = set(map(_address, grads)) if self.not_waited else set()
-        found = [(name, place) for address, name, place in self.not_waited if address and address in addresses]
+        found = [(name, place) for tensor, name, place in self.not_waited if _address(tensor) in addresses - {0}]
         self.not_waited.clear()
         return found
 

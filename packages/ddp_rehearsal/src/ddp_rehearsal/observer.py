@@ -83,6 +83,7 @@ from notebook_ranks.shared.own_code import is_own_code
 __all__ = ["Observer", "script_place"]
 
 SHARDED = ("FullyShardedDataParallel",)  # the other ways to shard use DTensor
+MOST_EVALUATED = 8  # modules of which the state is compared
 LENGTHS = ("T_max", "total_steps", "total_iters")  # attributes of schedulers
 PREFIXES = ("module.", "_orig_mod.")  # of names in the state of a wrapper
 PLAIN = (torch.Tensor, nn.Parameter)  # types of nearly all tensors; a missing attribute takes time to find out
@@ -115,6 +116,8 @@ def _place_now() -> Place | None:
 class Observer:
     """Watches the script of one rank, from `install` on, and calls `enough` after `steps` updates of one optimizer.
 
+    It does so where the next step begins, so that an evaluation or a checkpoint after the last one is seen, too.
+
     `progress` counts what the script has done, and `in_backward` says whether a backward pass runs. With `samples` each
     update is also written as `Sampled`; a copy of the weights is kept while it runs.
     """
@@ -128,6 +131,7 @@ class Observer:
         self.pid, self.thread = os.getpid(), threading.get_ident()
         self.progress, self.step, self.depth, self.backwards = 0, 1, 0, 0
         self.updated = False  # the step has ended, and the next one has not begun
+        self.over_since = 0.0  # when the last step has ended; 0 before
         self.passes = self.joins = self.lost = self.plain_passes = 0
         self.own_collectives = OwnCollectives()
         self.minibatches: Counter[int] = Counter()  # number of a DataLoader -> what it has given since the last update
@@ -150,6 +154,7 @@ class Observer:
         self.hand_passes = 0
         self.random: tuple[str, ...] = ()
         self.evaluated: set[tuple[int, int]] = set()
+        self.only_evaluated: dict[int, nn.Module] = {}  # by id: outermost modules that were called without gradients
         self.used: list[Any] = []  # keeps what the ids belong to
         self.optimizers: dict[int, int] = {}
         self.states: dict[int, torch.optim.Optimizer] = {}  # by id: optimizers that have made an update
@@ -299,7 +304,10 @@ class Observer:
                     self._quietly(self._begin_to_measure, module)
 
     def _begin_step(self) -> None:
-        """The first forward or backward pass after an update begins the next step."""
+        """The first forward or backward pass after an update begins the next step, or there have been enough."""
+        if self.over_since:
+            self.end("enough")
+            self.enough()
         self.step, self.updated = self.step + self.updated, False
 
     def _begin_to_measure(self, module: nn.Module) -> None:
@@ -321,6 +329,8 @@ class Observer:
             self.measures.__exit__(None, None, None)
             self.activations, self.measures = self.held.most_n_bytes, None
         if not torch.is_grad_enabled():
+            if id(module) not in self.numbers and len(self.only_evaluated) < MOST_EVALUATED:
+                self.only_evaluated.setdefault(id(module), module)
             if self.loader not in self.evaluated and not self.in_backward:
                 self.evaluated.add(self.loader)
                 self._quietly(lambda: self.note(Evaluated, loader=self.loader[0], epoch=self.loader[1]))
@@ -439,6 +449,8 @@ class Observer:
 
     def _before_update(self, optimizer: torch.optim.Optimizer, args: object, kwargs: object) -> None:
         if self._is_mine() and self.updates in (None, id(optimizer)):
+            if self.counts.get(id(optimizer), 0) >= self.steps:  # nothing was called in between
+                self._begin_step()
             self.updates, self.begun = id(optimizer), {}
             self._unseen(self._begin_update, optimizer, args, kwargs)
 
@@ -517,8 +529,7 @@ class Observer:
         self.ended_at = time.perf_counter()
         self.ended_ns.append(time.time_ns())
         if self.counts[id(optimizer)] >= self.steps:
-            self.end("enough")
-            self.enough()
+            self.over_since = self.over_since or time.monotonic()
 
     def _end_update(self, optimizer: torch.optim.Optimizer) -> None:
         if self.begun:
@@ -596,7 +607,8 @@ class Observer:
                 self.note(Strangers, optimizer=number, shapes=tuple(shapes), are_all=len(shapes) == len(params))
         if self.sharded:
             return
-        for number, module in enumerate(self.modules):
+        others = [m for m in self.only_evaluated.values() if not of_modules & {id(p) for p in m.parameters()}]
+        for number, module in enumerate([*self.modules, *others]):
             named = dict(_inner(module).named_parameters())
             if any(map(_is_sharded, named.values())):
                 continue
@@ -614,6 +626,7 @@ class Observer:
                 ),
                 group=self._group_of(named.values()),
                 syncs_buffers=bool(getattr(module, "broadcast_buffers", False)),
+                evaluated=number >= len(self.modules),
             )
 
     def _read_traffic(self) -> None:
@@ -863,14 +876,14 @@ class Observer:
         is_mapped = map_location is not None
         self.note(Loaded, path=_path_of(f), mapped=is_mapped, devices=devices, calls=self._calls())
 
-    def _load_state(self, load: Callable[..., Any], module: nn.Module, state: Any, *args: Any, **kwargs: Any) -> Any:
-        found = load(module, state, *args, **kwargs)
-        self._quietly(self._look_for_loaded, module, state, found)
+    def _load_state(self, load: Callable[..., Any], module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        found = load(module, *args, **kwargs)
+        self._quietly(self._look_for_loaded, module, args[0] if args else kwargs.get("state_dict"), found)
         return found
 
     def _look_for_loaded(self, module: nn.Module, state: Mapping[str, Any], found: Any) -> None:
         own = list(module.state_dict())
-        if state and own and len(found.unexpected_keys) == len(state) and len(found.missing_keys) == len(own):
+        if state and own and found and len(found.unexpected_keys) == len(state) and len(found.missing_keys) == len(own):
             self.note(NothingLoaded, name=str(next(iter(state))), own=own[0])
 
     def _broadcast(self, broadcast: Callable[..., Any], tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:

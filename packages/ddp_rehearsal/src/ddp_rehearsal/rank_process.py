@@ -134,6 +134,7 @@ class RankProcess:
             "pid": os.getpid(),
             "progress": self.observer.progress,
             "step": self.observer.step,
+            "over_s": time.monotonic() - self.observer.over_since if self.observer.over_since else 0.0,
             "cpu_s": time.process_time(),
             "in_collective": bool(waits_in(frames)),
             "waits": self.observer.in_backward or _in_the_group(frames),

@@ -42,6 +42,7 @@ from notebook_ranks.tempdir import make_tempdir, remove_tempdir
 __all__ = ["Outcome", "run_ranks"]
 
 TICK_S = 0.05
+AFTER_S = 20.0  # that a script may take after its last step, for an evaluation or a checkpoint
 OTHERS_S = 1.0  # how long other ranks may go on after one has failed: they may fail, too
 LEFT_S = 4.0  # how long a rank may wait for one whose script has ended
 IDLE = 0.1  # CPU seconds per second: below, a rank waits for something
@@ -220,7 +221,8 @@ class _Watch:
             return "again"
         died = self.ended(ended)
         states = {r: "died" if r in died else self.pulses.get(r, {}).get("state", "starts") for r in self.names}
-        active = [rank for rank, state in states.items() if state in ("running", "starts")]
+        over = {rank for rank, pulse in self.pulses.items() if pulse.get("over_s", 0.0) > AFTER_S}
+        active = [rank for rank, state in states.items() if state in ("running", "starts") and rank not in over]
         now = time.monotonic()
         if self._others_failed(ended) or any(state in ("died", "error") for state in states.values()):
             self.failed_at = self.failed_at or now

@@ -14,7 +14,13 @@ from ddp_rehearsal.rules.collectives import (
     not_waited_for,
     reductions_in_another_order,
 )
-from ddp_rehearsal.rules.copies import copies, left_out_updates, unlike_at_the_end, unlike_buffers
+from ddp_rehearsal.rules.copies import (
+    copies,
+    left_out_updates,
+    unlike_at_the_end,
+    unlike_buffers,
+    unlike_when_evaluated,
+)
 from ddp_rehearsal.rules.devices import one_gpu, rank_as_gpu, train_on_cpu
 from ddp_rehearsal.rules.examples import (
     copies_of_workers,
@@ -67,6 +73,7 @@ RULES: tuple[Callable[[Observed], list[Finding]], ...] = (
     left_out_updates,
     copies,
     unlike_at_the_end,
+    unlike_when_evaluated,
     equal_minibatches,
     sampler_seeds,
     shared_examples,

@@ -44,6 +44,7 @@ __all__ = [
     "replicas",
     "unlike_at_the_end",
     "unlike_buffers",
+    "unlike_when_evaluated",
 ]
 
 
@@ -276,10 +277,10 @@ def _leaves_out(observed: Observed, ranks: Sequence[int]) -> bool:
 def unlike_at_the_end(observed: Observed) -> list[Finding]:
     """Find parameters of copies that no optimizer holds, and that differ between the ranks at the end of the run."""
     compared = {name for one in observed for u in one.of(Update) for name in u.weights}
+    last = next((u for u in reversed(observed[0].of(Update))), None)
     for states in _states(observed):
         apart = [name for name in names_apart(_of_all([state.params for state in states])) if name not in compared]
-        last = next((u for u in reversed(observed[0].of(Update))), None)
-        if apart and last is not None:
+        if apart and last is not None and not states[0].evaluated:
             words = (
                 f"{listed(apart[:3])} of {states[0].name} {'differs' if len(apart) == 1 else 'differ'} between the "
                 "ranks at the end of the run, and no optimizer holds it: something else changes these weights."
@@ -290,6 +291,23 @@ def unlike_at_the_end(observed: Observed) -> list[Finding]:
             )
             sure = bool(states[0].group)
             return [Finding("copies", words, repair, ranks=tuple(range(len(observed))), step=last.step, is_sure=sure)]
+    return []
+
+
+def unlike_when_evaluated(observed: Observed) -> list[Finding]:
+    """Note a network that all ranks evaluate, such as an average of weights, and that is not the same on all."""
+    if not replicas(observed):
+        return []
+    for states in _states(observed):
+        apart = names_apart(_of_all([state.params for state in states])) if states[0].evaluated else []
+        if apart:
+            words = (
+                f"all ranks evaluate {states[0].name}, which is not trained itself, and its weights ({apart[0]}) are "
+                "not the same on all. Does each rank change it?"
+            )
+            repair = "Change it on all ranks alike, or send it from one rank before the evaluation."
+            last = observed[0].of(Update)[-1]
+            return [Finding("copies", words, repair, ranks=tuple(range(len(observed))), step=last.step, is_sure=False)]
     return []
 
 
@@ -322,5 +340,5 @@ def _of_all(prints: Sequence[Mapping[str, Print | None]]) -> dict[str, list[Prin
 
 def compared_at_the_end(observed: Observed) -> bool:
     """Return whether all parameters of the modules were compared at the end of the run, and were equal."""
-    states = _states(observed)
+    states = [of for of in _states(observed) if not of[0].evaluated]
     return bool(states) and not any(names_apart(_of_all([state.params for state in of])) for of in states)

@@ -75,7 +75,7 @@ def _holds_nothing(observed: Observed) -> Finding:
 def too_many_steps_of_a_scheduler(observed: Observed) -> list[Finding]:
     """Note a scheduler that takes as many steps for each update as there are ranks."""
     first, k = observed[0], len(observed)
-    taken, updates = len(first.of(Scheduled)), first.num_updates
+    taken, updates = len(first.of(Scheduled)), len(first.of(Update))  # of all optimizers: one may follow another
     if k < 2 or updates < 4 or len({s.name for s in first.of(Scheduled)}) != 1 or not (k * (updates - 1) <= taken):
         return []
     if taken > k * updates:
