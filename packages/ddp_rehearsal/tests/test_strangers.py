@@ -1,4 +1,4 @@
-"""Scripts that were written without knowledge of the rules: sixty right ones, and sixty after public bug reports.
+"""Scripts that were written without knowledge of the rules: 85 right ones, and 88 after public bug reports.
 
 `strangers/wrong/expected.json` has the address of each report, what is wrong, and words of which a report that names it
 has one at least. A right script gets no finding, whatever its style.
@@ -14,8 +14,16 @@ from ddp_rehearsal import rehearse, report_text
 
 FOLDER = Path(__file__).parent / "strangers"
 EXPECTED = json.loads((FOLDER / "wrong" / "expected.json").read_text())
-# what two ranks in a few steps do not show: numbers of a metric that are averaged in a wrong way
-SILENT = ("52_metric_of_rank0_only.py", "53_mean_of_means.py")
+# what two ranks in a few steps do not show: numbers of a metric that are averaged or put together in a wrong way, and
+# reductions that one line of a loop calls in another order; or what needs a comparison with one GPU (--same)
+SILENT = (
+    "52_metric_of_rank0_only.py",
+    "53_mean_of_means.py",
+    "65_collect_predictions.py",
+    "78_multitask.py",
+    "85_comm_hook.py",
+    "86_loss_scale.py",
+)
 pytestmark = [pytest.mark.release, pytest.mark.skipif(os.name == "nt", reason="ranks need Linux or macOS")]
 
 

@@ -79,6 +79,7 @@ def test_the_bars_are_the_prediction():
         [step.compute_s], [step.tensor_s], [step.bubble_s], [step.data_s]
     ]  # fmt: skip
     held = lengths(game.memory)
+    assert held["for a moment"] == [step.memory.loss_n_bytes]
     assert held["activations"] == [step.memory.activations_n_bytes] and held["state"] == [step.memory.optimizer_n_bytes]
     assert game.figure is game.plot.figure and "6.75 s" in repr(game)
 
@@ -189,7 +190,10 @@ def shown_of(game):
 def test_the_answer_is_shown_when_it_is_asked_for_and_not_before():
     game = chosen(4, 1, 16)  # 8 x 1 x 8 is the fastest
     best = best_of("GPT-3, 175 B", 64)
-    answer = "The fastest: pipe 8, data 1, tensor 8, microbatch 1: 6.73 s, predicted."
+    answer = (
+        "The fastest: pipe 8, data 1, tensor 8, microbatch 1: 6.73 s, predicted. FSDP alone with full checkpointing: "
+        "6.95 s, and a rank holds 66.3 GB, predicted."
+    )
     own = [f"{best.tensor_s}", f"{best.bubble_s}", "The fastest:", "pipe 8", "8 x 1 x 8"]
     assert not any(part in html.unescape(re.sub("</?b>", "", shown_of(game))) for part in own)
     before = game.seconds, game.is_solved
@@ -200,6 +204,15 @@ def test_the_answer_is_shown_when_it_is_asked_for_and_not_before():
     assert words(game).endswith(answer)  # it stays where it was asked for
     game.model.value = "Llama 2, 7 B"
     assert "The fastest:" not in words(game) and len(lengths(game.plot).get("computing", [])) <= 1
+
+
+def test_fsdp_alone_is_said_with_the_least_checkpointing_that_fits():
+    small = MeshGame("Llama 2, 7 B")
+    small.show_fastest()
+    assert "FSDP alone without checkpointing: 406 ms" in words(small)
+    odd = MeshGame("Llama 2, 7 B", batch_size=32)
+    odd.show_fastest()
+    assert words(odd).endswith("FSDP alone needs a multiple of 64 pieces of text.")
 
 
 def test_the_height_of_the_figures_stays():
