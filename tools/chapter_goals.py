@@ -2,7 +2,7 @@
 
 They are kept in the metadata of the chapter's notebook, under `d2lite`, and nowhere else:
 
-- `title` and `question`, as they stand in the map of the index;
+- `title` and `question`, as they stand in the tables of the index;
 - `core`: whether later chapters build on it;
 - `goals`: what a learner can do afterwards, a list;
 - `needs`: the numbers of `chapters` that must be known, of those that help (`helps`), and what else to `know`;
@@ -10,7 +10,8 @@ They are kept in the metadata of the chapter's notebook, under `d2lite`, and now
 - `hand_in`: what a learner hands in;
 - `ranks`: whether it starts processes, the ranks, which Windows cannot.
 
-The tool writes the cell `goals` of each chapter, the map of `book/index.ipynb` and the table in `docs/teaching.md`.
+The tool writes the cell `goals` of each chapter, the two tables of `book/index.ipynb` (the map by path, and all
+chapters) and the table in `docs/teaching.md`.
 `--check` writes nothing and names the files that differ.
 """
 
@@ -24,9 +25,11 @@ __all__ = [
     "BOOK",
     "CELL_ID",
     "MARK",
+    "PATHS",
     "chapters",
     "facts_of",
     "goals_cell",
+    "index_map",
     "index_table",
     "teachers_table",
     "with_goals",
@@ -38,6 +41,14 @@ MARK = "<!-- tools/chapter_goals.py writes this cell from the notebook's metadat
 TABLE = "<!-- table of chapters: tools/chapter_goals.py writes it -->"
 KINDS = {"title": str, "question": str, "core": bool, "goals": list, "needs": dict, "minutes": dict, "hand_in": str}
 KINDS["ranks"] = bool
+# what somebody may want to learn, and the chapters for it, in their order; each needs only core chapters besides these
+CORE = "train on several devices, know what it costs, find the bugs"
+PATHS = {
+    CORE: (1, 2, 4, 5, 8, 11),
+    "use the one line of PyTorch, and compare trainings fairly": (3, 9, 10),
+    "read older scripts, use several machines, repair a job that hangs": (6, 7, 12),
+    "train a network that does not fit on one device": (13, 14, 15, 16),
+}
 Notebook = dict[str, Any]
 Facts = dict[str, Any]
 
@@ -104,8 +115,22 @@ def _kind(facts: Facts) -> str:
     return "core" if facts["core"] else "optional"
 
 
+def index_map(book: Path = BOOK) -> str:
+    """Return the map of the index: for each path its chapters, and their minutes together."""
+    found = {int(path.name[:2]): (path.name, facts_of(path)) for path in chapters(book)}
+    rows = ["| you want to | read, in this order | minutes |", "|---|---|---|"]
+    for want, numbers in PATHS.items():
+        known = [found[number] for number in numbers if number in found]
+        links = ", ".join(f"[{int(name[:2])} {facts['title']}]({name})" for name, facts in known)
+        reading, exercises = (sum(facts["minutes"][of] for _, facts in known) for of in ("reading", "exercises"))
+        if known:
+            begin = "" if want == CORE else "after the first row: "
+            rows.append(f"| {want} | {begin}{links} | {reading} + {exercises} |")
+    return "\n".join(rows)
+
+
 def index_table(book: Path = BOOK) -> str:
-    """Return the map of the index, a table of all chapters."""
+    """Return the table of all chapters in the index."""
     rows = ["| chapter | its question | needs | minutes |", "|---|---|---|---|"]
     for path in chapters(book):
         facts = facts_of(path)
@@ -130,8 +155,8 @@ def teachers_table(book: Path = BOOK) -> str:
     return "\n".join(rows)
 
 
-def _with_map(notebook: Notebook, table: str) -> Notebook:
-    """Return the index with this map in place of the table that begins like it."""
+def _with_index(notebook: Notebook, table: str) -> Notebook:
+    """Return the index with this table in place of the one that begins like it."""
     first, found, cells = table.split("\n", 1)[0], 0, []
     for cell in notebook["cells"]:
         new, number = re.subn(
@@ -165,7 +190,7 @@ def main(arguments: list[str] | None = None) -> int:
     teaching = args.book.parent / "docs" / "teaching.md"
     pages = {path: _as_text(with_goals(_read(path), goals_cell(facts_of(path)))) for path in chapters(args.book)}
     index = args.book / "index.ipynb"
-    pages[index] = _as_text(_with_map(_read(index), index_table(args.book)))
+    pages[index] = _as_text(_with_index(_with_index(_read(index), index_map(args.book)), index_table(args.book)))
     pages[teaching] = _with_table(teaching.read_text(encoding="utf-8"), teachers_table(args.book))
     changed = [path for path, text in pages.items() if path.read_text(encoding="utf-8") != text]
     for path in changed:

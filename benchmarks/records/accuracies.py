@@ -1,4 +1,4 @@
-"""The accuracies that chapter 3 compares, by devices, minibatch, learning rate and seed: one run each, no times.
+"""The accuracies that the appendix to chapter 9 compares, by devices, minibatch, rate and seed: one run each, no times.
 
 Alone: `python -m benchmarks.records.accuracies NAME`.
 """

@@ -1,5 +1,6 @@
-"""The exercises of chapter 1: how many iterations, which way sends fewer bytes, a layer in parts."""
+"""The exercises of chapter 1: bytes of data parallelism, which way sends fewer bytes, a layer in parts."""
 
+import math
 from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Any
@@ -8,71 +9,131 @@ import torch
 
 from d2lite.exercises import COPIES, Exercise, Mistake, PretendDevices, PretendTensor, Unfit, without_device
 
-
-def _epoch_of(num_examples: int, batch_size: int) -> tuple[int, int]:
-    iterations = -(-num_examples // batch_size)
-    return iterations, num_examples - (iterations - 1) * batch_size
+N_BYTES = 4  # of a number
+LENET = ((20, 1, 3, 3), (20,), (50, 20, 5, 5), (50,), (800, 128), (128,), (128, 10), (10,))
 
 
-_LAST = "Write the examples of a small case down, six in batches of two and seven in batches of two, and count."
+def _num_params(shapes: Sequence[Sequence[int]]) -> int:
+    return sum(math.prod(shape) for shape in shapes)
 
-EPOCH = Exercise(
+
+def _with_data_parallelism(shapes: Sequence[Sequence[int]], k: int) -> tuple[int, int]:
+    n_bytes = N_BYTES * _num_params(shapes)
+    return 2 * (k - 1) * n_bytes, 4 * n_bytes
+
+
+def _times(sent: Callable[[int], float]) -> Callable[..., tuple[float, None]]:
+    """Return a wrong answer: on k devices sent(k) times the bytes of the parameters are sent."""
+    return lambda shapes, k: (sent(k) * N_BYTES * _num_params(shapes), None)
+
+
+def _holds(held: Callable[[int], float]) -> Callable[..., tuple[None, float]]:
+    """Return a wrong answer: each of k devices holds held(k) times the bytes of the parameters."""
+    return lambda shapes, k: (None, held(k) * N_BYTES * _num_params(shapes))
+
+
+_MESSAGES = "Draw three devices and an arrow for each message, there and back. How many arrows are there?"
+_KINDS = "Go through the list of what a training device holds. Which entries have the size of the parameters?"
+
+DATA_BYTES = Exercise(
     name="1.1",
-    title="Iterations per epoch, and the size of the last batch",
-    solution=_epoch_of,
+    title="Data parallelism: what is sent, and what a device holds",
+    solution=_with_data_parallelism,
     cases=lambda: {
-        f"{n:,} examples, batch size {b}": (n, b)
-        for n, b in ((12_000, 256), (60_000, 250), (1, 8), (257, 256), (512, 256), (7, 7), (5, 1))
+        f"{name}, {k} device{'s' if k > 1 else ''}": (shapes, k)
+        for name, shapes, k in (
+            ("LeNet", LENET, 2),
+            ("one linear layer", ((10, 784), (10,)), 4),
+            ("LeNet", LENET, 1),
+            ("a single number", ((),), 3),
+            ("two convolutions", ((8, 1, 3, 3), (16, 8, 3, 3)), 8),
+        )
     },
     mistakes=(
         Mistake(
-            lambda n, b: _epoch_of(n, b)[::-1],
+            lambda shapes, k: _with_data_parallelism(shapes, k)[::-1],
             "the two numbers are in the wrong order.",
-            "The first is the number of iterations, the second the size of the last batch.",
+            "The first is what is sent, the second what one device holds.",
         ),
         Mistake(
-            lambda n, b: _epoch_of(n, b)[0],
-            "it returns the number of iterations alone, and two numbers are asked for.",
+            lambda shapes, k: _with_data_parallelism(shapes, k)[0],
+            "it returns one number, and two are asked for.",
             "return a, b gives back both.",
         ),
         Mistake(
-            lambda n, b: (n // b, None),
-            "the iterations are rounded down: a last batch that is not full counts as well.",
-            _LAST,
+            lambda shapes, k: (2 * (k - 1) * _num_params(shapes), None),
+            "what is sent is counted in numbers, and bytes are asked for.",
+            "How many bytes does one number take?",
             part=itemgetter(0),
         ),
         Mistake(
-            lambda n, b: (n // b + 1, None),
-            "there is one iteration too many where the examples fill all batches.",
-            _LAST,
-            part=itemgetter(0),
-        ),
-        Mistake(
-            lambda n, b: (n / b, None),
-            "the number of iterations is not a whole number.",
-            "What happens with the examples that do not fill a batch?",
-            part=itemgetter(0),
-        ),
-        Mistake(
-            lambda n, b: (round(n / b), None),
-            "the iterations are rounded to the nearest whole number: a batch with a few examples is left out.",
-            _LAST,
-            part=itemgetter(0),
-        ),
-        Mistake(
-            lambda n, b: (None, n % b),
-            "the last batch is said to be empty where the examples fill all batches.",
-            "Which remainder has a division that comes out even, and how many examples has the last batch then?",
+            lambda shapes, k: (None, 4 * _num_params(shapes)),
+            "what is held is counted in numbers, and bytes are asked for.",
+            "How many bytes does one number take?",
             part=itemgetter(1),
         ),
         Mistake(
-            lambda n, b: (None, b),
-            "the last batch is said to be full in every case.",
-            "How many examples are in all batches before the last?",
+            lambda shapes, k: (None, N_BYTES * 4 * sum(map(sum, shapes))),
+            "the sides of each tensor are added: that is not the number of its elements.",
+            "How many numbers are in a matrix of 2 rows and 3 columns?",
+            part=itemgetter(1),
+        ),
+        Mistake(
+            _times(lambda k: 2 * k),
+            "device 0 sends its gradients to itself.",
+            _MESSAGES,
+            part=itemgetter(0),
+        ),
+        Mistake(
+            _times(lambda k: k - 1),
+            "one direction is not counted.",
+            _MESSAGES,
+            part=itemgetter(0),
+        ),
+        Mistake(
+            _times(lambda k: k),
+            "it counts one message for each device.",
+            _MESSAGES,
+            part=itemgetter(0),
+        ),
+        Mistake(
+            _times(lambda k: 2),
+            "what is sent does not depend on the number of devices.",
+            _MESSAGES,
+            part=itemgetter(0),
+        ),
+        Mistake(
+            _holds(lambda k: 3),
+            "one of the tensors of a device is missing: how many numbers does Adam keep for each parameter?",
+            _KINDS,
+            part=itemgetter(1),
+        ),
+        Mistake(
+            _holds(lambda k: 2),
+            "only parameters and gradients are counted: Adam keeps something as well.",
+            _KINDS,
+            part=itemgetter(1),
+        ),
+        Mistake(
+            _holds(lambda k: 1),
+            "only the parameters are counted.",
+            _KINDS,
+            part=itemgetter(1),
+        ),
+        Mistake(
+            _holds(lambda k: 4 / k),
+            "what a device holds is divided by the number of devices.",
+            "Which part of the network does each device have with data parallelism?",
+            part=itemgetter(1),
+        ),
+        Mistake(
+            _holds(lambda k: 4 * k),
+            "it is what all devices hold together, and one device is asked for.",
+            "Cross out all devices but one. What is left?",
             part=itemgetter(1),
         ),
     ),
-    think="Count the full batches first. Then: is anything left?",
+    think="Count the numbers in the tensors of a small layer by hand. " + _MESSAGES,
 )
 
 _BOTH = "Write down what each way sends in one iteration for a batch size B on two devices, there and back."

@@ -42,7 +42,8 @@ def _observe_in_place(answer: Callable[..., Any], shape: Sequence[int], k: int) 
     places, mean = [tensor.data_ptr() for tensor in tensors], torch.stack(tensors).mean(0)
     answer(list(tensors))  # what it returns does not matter: in place is asked
     are_own = [tensor.data_ptr() for tensor in tensors] == places
-    if mean.numel() and are_own and all(torch.allclose(tensor.detach(), mean) for tensor in tensors):
+    # with one tensor an answer that does nothing is right, too
+    if k > 1 and mean.numel() and are_own and all(torch.allclose(tensor.detach(), mean) for tensor in tensors):
         pretend = PretendDevices(lambda *_: None)
         try:
             answer([pretend.put(tensor.clone(), i) for i, tensor in enumerate(tensors)])
@@ -92,6 +93,12 @@ def _divided_late(tensors: Tensors) -> None:
 def _read_after_write(tensors: Tensors) -> None:
     for tensor in tensors:
         tensor.copy_(torch.stack(list(tensors)).mean(0))
+
+
+def _divided_and_not_sent(tensors: Tensors) -> None:
+    tensors[0].copy_(torch.stack(list(tensors)).sum(0))
+    for tensor in tensors:
+        tensor.div_(len(tensors))
 
 
 def _running_mean(tensors: Tensors) -> None:
@@ -149,6 +156,11 @@ MEAN = Exercise(
             "Read everything before you write anything, or add in a tensor that nobody else reads.",
         ),
         Mistake(
+            _divided_and_not_sent,
+            "the first tensor has the mean, and the others still hold their own numbers, divided.",
+            "What must the others receive before or after the division?",
+        ),
+        Mistake(
             _running_mean,
             "the mean of a mean and the next tensor does not count all tensors the same.",
             "Add all of them first. How often is divided then?",
@@ -159,7 +171,7 @@ MEAN = Exercise(
             "copy_ writes numbers into a tensor's own memory. What does tensor.data = ... do?",
         ),
     ),
-    think="Add everything in one place, divide once, and write the result into each of the others.",
+    think="Take two tensors, 1 and 3, and write down what both hold after each line. Which lines write, and where?",
 )
 
 
@@ -262,7 +274,7 @@ ACCURACY = Exercise(
             "Look at the order in which parameters and shards are passed on.",
         ),
     ),
-    think="Let each replica return a number of right answers for its shard, not a fraction.",
+    think="Take shards of 3 and 1 examples with 3 and 0 right answers. What is the accuracy, and what does each know?",
     limit_s=20.0,
 )
 

@@ -1,5 +1,6 @@
 """The exercises of chapter 3: names without a prefix, a sum of means, devices of unequal speed, sixteen GPUs."""
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,8 +12,10 @@ State = dict[str, int]
 
 
 def _observe_state(answer: Callable[..., Any], state: State, prefix: str) -> dict[str, Any]:
-    """Return what an answer gives, and the dictionary that it was given, as it is afterwards."""
-    return {"returned": answer(state, prefix), "given": state}
+    """Return what an answer gives; if it changed the dictionary that it was given, that one as well."""
+    before = dict(state)
+    returned = answer(state, prefix)
+    return returned if state == before else {"returned": returned, "given": state}
 
 
 def _in_place(state: State, prefix: str) -> State:
@@ -62,6 +65,46 @@ PREFIX = Exercise(
         Mistake(
             lambda state, prefix: {name.replace(prefix, ""): value for name, value in state.items()},
             "the prefix is also removed inside of names.",
+            _NAMES,
+        ),
+        Mistake(
+            lambda state, prefix: {name.replace(prefix, "", 1): value for name, value in state.items()},
+            "the prefix is removed where it first occurs, and that may be inside of a name.",
+            "Where in a name may a prefix stand?",
+        ),
+        Mistake(
+            lambda state, prefix: {name.split(prefix)[-1]: value for name, value in state.items()},
+            "everything up to the last place of the prefix is removed.",
+            _NAMES,
+        ),
+        Mistake(
+            lambda state, prefix: {name.split(prefix, 1)[-1]: value for name, value in state.items()},
+            "everything up to the first place of the prefix is removed, and that may be inside of a name.",
+            "Where in a name may a prefix stand?",
+        ),
+        Mistake(
+            lambda state, prefix: {name.partition(prefix)[2]: value for name, value in state.items()},
+            "partition gives an empty text for names that do not have the prefix.",
+            "What are the three parts of a text in which partition finds nothing?",
+        ),
+        Mistake(
+            lambda state, prefix: {name[7:]: value for name, value in state.items()},
+            "seven letters are removed from every name.",
+            _NAMES,
+        ),
+        Mistake(
+            lambda state, prefix: {name[7:] if name.startswith(prefix) else name: v for name, v in state.items()},
+            "seven letters are removed, whatever the prefix is.",
+            "How many letters has the prefix if somebody calls it with another one?",
+        ),
+        Mistake(
+            lambda state, prefix: {re.sub(f"^{prefix}", "", name): value for name, value in state.items()},
+            "the point of the prefix stands for any letter in a regular expression.",
+            "Does the name modules.bias have the prefix?",
+        ),
+        Mistake(
+            lambda state, prefix: {re.sub(prefix, "", name): value for name, value in state.items()},
+            "the prefix is removed everywhere, and its point stands for any letter in a regular expression.",
             _NAMES,
         ),
         Mistake(
@@ -243,7 +286,14 @@ def _rest_to_first(X: torch.Tensor, y: torch.Tensor, speeds: Sequence[float]) ->
 
 
 def _rest_lost(X: torch.Tensor, y: torch.Tensor, speeds: Sequence[float]) -> Shards:
-    sizes = [int(len(X) * speed / sum(speeds)) for speed in speeds]
+    return _slices(X, y, [int(len(X) * speed / sum(speeds)) for speed in speeds])
+
+
+def _rounded(n: int, speeds: Sequence[float]) -> list[int]:
+    return [round(n * speed / sum(speeds)) for speed in speeds]
+
+
+def _slices(X: torch.Tensor, y: torch.Tensor, sizes: Sequence[int]) -> Shards:
     ends = [sum(sizes[:i]) for i in range(len(sizes) + 1)]
     cuts = list(zip(ends, ends[1:], strict=False))
     return [X[a:b] for a, b in cuts], [y[a:b] for a, b in cuts]
@@ -269,6 +319,9 @@ UNEQUAL = Exercise(
             (59, (10.0, 10.0, 10.0, 9.0, 1.0)),
             (59, (1.0, 9.0, 10.0, 10.0, 10.0)),
             (7, (0.5, 1.5)),
+            (10, (1.0, 1.0, 1.0)),
+            (5, (1.0, 1.0)),
+            (7, (1.0, 1.0)),
             (12, (30.0,)),
         )
     },
@@ -297,17 +350,35 @@ UNEQUAL = Exercise(
         Mistake(
             lambda X, y, devices, speeds: _rest_to_last(X, y, speeds),
             "what rounding leaves over all goes to the last device, which may be the slowest.",
-            "Round the places of the cuts instead of the sizes, or give the rest to the devices one by one.",
+            "Compute the seconds of each device for 59 examples and five speeds. Which one ends last?",
         ),
         Mistake(
             lambda X, y, devices, speeds: _rest_to_first(X, y, speeds),
             "what rounding leaves over all goes to the first device, which may be the slowest.",
-            "Round the places of the cuts instead of the sizes, or give the rest to the devices one by one.",
+            "Compute the seconds of each device for 59 examples and five speeds. Which one ends last?",
         ),
         Mistake(
             lambda X, y, devices, speeds: _rest_lost(X, y, speeds),
             "shares are rounded down, and what is left over is in no shard.",
             "Rounded shares need not add up to the minibatch. Who gets the rest?",
+        ),
+        Mistake(
+            lambda X, y, devices, speeds: _slices(X, y, _rounded(len(X), speeds)),
+            "each share is rounded on its own, and where the sizes do not add up, examples are in no shard.",
+            "Three devices of equal speed and 10 examples: how many does each get, and how many is that together?",
+        ),
+        Mistake(
+            lambda X, y, devices, speeds: (
+                list(X.split(_rounded(len(X), speeds))),
+                list(y.split(_rounded(len(X), speeds))),
+            ),
+            "each share is rounded on its own, and split refuses sizes that do not add up to the minibatch.",
+            "Three devices of equal speed and 10 examples: how many does each get, and how many is that together?",
+        ),
+        Mistake(
+            lambda X, y, devices, speeds: _slices(X, y, [int(speed) for speed in speeds]),
+            "a speed is taken for a number of examples: it does not depend on the minibatch.",
+            "Which fraction of 90 examples does a device get that does half of the work?",
         ),
         Mistake(
             lambda X, y, devices, speeds: (_cut(X, y, speeds)[0], _cut(X, y, [1] * len(speeds))[1]),

@@ -20,11 +20,11 @@ def _named(case: str, args: Sequence[Any]) -> Cases:
     return {f"{case} (drawn by the grader)": args}
 
 
-def _epoch(r: random.Random) -> Cases:
-    b, full, rest = r.randint(3, 99), r.randint(2, 99), r.randint(1, 2)
+def _data_bytes(r: random.Random) -> Cases:
+    shapes = ((r.randint(2, 40), r.randint(2, 40), 3, 3), (r.randint(2, 99), r.randint(2, 99)), (r.randint(2, 99),))
     return {
-        **_named("a last batch that is not full", (b * full + rest, b)),
-        **_named("full batches alone", (b * full, b)),
+        **_named("a few devices", (shapes, r.randint(2, 9))),
+        **_named("many devices", (shapes[1:], r.randint(10, 99))),
     }
 
 
@@ -302,7 +302,7 @@ def _best_mesh(r: random.Random) -> Cases:
 
 
 FRESH: dict[str, Draw] = {
-    "1.1": _epoch,
+    "1.1": _data_bytes,
     "1.2": _fewer_bytes,
     "1.3": _parts,
     "2.1": _mean_in_place,

@@ -1,4 +1,4 @@
-"""Data parallelism with a wrapped module: the loop of chapter 3."""
+"""Data parallelism with a wrapped module: the line of chapter 3 in a loop."""
 
 from collections.abc import Callable
 from typing import Any

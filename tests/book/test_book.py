@@ -171,9 +171,9 @@ def test_the_loop_that_is_read_is_the_loop_that_runs(path):
             assert shown[name] == tree, f"{path.name} shows another {name} than d2lite/{module}"
 
 
-def test_what_chapters_2_and_3_teach_is_kept():
+def test_what_chapters_2_and_3_and_an_appendix_teach_is_kept():
     shown = {}
-    for path in CHAPTERS[1:3]:
+    for path in (*CHAPTERS[1:3], BOOK / "appendix" / "09-more-comparisons.ipynb"):
         for cell in code_cells(path):
             shown |= functions(plain(cell.source))
     taught = {

@@ -4,12 +4,14 @@ import re
 from pathlib import Path
 
 import nbformat
+import pytest
 
 from tests.book.test_book import APPENDIX, BOOK, CHAPTERS, SOLUTIONS, code_cells, read
-from tools.chapter_goals import index_table
+from tools import reading_minutes
+from tools.chapter_goals import index_map, index_table
 
 INDEX = BOOK / "index.ipynb"
-WORDS_PER_MINUTE, LINES_PER_MINUTE, MINUTES_PER_EXERCISE = 150, 15, 10
+EACH_CHAPTER = pytest.mark.parametrize("path", CHAPTERS, ids=lambda p: p.stem)
 
 
 def text():
@@ -24,15 +26,6 @@ def rows():
         if link:
             found[link[1]] = [cell.strip() for cell in line.strip("|").split("|")]
     return found
-
-
-def estimated(path):
-    """(minutes to read, minutes to work) of a chapter, by one rule for all."""
-    texts = [cell.source for cell in read(path).cells if cell.cell_type == "markdown"]
-    words = sum(len(re.sub(r"!\[[^]]*]", "", text).split()) for text in texts)  # a drawing is looked at
-    lines = sum(len(cell.source.splitlines()) for cell in code_cells(path) if not cell.id.startswith("exercise"))
-    exercises = sum(cell.id.startswith("exercise") and cell.id.endswith("-check") for cell in code_cells(path))
-    return words / WORDS_PER_MINUTE + lines / LINES_PER_MINUTE, exercises * MINUTES_PER_EXERCISE
 
 
 def test_nothing_is_committed_but_the_cells():
@@ -59,15 +52,34 @@ def test_the_map_has_every_chapter_in_order():
         assert cells[1].endswith("?") and re.search(r"\((core|optional)\)$", cells[0]), name
 
 
-def test_the_map_is_made_from_the_metadata_of_the_chapters():
-    assert index_table() in text(), "run: python tools/chapter_goals.py"
+def test_the_tables_are_made_from_the_metadata_of_the_chapters():
+    for table in (index_map(), index_table()):
+        assert table in text(), "run: python tools/chapter_goals.py"
 
 
-def test_the_minutes_follow_one_rule_and_are_called_estimated():
+def test_what_is_long_is_folded():
+    """The map by path is seen at once; all chapters and all answers are opened by those who look for them."""
+    seen = re.sub(r"<details>.*?</details>", "", text(), flags=re.DOTALL)
+    assert index_map() in seen and index_table() not in seen and "](solutions/" not in seen
+    assert len(re.findall(r"(?m)^<details>\n<summary>.+</summary>\n\n", text())) == text().count("<details>") == 3
+
+
+@EACH_CHAPTER
+def test_the_minutes_follow_one_rule(path):
+    reading, exercises = map(int, re.findall(r"\d+", rows()[path.name][3]))
+    assert reading == reading_minutes.of_chapter(path), "metadata.d2lite.minutes.reading: tools/reading_minutes.py"
+    checks = [cell for cell in code_cells(path) if re.search(r"(?m)^check\(", cell.source)]
+    assert exercises >= 10 * len(checks)
+
+
+@EACH_CHAPTER
+def test_a_sitting_is_no_longer_than_an_hour(path):
+    longest = max(reading_minutes.of_sittings(path))
+    assert longest <= reading_minutes.LONGEST + 2.5, "shorten it, or give a cell the tag `stop`"
+
+
+def test_minutes_are_called_estimated():
     assert "Minutes are estimated" in text()
-    for name, cells in rows().items():
-        for shown, minutes in zip(re.findall(r"\d+", cells[3]), estimated(BOOK / name), strict=True):
-            assert abs(int(shown) - minutes) <= 6, (name, shown, minutes)
 
 
 def test_a_core_chapter_needs_no_optional_one():

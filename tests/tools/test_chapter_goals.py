@@ -105,6 +105,21 @@ def test_it_writes_once_and_then_nothing(copy, capsys):
     assert capsys.readouterr().out == "" and written == [path.read_bytes() for path in copy.glob("*.ipynb")]
 
 
+def test_the_map_has_each_chapter_once_and_nothing_is_read_before_what_it_needs():
+    facts = {int(path.name[:2]): facts_of(path) for path in CHAPTERS}
+    assert sorted(number for path in chapter_goals.PATHS.values() for number in path) == list(facts)
+    core = chapter_goals.PATHS[chapter_goals.CORE]
+    assert list(core) == [number for number, of in facts.items() if of["core"]]
+    for path in chapter_goals.PATHS.values():
+        for place, number in enumerate(path):
+            known = {*path[:place], *(core if path != core else ())}
+            assert set(facts[number]["needs"]["chapters"]) <= known, number
+    sums = [[int(n) for n in row.split("|")[3].split("+")] for row in chapter_goals.index_map().splitlines()[2:]]
+    assert [sum(of) for of in zip(*sums, strict=True)] == [
+        sum(of["minutes"][what] for of in facts.values()) for what in ("reading", "exercises")
+    ]
+
+
 def test_metadata_that_is_missing_is_named(copy):
     path = copy / CHAPTERS[1].name
     notebook = json.loads(path.read_text())
@@ -121,4 +136,4 @@ def test_a_page_without_a_place_for_the_table_is_refused(copy):
     assert cells(copy / CHAPTERS[0].name)[1]["id"] == CELL_ID
     index = json.loads((copy / "index.ipynb").read_text())
     with pytest.raises(ValueError, match="expected one table in the index .* got 0"):
-        chapter_goals._with_map(index | {"cells": index["cells"][:3]}, chapter_goals.index_table(copy))
+        chapter_goals._with_index(index | {"cells": index["cells"][:3]}, chapter_goals.index_table(copy))

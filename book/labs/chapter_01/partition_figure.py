@@ -125,7 +125,8 @@ def _unit_text(unit: list[Layer]) -> str:
 def _title(way: str, layers: Sequence[Layer], k: int) -> str:
     total = bytes_sent(way, layers, k).n_bytes
     devices = f"{k} device" + ("s" if k > 1 else "")
-    what = f"{WAYS[way].capitalize()} ({_WHAT[way]}): {format_bytes(total)} sent"
+    size = format_bytes(total).replace(" ", "\u00a0")  # a line does not end between a number and its unit
+    what = f"{WAYS[way].capitalize()} ({_WHAT[way]}): {size} sent"
     return f"{what}, one iteration of {layers[-1].output_shape[0]} examples on {devices}, computed from shapes"
 
 

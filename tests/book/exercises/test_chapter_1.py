@@ -2,7 +2,9 @@
 
 import functools
 import math
+import operator
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 
@@ -13,19 +15,41 @@ right, wrong = answers.right, answers.wrong
 
 
 @right("1.1")
-def counts(num_examples, batch_size):
-    sizes = [len(batch) for batch in torch.arange(num_examples).split(batch_size)]
-    return [len(sizes), sizes[-1]]
+def counts(shapes, k):
+    params = [torch.zeros(shape) for shape in shapes]
+    n_bytes = sum(p.numel() * p.element_size() for p in params)
+    held = sum(4 * p.nbytes for p in params)
+    return [n_bytes * (k - 1) + (k - 1) * n_bytes, held]
 
 
 @right("1.1")
-def ceils(num_examples, batch_size):
-    return math.ceil(num_examples / batch_size), num_examples % batch_size or batch_size
+def with_numpy(shapes, k):
+    num_params = sum(np.prod(shape) for shape in shapes)
+    return tuple(np.array([8 * (k - 1), 16]) * num_params)
 
 
-@wrong("1.1", "it gives (47, 224) in every case")
-def a_constant(num_examples, batch_size):
-    return 47, 224
+@right("1.1")
+def message_by_message(shapes, k):
+    P = 4 * sum(functools.reduce(operator.mul, shape, 1) for shape in shapes)
+    gathered, returned = [P for device in range(1, k)], [P for device in range(1, k)]
+    return sum(gathered + returned), P + P + 2 * P
+
+
+@wrong("1.1", "it gives (1032544, 2065088) in every case")
+def a_constant(shapes, k):
+    return 1032544, 2065088
+
+
+@wrong("1.1", "device 0 sends its gradients to itself")
+def to_itself(shapes, k):
+    P = 4 * sum(math.prod(shape) for shape in shapes)
+    return 2 * k * P, 4 * P
+
+
+@wrong("1.1", "one of the tensors of a device is missing")
+def one_of_adam(shapes, k):
+    P = 4 * sum(math.prod(shape) for shape in shapes)
+    return 2 * (k - 1) * P, 3 * P
 
 
 @right("1.2")
@@ -107,12 +131,12 @@ def in_64_bit_numbers(X_parts, W, b, *, begin=0):
 
 def test_a_partial_a_method_and_an_object_are_as_good(score):
     class Counter:
-        def count(self, num_examples, batch_size):
-            return -(-num_examples // batch_size), num_examples % batch_size or batch_size
+        def count(self, shapes, k):
+            return message_by_message(shapes, k)
 
         __call__ = count
 
-    for answer in (Counter(), Counter().count, functools.partial(lambda zero, n, b: ceils(n + zero, b), 0)):
+    for answer in (Counter(), Counter().count, functools.partial(lambda zero, s, k: counts(s, k + zero), 0)):
         assert score("1.1", answer).solved
 
 

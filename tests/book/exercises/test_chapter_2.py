@@ -67,6 +67,21 @@ def sums_a_generator(tensors):
         tensor.data.copy_(mean)
 
 
+@wrong("2.1", "the tensors that it was given still hold their old numbers")
+def writes_into_the_list(tensors):
+    mean = torch.stack([tensor.cpu() for tensor in tensors]).mean(0)
+    for i in range(len(tensors)):
+        tensors[i] = mean
+
+
+@wrong("2.1", "the others still hold their own numbers, divided")
+def divides_and_sends_nothing(tensors):
+    for tensor in tensors[1:]:
+        tensors[0].add_(tensor.to(tensors[0].device))
+    for tensor in tensors:
+        tensor /= len(tensors)
+
+
 @wrong("2.1", "(add) has tensors of device 0 and device 1, which GPUs refuse")
 def adds_across_devices(tensors):
     mean = sum(tensors) / len(tensors)

@@ -1,5 +1,6 @@
 """Answers to the exercises of chapter 3: right ones of other forms, and wrong ones that are not among its mistakes."""
 
+import re
 from collections import OrderedDict
 from itertools import accumulate
 
@@ -23,6 +24,24 @@ def of_torch_on_a_copy(state, prefix="module."):
     copy = dict(state)
     nn.modules.utils.consume_prefix_in_state_dict_if_present(copy, prefix)
     return copy
+
+
+@right("3.1")
+def in_a_loop(state, prefix="module."):
+    found = {}
+    for name in state:
+        found[re.sub(f"^{re.escape(prefix)}", "", name)] = state[name]
+    return found
+
+
+@wrong("3.1", "seven letters are removed, whatever the prefix is")
+def seven(state, prefix="module."):
+    return {name[7:] if name.startswith(prefix) else name: state[name] for name in state}
+
+
+@wrong("3.1", "the prefix is removed where it first occurs")
+def replaced_once(state, prefix="module."):
+    return dict((name.replace(prefix, "", 1), value) for name, value in state.items())
 
 
 @right("3.2")
@@ -70,6 +89,32 @@ def rest_to_the_fastest(X, y, devices, speeds):
 def generators_of_arrays(X, y, devices, speeds):
     X_shards, y_shards = rounded_cuts(X, y, devices, speeds)
     return (shard.numpy() for shard in X_shards), (shard.numpy() for shard in y_shards)
+
+
+@wrong("3.4", "each share is rounded on its own, and split refuses")
+def rounded_shares(X, y, devices, speeds):
+    return cut(X, y, [round(len(y) * speed / sum(speeds)) for speed in speeds])
+
+
+@wrong("3.4", "each share is rounded on its own, and where the sizes do not add up")
+def rounded_slices(X, y, devices, speeds):
+    X_shards, y_shards, begin = [], [], 0
+    for device, speed in zip(devices, speeds, strict=True):
+        end = begin + round(len(y) * speed / sum(speeds))
+        X_shards.append(X[begin:end].to(device))
+        y_shards.append(y[begin:end].to(device))
+        begin = end
+    return X_shards, y_shards
+
+
+@right("3.4")
+def rounded_shares_and_the_rest_one_by_one(X, y, devices, speeds):
+    exact = [len(y) * speed / sum(speeds) for speed in speeds]
+    sizes = [int(share) for share in exact]
+    by_rest = sorted(range(len(exact)), key=lambda i: sizes[i] - exact[i])
+    for i in by_rest[: len(y) - sum(sizes)]:
+        sizes[i] += 1
+    return cut(X, y, sizes)
 
 
 @wrong("3.4", "it does not return two lists, X_shards and y_shards")

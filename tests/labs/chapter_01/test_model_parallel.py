@@ -3,8 +3,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from d2lite.devices import describe, try_gpus
-from d2lite.labs.chapter_01.model_parallel import ModelParallel, describe_stages, train_model_parallel
+from d2lite.devices import try_gpus
+from d2lite.labs.chapter_01.model_parallel import ModelParallel
 from d2lite.models import resnet18, simple_cnn_layers
 
 
@@ -53,37 +53,6 @@ def test_a_stage_gets_a_copy_and_its_gradient_goes_back(batch):
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in net.parameters())
 
 
-def test_training_in_two_stages_gives_the_losses_of_one():
-    net = simple_cnn_layers()
-    runs = [train_model_parallel(stages, 64, 0.001, num_epochs=2, num_examples=320) for stages in ([net], cut(net, 4))]
-    assert runs[1].losses == pytest.approx(runs[0].losses, rel=1e-4)
-    assert runs[1].accuracies == pytest.approx(runs[0].accuracies, abs=0.01)
-    assert [run.settings["num_gpus"] for run in runs] == [1, 2] and runs[1].status == "finished"
-    assert len(set(runs[0].losses)) == 10 and runs[0].losses[-1] < runs[0].losses[0]
-    threads = torch.get_num_threads()
-    train_model_parallel([net], 64, 0.001, num_epochs=1, num_examples=64)
-    assert torch.get_num_threads() == threads
-
-
-def test_the_animator_gets_each_epoch_and_the_label_says_stages():
-    class Points(list):
-        def add(self, x, y):
-            self.append((x, y))
-
-    points = Points()
-    run = train_model_parallel(cut(simple_cnn_layers(), 4), 64, 0.001, num_epochs=2, num_examples=128, animator=points)
-    assert points == list(enumerate(run.accuracies, 1))
-    assert run.devices == describe_stages(try_gpus(2)) and "stages" in run.devices and "replica" not in run.devices
-
-
-def test_labels():
-    assert describe_stages(["cpu"]) == "1 stage on 1 CPU core"
-    assert describe_stages(["cpu"] * 3) == "3 stages share 1 CPU core"
-    assert describe_stages(["meta", "cpu"]) == describe(["meta", "cpu"]).replace("replica", "stage")
-    with pytest.raises(ValueError, match="at least one device"):
-        describe_stages([])
-
-
 def test_wrong_input():
     stages = cut(simple_cnn_layers(), 4)
     with pytest.raises(ValueError, match=r"expected 2 \(one per stage\), got 3"):
@@ -92,9 +61,5 @@ def test_wrong_input():
         ModelParallel(stages, "cpu")
     with pytest.raises(TypeError, match="stages: expected modules"):
         ModelParallel([stages[0], torch.relu], ["cpu"] * 2)
-    with pytest.raises(ValueError, match="lr"):
-        train_model_parallel(stages, 64, -1.0)
-    with pytest.raises(ValueError, match="expected a whole number"):
-        train_model_parallel([], 64, 0.001)
     with pytest.raises(ValueError, match="stages: expected at least one"):
         ModelParallel([], ["cpu"])

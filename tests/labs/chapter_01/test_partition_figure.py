@@ -44,7 +44,7 @@ def test_numbers_in_a_picture_are_those_computed(way, k, model):
     notes = [note.text for note in figure.layout.annotations]
     for trace in figure.data:
         assert f"{trace.name} {format_bytes(trace.customdata[0])}" in notes
-    assert format_bytes(computed.n_bytes) in figure.layout.title.text.replace("<br>", " ")
+    assert format_bytes(computed.n_bytes).replace(" ", "\u00a0") in figure.layout.title.text  # in one line
     counted = sum(int(n) for t in figure.data for n in re.findall(r"<br>(\d+) messages", t.hovertemplate))
     single = sum("messages" not in t.hovertemplate for t in figure.data)
     assert counted + single == len(messages(way, layers, k))
