@@ -277,11 +277,15 @@ def who_notices() -> str:
                 if host == lost_host and name in lost:
                     parts.append(_cross(left, y + 34, 94, 44))
         ends = ((300, y + 56), (222, y + 56))
-        parts.append(_arrow(*(ends if lost_host else ends[::-1])))
+        if len(lost) > 1 and lost_host:  # nothing is sent
+            parts.append(_text(261, y + 61, "?", kind="bold"))
+        else:
+            parts.append(_arrow(*(ends if lost_host else ends[::-1])))
         parts.append(_text(260, y + 114, noticed))
     parts += [
         _text(260, 522, "orange: the process that noticed first in our record;"),
-        _text(260, 540, "crossed out: what does not answer"),
+        _text(260, 540, "crossed out: what does not answer;"),
+        _text(260, 558, "arrow: the system of a killed process closes the connection"),
     ]
     words = (
         "Three faults on two hosts with an agent and a worker each. A worker is killed: its system closes the "
@@ -290,7 +294,7 @@ def who_notices() -> str:
         "is killed: the worker of the other host has an error within 0.1 s, but no rendezvous server is left, and the "
         "job is over. Who notices a killed process first may vary."
     )
-    return _svg("Who notices which fault", words, 520, 556, parts)
+    return _svg("Who notices which fault", words, 520, 574, parts)
 
 
 def _shape(algorithm: str, k: int, step: int, title: str, caption: str, words: str) -> str:

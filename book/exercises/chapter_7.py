@@ -66,6 +66,31 @@ BANDWIDTH = Exercise(
             "it is rounded to a whole number.",
             "Must a bandwidth be a whole number of bytes per second?",
         ),
+        Mistake(
+            lambda c, n, k: 16 * n / c / 1e6,
+            "it is in megabits per second, and bytes per second are asked for.",
+            "Which unit is in the comment?",
+        ),
+        Mistake(
+            lambda c, n, k: 2 * n / c / 8,
+            "it is an eighth of what is expected: the gradients are given in bytes already.",
+            "In which unit are the gradients given, and which one is in the comment?",
+        ),
+        Mistake(
+            lambda c, n, k: 2 * n / (c * (k - 1) / k),
+            "it lets each host send all gradients twice, and in a ring a host sends a little less.",
+            "Look up what all-reduce in a ring makes each of k hosts send.",
+        ),
+        Mistake(
+            lambda c, n, k: 2 * n * k / c,
+            "it grows with the number of hosts.",
+            "With more hosts, what happens to the computing that is saved, and to the bytes that a host sends?",
+        ),
+        Mistake(
+            lambda c, n, k: c / (2 * n),
+            "it is in seconds per byte.",
+            "Should it grow or shrink if there are more bytes to send?",
+        ),
     ),
     think=_BOTH,
 )
@@ -112,6 +137,36 @@ CHECKPOINTS = Exercise(
             lambda s, m: (2 * m / s) ** 0.5,
             "the shorter saving takes, the less often it saves; but then saving is cheap.",
             "What should become of T if saving takes four times as long?",
+        ),
+        Mistake(
+            lambda s, m: (2 * s * m) ** 0.5 - s,
+            "it is Daly's interval, which also counts the saving between two faults; the text leaves that out.",
+            "In the text a fault costs half an interval and nothing else. Which interval wastes least then?",
+        ),
+        Mistake(
+            lambda s, m: (2 * s * m) ** 0.5 + s,
+            "the saving is added to the interval.",
+            "Which T do you get where the derivative of the wasted share is zero?",
+        ),
+        Mistake(
+            lambda s, m: 2 * (s * m) ** 0.5,
+            "a factor stands in front of the root that belongs under it, or is too large.",
+            _WASTE,
+        ),
+        Mistake(
+            lambda s, m: (2 * s / m) ** 0.5,
+            "it has no unit: it is the share of the time that is wasted.",
+            "Which interval has this share?",
+        ),
+        Mistake(
+            lambda s, m: int((2 * s * m) ** 0.5),
+            "it is rounded down to whole seconds, and where faults come every two seconds that is zero.",
+            "Must an interval be a whole number of seconds?",
+        ),
+        Mistake(
+            lambda s, m: round((2 * s * m) ** 0.5),
+            "it is rounded to whole seconds, which is too coarse where faults come every two seconds.",
+            "Must an interval be a whole number of seconds?",
         ),
     ),
     think=_WASTE,
@@ -181,6 +236,16 @@ RING = Exercise(
             "it returns the numbers of the hosts, and the numbers of the GPUs are asked for.",
             "The place in host_of is the number of the GPU.",
         ),
+        Mistake(
+            lambda host_of: sorted(range(len(host_of)), key=lambda gpu: host_of[gpu] != host_of[0]),
+            "only the GPUs of one host stand together.",
+            "Draw three hosts. How often does the line leave the second one?",
+        ),
+        Mistake(
+            lambda host_of: sorted(range(len(host_of)), key=lambda gpu: gpu % len(set(host_of))),
+            "it takes the GPUs for numbered in turn, host by host.",
+            "What does host_of say about GPU 1 in the first case?",
+        ),
     ),
     think=_DRAW,
     observe=_observe_ring,
@@ -249,6 +314,31 @@ WAYS = Exercise(
             lambda c, n, b: [max(c, s - c) for s in _three_ways(c, n, b)],
             "the sending is hidden behind the computing, and the formula of the chapter puts one after the other.",
             _SAME_WORK,
+        ),
+        Mistake(
+            lambda c, n, b: [(c + n / b) / 2, c + n / b / 2, c + n / b / 10],
+            "in the first number half the bytes also halve the computing.",
+            "Which part of a step do 16-bit gradients change?",
+        ),
+        Mistake(
+            lambda c, n, b: [c + n / b / 2, c + n / b / 2, (c + n / b) / 10],
+            "in the third number ten times the bandwidth also makes the computing ten times as fast.",
+            "Which part of a step does the bandwidth change?",
+        ),
+        Mistake(
+            lambda c, n, b: [c + n / b / 2, c + n / b / 2, c + 10 * n / b],
+            "in the third number the sending takes ten times as long.",
+            "Does more bandwidth make the sending longer or shorter?",
+        ),
+        Mistake(
+            lambda c, n, b: [c + n / b / 2, c + n / b / 2, c + n / b / 20],
+            "in the third number the bytes are halved, too: the three are bought one by one.",
+            _SAME_WORK,
+        ),
+        Mistake(
+            lambda c, n, b: [c + n / b / 2, c / 2 + n / b, c + n / b / 10],
+            "in the second number the computing is halved and the sending is not.",
+            "Half the steps: what is there half of, for the same examples?",
         ),
     ),
     think=_SAME_WORK,

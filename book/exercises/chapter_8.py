@@ -86,6 +86,26 @@ WAIT = Exercise(
             "it is the waiting alone, and a pair for each rank is asked for.",
             "A pair is written with parentheses: (a, b).",
         ),
+        Mistake(
+            lambda arrivals, end: [(wait, sent / len(arrivals)) for wait, sent in _wait_and_sending(arrivals, end)],
+            "the time of sending is divided among the ranks, and all of them send at the same time.",
+            _AXIS,
+        ),
+        Mistake(
+            _pairs(lambda a, first, last, end: last - a, lambda a, first, last, end: end - first),
+            "the sending begins when the first rank is ready, and by the convention it begins with the last one.",
+            _AXIS,
+        ),
+        Mistake(
+            _pairs(lambda a, first, last, end: last, lambda a, first, last, end: end),
+            "these are times of day, and durations are asked for.",
+            "How long does it take from one point of the axis to another one?",
+        ),
+        Mistake(
+            _pairs(lambda a, first, last, end: a - last, lambda a, first, last, end: end - last),
+            "the waiting is negative.",
+            "Which of the two comes later, and what is subtracted from what?",
+        ),
     ),
     think=_AXIS,
     observe=_observe_pairs,
@@ -154,6 +174,21 @@ MINIBATCH = Exercise(
             "it is not a whole number.",
             "A minibatch has whole examples. In which direction must it be rounded?",
         ),
+        Mistake(
+            lambda o, c, a: max(2, math.ceil(2 * (a - o) / c)),
+            "it lets the overhead pay for a part of the all-reduce, and two devices have the overhead, too.",
+            _TWO_TIMES,
+        ),
+        Mistake(
+            lambda o, c, a: max(2, math.ceil(4 * a / c)),
+            "it is about twice too large: the all-reduce or what is saved counts twice.",
+            _TWO_TIMES,
+        ),
+        Mistake(
+            lambda o, c, a: max(2, math.ceil((o + a) / c)),
+            "it counts the overhead, and compares with all of the computing.",
+            _TWO_TIMES,
+        ),
     ),
     think=_TWO_TIMES,
 )
@@ -207,6 +242,16 @@ SLOWEST = Exercise(
             lambda k, low, high: low + (high - low) * (1 - 0.5**k),
             "it is right for one rank only: each further rank halves what is left.",
             _POINTS,
+        ),
+        Mistake(
+            lambda k, low, high: low + (high - low) * (k - 1) / (k + 1),
+            "it is how far the slowest is from the fastest, added to low.",
+            _POINTS,
+        ),
+        Mistake(
+            lambda k, low, high: k * (low + high) / 2,
+            "it is the sum of the times of all ranks, and they compute at the same time.",
+            "What if low and high are equal?",
         ),
     ),
     think=_POINTS,

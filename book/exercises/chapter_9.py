@@ -88,6 +88,11 @@ UPDATES = Exercise(
             "more devices make more updates here: the minibatch is divided by their number instead of multiplied.",
             "All devices make one update together. Of how many examples is it?",
         ),
+        Mistake(
+            lambda n, b, k, e: n * e // (b * k),
+            "minibatches go on from one epoch into the next, and the last one is left out.",
+            _ONE_EPOCH,
+        ),
     ),
     think=_ONE_EPOCH,
 )
@@ -162,6 +167,16 @@ WARM_UP = Exercise(
             lambda step, lr, k, n: lr * k ** min(1.0, _part(step, n)),
             "each step multiplies the rate by the same factor, and equal amounts are asked for.",
             _ENDS,
+        ),
+        Mistake(
+            lambda step, lr, k, n: _ramp(lr, k * lr, step / (n - 1) if n > 1 else 1.0),
+            "the full rate comes one step too early.",
+            "Which step is the first one with the full rate? How many steps lie before it?",
+        ),
+        Mistake(
+            lambda step, lr, k, n: _ramp(lr, k * lr, _part(step, n)) if n else lr,
+            "without a warm-up it never reaches the full rate.",
+            "What shall the rate be with warm_up_steps=0?",
         ),
     ),
     think=_ENDS,

@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
+from torch.distributed.elastic.multiprocessing.errors import record
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, Subset, TensorDataset
 
@@ -74,6 +75,7 @@ def load(path, net, optimizer):
     return state[0]["epoch"]
 
 
+@record
 def main(argv=None):
     args, local_rank, cuda = parse(argv), int(os.environ["LOCAL_RANK"]), torch.cuda.is_available()
     device = torch.device("cuda", local_rank) if cuda else torch.device("cpu")

@@ -59,8 +59,8 @@ def fake(folder, name, text):
     path.chmod(0o755)
 
 
-def submit(folder, gpus):
-    """Run train.sbatch as Slurm would on two machines; return the lines that a torchrun of paper has printed."""
+def submit(folder, **gpus):
+    """Run train.sbatch as Slurm would on two machines; return its own line, and those of a torchrun of paper."""
     fake(folder, "scontrol", 'echo "node03"; echo "node04"')
     fake(folder, "torchrun", 'echo "OMP=$OMP_NUM_THREADS" "$@"')
     fake(
@@ -69,18 +69,19 @@ def submit(folder, gpus):
         'while [ "${1#--}" != "$1" ]; do shift; done\n'
         'for i in 0 1; do SLURM_NODEID=$i SLURMD_NODENAME="node0$((3 + i))" "$@"; done',
     )
-    env = os.environ | {
+    env = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_")} | {
         "SLURM_JOB_ID": "41234",
         "SLURM_JOB_NODELIST": "node[03-04]",
         "SLURM_JOB_NUM_NODES": "2",
         "SLURM_CPUS_PER_TASK": "16",
-        "SLURM_GPUS_PER_NODE": gpus,
         "SLURM_SUBMIT_DIR": "/home/me",
         "PATH": f"{folder}:{os.environ['PATH']}",
+        **gpus,
     }
     done = subprocess.run([bash, str(SCRIPT)], capture_output=True, text=True, timeout=20, env=env)
     assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
+    first, *said = done.stdout.splitlines()
+    return first, said
 
 
 def train_ddp_options(words):
@@ -92,15 +93,30 @@ def train_ddp_options(words):
 
 
 @needs_bash
-@pytest.mark.parametrize("gpus", ["4", "a100:4"])
+@pytest.mark.parametrize(
+    "gpus",
+    [
+        {"SLURM_GPUS_ON_NODE": "4", "SLURM_GPUS_PER_NODE": "a100:4"},  # --gpus-per-node=a100:4
+        {"SLURM_GPUS_ON_NODE": "4"},  # --gres=gpu:4
+        {"SLURM_GPUS_ON_NODE": "4", "SLURM_GPUS": "8"},  # --gpus=8
+    ],
+    ids=["per node", "gres", "in all"],
+)
 def test_machines_with_gpus_start_a_rank_for_each(tmp_path, gpus):
-    said = submit(tmp_path, gpus)
-    assert len(said) == 2
+    first, said = submit(tmp_path, **gpus)
+    assert first == "2 machines, ranks on each: 4" and len(said) == 2
     for line in said:
         words = line.split()
         assert words[0] == "OMP=4" and "--nproc-per-node=4" in words
         options = train_ddp_options(words[words.index("/home/me/train_ddp.py") + 1 :])
         assert options.data == "/home/me/data" and options.batch_size % 8 == 0
+
+
+@needs_bash
+def test_machines_without_gpus_start_one_rank(tmp_path):
+    first, said = submit(tmp_path)
+    assert first == "2 machines, ranks on each: 1" and len(said) == 2
+    assert all(line.startswith("OMP=16 ") and "--nproc-per-node=1" in line.split() for line in said)
 
 
 def test_only_marked_lines_are_adapted_to_the_nodes():

@@ -95,9 +95,9 @@ def test_what_slurm_tells_the_script(box):
         before = " ".join(f"{name}={value}" for name, value in given.items())
         printed = box.run(f'PATH="{paper.parent}:$PATH" {before} sbatch --wait train.sbatch', limit_s=60)
         job = int(re.search(r"\d+", printed).group())
-        said = sorted((box.home / f"train-ddp-{job}.txt").read_text().splitlines())
-        assert len(said) == 2
-        for i, line in enumerate(said):
+        first, *said = (box.home / f"train-ddp-{job}.txt").read_text().splitlines()
+        assert first == "2 machines, ranks on each: 1" and len(said) == 2
+        for i, line in enumerate(sorted(said)):
             words = line.split()
             assert words[:3] == [f"node{i + 1}", "OMP=1", f"IF={interface}"]
             assert {"--nnodes=2", "--nproc-per-node=1", "--rdzv-backend=c10d", f"--rdzv-id={job}"} <= set(words)
