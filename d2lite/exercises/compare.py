@@ -1,5 +1,6 @@
 """Whether two results are equal, and how they are shown; an answer may return anything."""
 
+import contextlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
@@ -112,7 +113,40 @@ def shown(value: Any) -> str:
 
 
 def shown_apart(expected: Any, got: Any) -> tuple[str, str]:
-    """Return two values as short lines, with as many digits as it takes to see a difference, and with their kinds."""
+    """Return two values as short lines, with as many digits as it takes to see a difference, and with their kinds.
+
+    Of two dictionaries with the same keys the first entry that differs is shown, and of long lists or tensors the first
+    number that differs; its place stands behind it.
+    """
+    place = ""
+    with contextlib.suppress(Exception):  # of what an answer returns
+        expected, got, place = _first_apart(expected, got, "")
+    texts = _shown_apart(expected, got)
+    return (f"{texts[0]} at {place}", texts[1]) if place else texts
+
+
+def _first_apart(expected: Any, got: Any, place: str) -> tuple[Any, Any, str]:
+    """Return (expected, got, place) of the first entry that differs, as far down as it takes to show it."""
+    keys: Any = ()
+    value, other = _as_numbers(expected), _as_numbers(got)
+    if isinstance(expected, Mapping) and isinstance(got, Mapping) and expected.keys() == got.keys():
+        keys = expected
+    elif _is_long(expected) or _is_long(got):
+        if isinstance(expected, torch.Tensor) and isinstance(got, torch.Tensor):
+            keys = range(len(expected)) if expected.shape == got.shape and expected.dim() else ()
+        elif isinstance(value, list | tuple) and isinstance(other, list | tuple) and len(value) == len(other):
+            keys = range(len(value))
+    for key in keys:
+        if not same(value[key], other[key]):
+            return _first_apart(value[key], other[key], f"{place}[{key!r}]")
+    return expected, got, place
+
+
+def _is_long(value: Any) -> bool:
+    return value.numel() > SHOWN_ITEMS if isinstance(value, torch.Tensor) else shown(value).endswith("...")
+
+
+def _shown_apart(expected: Any, got: Any) -> tuple[str, str]:
     texts = shown(expected), shown(got)
     if texts[0] == texts[1]:
         texts = _line(expected, 17), _line(got, 17)

@@ -110,6 +110,16 @@ def test_two_values_that_differ_are_shown_differently():
     assert shown_apart(1, None) == ("1 (a number)", "None (nothing)")
     assert shown_apart([1, 2], np.array([1, 3])) == ("[1, 2]", "[1, 3]")
     assert shown_apart(torch.ones(2), np.ones(2)) == ("[1, 1] (a tensor)", "[1, 1] (an array)")
+    # of entries the first one that differs, and of what is long the first number
+    returned = {"parameters": [1.0, 2.0], "momenta": [3.0, 4.0]}
+    assert shown_apart(returned, returned | {"momenta": [3.0, 5.0]}) == ("[3, 4] at ['momenta']", "[3, 5]")
+    long, other = [[i, float(i)] for i in range(100)], [[i, float(i)] for i in range(100)]
+    other[70][1] = 7.5
+    assert shown_apart({"all": long}, {"all": other}) == ("[70, 70] at ['all'][70]", "[70, 7.5]")
+    assert shown_apart(torch.arange(90.0), torch.arange(90.0) + (torch.arange(90) == 4)) == ("4 at [4]", "5")
+    assert shown_apart(np.arange(200), np.arange(200) * 2) == ("1 at [1]", "2")
+    assert shown_apart({"a": 1}, {"b": 1}) == ("{'a': 1}", "{'b': 1}")
+    assert shown_apart(long, long[:-1])[0].endswith("...")  # another length: both are shown
 
 
 def test_kinds_and_ratios():
