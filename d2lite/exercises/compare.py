@@ -143,7 +143,8 @@ def _first_apart(expected: Any, got: Any, place: str) -> tuple[Any, Any, str]:
 
 
 def _is_long(value: Any) -> bool:
-    return value.numel() > SHOWN_ITEMS if isinstance(value, torch.Tensor) else shown(value).endswith("...")
+    is_tensor = isinstance(value, torch.Tensor)
+    return value.numel() > SHOWN_ITEMS if is_tensor else shown(value).rstrip(")]}").endswith("...")
 
 
 def _shown_apart(expected: Any, got: Any) -> tuple[str, str]:
