@@ -21,20 +21,28 @@ def _owner_step(
     keeps: bool = True,
     sign: float = 1.0,
     sends: bool = True,
+    sends_early: bool = False,
+    source: Callable[[int], int] | None = None,
+    new_of: Callable[[Any, Any, float], Any] | None = None,
+    update_of: Callable[[Any, Any, Any, float], Any] = lambda new, momentum, gradient, lr: lr * new,
+    last: int | None = None,
 ) -> Callable[[Tensors, Tensors, float], None]:
     """Return an answer; by default the right one."""
 
     def step(params: Tensors, momenta: Tensors, lr: float) -> None:
-        for i, param in enumerate(params):
+        for i, param in enumerate(params[:last]):
             if reduces:
                 dist.reduce(param.grad, dst=owner(i) if to_owner else 0)
+            if sends_early:
+                dist.broadcast(param.data, src=owner(i))
             if dist.get_rank() == owner(i):
-                new = (momenta[i] * momentum) + param.grad / divisor()
+                old, gradient = momenta[i].clone(), param.grad / divisor()
+                new = old * momentum + gradient if new_of is None else new_of(old, gradient, lr)
                 if keeps:
                     momenta[i].copy_(new)
-                param.data.sub_(sign * lr * new)
-            if sends:
-                dist.broadcast(param.data, src=owner(i))
+                param.data.sub_(sign * update_of(new, old, gradient, lr))
+            if sends and not sends_early:
+                dist.broadcast(param.data, src=(source or owner)(i))
 
     return step
 
@@ -108,6 +116,44 @@ OWNERS = Exercise(
             "the parameters move along the gradient, and the loss grows.",
             "In which direction does a step of gradient descent go?",
         ),
+        Mistake(
+            _owner_step(sends_early=True),
+            "a parameter is sent before its owner has changed it: the other ranks are one step behind.",
+            "Write the three things that happen to a parameter in the order of your code. Which values are sent?",
+        ),
+        Mistake(
+            _owner_step(source=lambda i: 0),
+            "all parameters are sent by rank 0, which has old values of those that others own.",
+            "dist.broadcast has the argument src. Which rank has the new values of parameter i?",
+        ),
+        Mistake(
+            _owner_step(update_of=lambda new, old, gradient, lr: lr * (gradient + 0.9 * new)),
+            "the update looks one step ahead, as Nesterov's momentum does, and momentum_step does not.",
+            "Compare with momentum_step: by what is param changed there?",
+        ),
+        Mistake(
+            _owner_step(
+                new_of=lambda old, gradient, lr: 0.9 * old + lr * gradient,
+                update_of=lambda new, old, gradient, lr: new,
+            ),
+            "the learning rate is inside of the momentum. The parameters are right, and the momenta are not.",
+            "Compare with momentum_step: what is added to the momentum, and when does lr come in?",
+        ),
+        Mistake(
+            _owner_step(new_of=lambda old, gradient, lr: 0.9 * old + 0.1 * gradient),
+            "the momentum is a mean in which the new gradient counts a tenth.",
+            "Compare with momentum_step: by which number is the gradient multiplied before it is added?",
+        ),
+        Mistake(
+            _owner_step(update_of=lambda new, old, gradient, lr: lr * old),
+            "the parameters move by the momentum of the step before.",
+            "Which of the two lines of momentum_step comes first?",
+        ),
+        Mistake(
+            _owner_step(last=-1),
+            "the last parameter stays as it is.",
+            "Which numbers does your loop count? With one parameter, how often does it run?",
+        ),
         Mistake(lambda params, momenta, lr: None, "nothing changes.", _TRACE),
         NEVER_ENDS,
     ),
@@ -157,14 +203,34 @@ def _sum_of_norms(parts: Tensors) -> torch.Tensor:
     return torch.stack([part.norm() for part in parts]).sum().square()
 
 
+def _sum_of_sizes(parts: Tensors) -> torch.Tensor:
+    return torch.stack([part.abs().sum() for part in parts]).sum()
+
+
 def _same(total: torch.Tensor) -> torch.Tensor:
     return total
+
+
+def _clip_each(change: Callable[[torch.Tensor, float], Any]) -> Callable[[Tensors, float], Any]:
+    """Return an answer that returns the right norm, and changes each part by itself."""
+
+    def clip(parts: Tensors, max_norm: float) -> Any:
+        norm = _clip(scales=False)(parts, max_norm)
+        for part in parts:
+            change(part, max_norm)
+        return norm
+
+    return clip
+
+
+def _to_its_own_norm(part: torch.Tensor, most: float) -> None:
+    part.mul_(min(1.0, most / (part.norm().item() or 1.0)))
 
 
 def _observe_clip(answer: Callable[..., Any], parts: Sequence[Sequence[Sequence[float]]], most: float) -> Any:
     """Return the norm that this rank is given, and its parts afterwards."""
     mine = [torch.tensor(part, dtype=torch.float64) for part in parts[dist.get_rank()]]
-    norm = Lockstep().call(answer, mine, most)
+    norm = Lockstep().call(answer, list(mine), most)  # a new tensor in the list changes no gradient
     if norm is None:
         return None
     if isinstance(norm, torch.Tensor) and norm.numel() == 1:
@@ -241,6 +307,36 @@ CLIP = Exercise(
             _clip(factor=lambda norm, most: 1 / norm if norm > most else 1.0),
             "the parts are scaled to the norm 1, whatever the limit is.",
             "By which factor must a norm of 13 shrink, so that 6.5 remain?",
+        ),
+        Mistake(
+            _clip(local=_norms, over_ranks=_averaged, end=_same),
+            "it is the mean of the ranks' norms: three equal parts would have the norm of one of them.",
+            _SQUARES,
+        ),
+        Mistake(
+            _clip(local=_sum_of_sizes, end=_same),
+            "the sizes of the numbers are added up, and the norm is a root of a sum of squares.",
+            _SQUARES,
+        ),
+        Mistake(
+            _clip(factor=lambda norm, most: min(1.0, most / norm**2)),
+            "the norm is right, and the parts are divided by its square.",
+            "By which factor must a norm of 13 shrink, so that 6.5 remain?",
+        ),
+        Mistake(
+            _clip(factor=lambda norm, most: max(1.0, most / norm)),
+            "a short gradient is made longer, and a long one is left as it is.",
+            "Clipping only shortens. Which of two factors do you want, the smaller one or the larger one?",
+        ),
+        Mistake(
+            _clip_each(_to_its_own_norm),
+            "the norm is right, and each part is clipped by its own norm: the direction of the gradient changes.",
+            "By how many different factors is one gradient multiplied in your function?",
+        ),
+        Mistake(
+            _clip_each(lambda part, most: part.clamp_(-most, most)),
+            "each number is clipped for itself, and the length of the gradient is to be limited.",
+            "A gradient of (3, 4) may have the norm 5. What is left of it, if 4 is allowed?",
         ),
         NEVER_ENDS,
     ),

@@ -152,6 +152,39 @@ ROW_PARALLEL = Exercise(
             "the gradient of the bias is a mean over the examples.",
             "One bias is added to the output of every example. Do the gradients of several uses add up, or average?",
         ),
+        Mistake(
+            _row_parallel(of_bias=lambda grad_Y: grad_Y.sum(0) / dist.get_world_size()),
+            "the gradient of the bias is divided by the number of ranks.",
+            "Do the ranks share the bias, or does each of them have all of it?",
+        ),
+        Mistake(
+            _row_parallel(of_bias=lambda grad_Y: grad_Y.sum(0) * (dist.get_rank() == 0)),
+            "rank 0 alone has a gradient of the bias, and each rank updates its own copy of it.",
+            "What do the biases of the ranks look like after a step of gradient descent?",
+            part=_output("grad_bias"),
+        ),
+        Mistake(
+            _row_parallel(of_bias=_same),
+            "the gradient of the bias has a row for each example.",
+            "A gradient has the shape of its parameter. One bias is added to every row: what becomes of the rows?",
+            part=_output("grad_bias"),
+        ),
+        Mistake(
+            _row_parallel(of_loss=lambda grad_Y: grad_Y / len(grad_Y)),
+            "all gradients are divided by the number of examples, and grad_Y is the gradient of the loss already.",
+            "Does the loss stand before grad_Y or after it? Where would a mean over the examples be?",
+        ),
+        Mistake(
+            _row_parallel(of_loss=lambda grad_Y: grad_Y / dist.get_world_size()),
+            "all gradients are divided by the number of ranks.",
+            "All ranks compute the same loss from the same Y. Which of them has a share of it only?",
+        ),
+        Mistake(
+            _row_parallel(of_X=lambda grad_X: grad_X.T),
+            "the gradient of X is transposed.",
+            "A gradient has the shape of its tensor, and X is [b, inputs].",
+            part=_output("grad_X"),
+        ),
         NEVER_ENDS,
     ),
     think=_FOLLOW,
@@ -219,6 +252,19 @@ def _equal_splits(tokens: torch.Tensor, expert: torch.Tensor, apply_expert: Call
     return back[order.argsort()]
 
 
+def _with_capacity(most: int) -> Callable[..., Any]:
+    """Return an answer in which a rank sends an expert `most` of its tokens; the others get zeros."""
+
+    def route(tokens: torch.Tensor, expert: torch.Tensor, apply_expert: Callable[..., Any]) -> Any:
+        earlier = torch.stack([(expert[:i] == e).sum() for i, e in enumerate(expert)]) if len(expert) else expert
+        stays = earlier < most
+        results = torch.zeros_like(tokens)
+        results[stays] = _route()(tokens[stays], expert[stays], apply_expert)
+        return results
+
+    return route
+
+
 def _observe_route(answer: Callable[..., Any], experts: Sequence[Sequence[int]], width: int) -> Any:
     """Return the results of this rank's tokens, and how many tokens each expert on this rank has got."""
     rank, k = dist.get_rank(), dist.get_world_size()
@@ -256,6 +302,7 @@ ROUTE = Exercise(
         "one expert per rank": ([[2, 0, 1, 0], [1, 1, 2], [0, 2, 2, 1, 0]], 2),
         "eight experts on three ranks": ([[7, 3, 0, 5, 4], [2, 6, 1, 1, 0, 3], [4, 4, 7, 5]], 3),
         "all tokens to the experts of rank 1": ([[1, 4, 1], [4, 1], [4, 4, 1, 1]], 2),
+        "one expert gets most tokens": ([[1, 1, 0, 1, 1, 1], [1, 1, 1, 2, 1], [0, 1, 1, 1, 1]], 2),
         "no tokens on rank 2": ([[5, 0, 4, 1], [3, 2, 0], []], 1),
         "as many tokens on each rank": ([[0, 4, 2, 1, 5, 3], [5, 4, 3, 2, 1, 0], [2, 0, 4, 0, 3, 5]], 2),
     },
@@ -308,6 +355,11 @@ ROUTE = Exercise(
             lambda tokens, expert, apply_expert: _all_experts(apply_expert, tokens, expert),
             "each rank calls all experts itself, for its own tokens. Nothing is sent.",
             "Which ranks have the weights of expert 1?",
+        ),
+        Mistake(
+            _with_capacity(2),
+            "where a rank has more than two tokens for an expert, the others get no result.",
+            "How many tokens may go to one expert? Which part of your code counts them?",
         ),
         Mistake(
             lambda tokens, expert, apply_expert: tokens,

@@ -168,6 +168,7 @@ def _pipeline(
     sends_back: bool = True,
     own_loss: bool = False,
     add: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = torch.add,
+    counts: Callable[[int, int], bool] = lambda i, m: True,
     last_order: Callable[[list[int]], Any] = list,
     at_end: Callable[[torch.Tensor, int], Any] = lambda total, m: total,
 ) -> Callable[..., Any]:
@@ -185,12 +186,18 @@ def _pipeline(
                 dist.recv(grad, rank + 1)
                 grad = received(grad)
             for_weight, for_X = backward(outputs[i], grad, inputs[i], weight)
-            total = add(total, for_weight)
+            if counts(i, m):
+                total = add(total, for_weight)
             if rank > 0 and sends_back and not own_loss:
                 dist.send(for_X.contiguous(), rank - 1)
         return at_end(total, m)
 
     return pipeline_gradient
+
+
+def _averaged_over_ranks(total: torch.Tensor, m: int) -> torch.Tensor:
+    dist.all_reduce(total)
+    return total / dist.get_world_size()
 
 
 def _none_before_the_last(total: torch.Tensor, m: int) -> torch.Tensor | None:
@@ -281,6 +288,21 @@ GRADIENT = Exercise(
             _SHARE,
         ),
         Mistake(
+            _pipeline(lambda Y, n, m: _share(Y, n, m) / 2),
+            "it is half of the gradient, on every rank: the derivative of a square has a factor.",
+            "What is the derivative of y * y?",
+        ),
+        Mistake(
+            _pipeline(counts=lambda i, m: i < m - 1),
+            "the last microbatch is missing in the sum.",
+            "With one microbatch, what does your function add up?",
+        ),
+        Mistake(
+            _pipeline(counts=lambda i, m: i == 0),
+            "it is the gradient of the first microbatch alone.",
+            "The loss is a sum over microbatches. What is the gradient of a sum?",
+        ),
+        Mistake(
             _pipeline(add=lambda total, new: new),
             "it is the gradient of the last microbatch alone: each one replaces the one before.",
             "The loss is a sum over microbatches. What is the gradient of a sum?",
@@ -316,6 +338,11 @@ GRADIENT = Exercise(
             "The output is tanh of a product. The gradient first goes back through tanh, and then through the product.",
         ),
         Mistake(
+            _pipeline(backward=lambda Y, grad, X, weight: _backward(X @ weight, grad, X, weight)),
+            "the derivative of tanh is computed from its input, as if that were its output.",
+            "The derivative of tanh is 1 - tanh². Which tensor of the forward pass is the tanh?",
+        ),
+        Mistake(
             _pipeline(backward=lambda Y, grad, X, weight: (X.T @ (grad * (1 - Y**2)), grad * (1 - Y**2) @ weight)),
             "the gradient of the input is multiplied by the weight, where its transpose is needed.",
             "Input i goes into output j with weight[i, j]. Through which weights does it depend on all outputs?",
@@ -328,6 +355,11 @@ GRADIENT = Exercise(
         Mistake(
             _pipeline(at_end=_summed_over_ranks),
             "the gradients of the three ranks are added up, and each rank has weights of its own.",
+            "Which examples have gone through this rank's weight? Does any other rank have numbers for its gradient?",
+        ),
+        Mistake(
+            _pipeline(at_end=_averaged_over_ranks),
+            "the gradients of the three ranks are averaged, and each rank has weights of its own.",
             "Which examples have gone through this rank's weight? Does any other rank have numbers for its gradient?",
         ),
         Mistake(

@@ -240,6 +240,9 @@ FASTEST = Exercise(
         "16 ranks, 12 heads": (16, 48, 12, (16e9, 32e9, 8e9), (8.0, 4.0, 2.0, 0.25), 80e9),
         "16 ranks, 3 blocks": (16, 3, 16, (16e9, 32e9, 8e9), (8.0, 0.25, 2.0, 4.0), 80e9),
         "16 ranks, 6 blocks": (16, 6, 16, (16e9, 32e9, 8e9), (8.0, 0.5, 2.0, 2.0), 80e9),
+        "8 ranks, 4 blocks, as many stages as blocks": (8, 4, 2, (16e9, 32e9, 8e9), (8.0, 0.125, 2.0, 4.0), 80e9),
+        "8 ranks, 2 heads, one for each rank of tensor": (8, 8, 2, (16e9, 32e9, 8e9), (8.0, 2.0, 2.0, 0.125), 80e9),
+        "12 ranks, a pipeline alone": (12, 12, 4, (16e9, 32e9, 8e9), (8.0, 0.125, 4.0, 4.0), 80e9),
         "7 ranks, 7 heads": (7, 7, 7, (16e9, 32e9, 8e9), (8.0, 1.0, 2.0, 0.5), 80e9),
         "10 ranks, all for data parallelism": (10, 8, 8, (16e9, 32e9, 8e9), (8.0, 3.0, 0.125, 2.0), 80e9),
         "a mesh that holds exactly the limit": (8, 32, 16, (64e9, 64e9, 16e9), (8.0, 1.0, 0.5, 8.0), 40e9),
@@ -273,6 +276,31 @@ FASTEST = Exercise(
             _fastest(pipe_fits=lambda pipe, num_blocks: True),
             "there are more stages than blocks: some stages would be empty.",
             "How many stages can a network of 3 blocks have, if each of them has a block?",
+        ),
+        Mistake(
+            _fastest(pipe_fits=lambda pipe, num_blocks: pipe < num_blocks),
+            "a mesh with as many stages as blocks is left out.",
+            "Where does range(1, n) end? Can a stage have one block?",
+        ),
+        Mistake(
+            _fastest(tensor_fits=lambda tensor, num_heads: tensor < num_heads and num_heads % tensor == 0),
+            "a mesh with as many ranks of tensor as heads is left out.",
+            "Where does range(1, n) end? Can a rank have one head?",
+        ),
+        Mistake(
+            _fastest(sizes=lambda num_ranks: range(2, num_ranks + 1)),
+            "it tries only meshes with a pipeline and with tensor parallelism.",
+            "What does pipe = 1 mean? Is it allowed?",
+        ),
+        Mistake(
+            _fastest(order=lambda s, held, pipe, data, tensor: (pipe, s, tensor)),
+            "it takes the smallest pipe that fits, and a mesh with a larger one may be faster.",
+            "What does seconds say of the other meshes that fit? Compare all of them.",
+        ),
+        Mistake(
+            _fastest(order=lambda s, held, pipe, data, tensor: (s, tensor, -pipe)),
+            "of equally fast meshes with the same tensor it takes the one with the largest pipe.",
+            _EQUAL,
         ),
         Mistake(
             _fastest(pipe_fits=lambda pipe, num_blocks: num_blocks % pipe == 0),
