@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         ulysses_attention,
     )
     from .expert_parallel import Experts, ExpertsOverRanks, by_expert, rebalance, route, tokens_per_rank
+    from .split_table import apart_after_four_steps, counted_step, params_of, zeros_for
     from .tensor_parallel import (
         ColumnParallel,
         RowParallel,

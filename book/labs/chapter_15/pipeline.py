@@ -138,11 +138,16 @@ def backward_pass(
 
 
 def check_passes(passes: Sequence[Pass], rank: int, num_microbatches: int) -> None:
-    """Raise ValueError unless all passes are F or B of the stage of this rank, of a microbatch that there is."""
+    """Raise ValueError unless the passes are F and B of this rank's stage, once for each microbatch that there is."""
     for one in passes:
         if one.kind not in "FB" or one.stage != rank or one.microbatch not in range(num_microbatches):
             expected = f"F and B of stage {rank}, microbatches 0 to {num_microbatches - 1}"
             raise ValueError(f"passes of rank {rank}: expected {expected}, got {one}.")
+    for kind in "FB":
+        for i in range(num_microbatches):
+            times = sum(one.kind == kind and one.microbatch == i for one in passes)
+            if times != 1:
+                raise ValueError(f"passes of rank {rank}: expected {kind}{i} once, got it {times} times.")
 
 
 def run_passes(
@@ -172,7 +177,7 @@ def run_passes(
         send: how a tensor is sent.
 
     Raises:
-        ValueError: if a pass is none of this rank's stage, or neither F nor B, before anything is sent.
+        ValueError: if a pass is none of this rank's stage, or neither F nor B, or missing, before anything is sent.
     """
     rank, last = dist.get_rank(group), dist.get_world_size(group) - 1
     check_passes(passes, rank, num_microbatches)

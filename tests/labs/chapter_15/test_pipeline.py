@@ -354,3 +354,12 @@ def test_passes_that_are_not_those_of_the_rank(pool, words):
     for rank, said in enumerate(pool.run(passes_refused_on_rank, words)):
         got = next(str(one) for one in parse_passes(words, rank) if str(one) != f"{rank}F0")
         assert said == f"passes of rank {rank}: expected F and B of stage {rank}, microbatches 0 to 1, got {got}."
+
+
+@pytest.mark.parametrize(
+    ("words", "missing"),
+    [("F0 B0", "F1 once, got it 0 times"), ("F0 F1 B0", "B1 once, got it 0"), ("F0 B0 F0 F1 B1", "F0 once, got it 2")],
+)
+def test_a_list_that_leaves_out_a_pass_or_has_it_twice(pool, words, missing):
+    for rank, said in enumerate(pool.run(passes_refused_on_rank, words)):
+        assert said.startswith(f"passes of rank {rank}: expected {missing}")
