@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from itertools import product
-from math import prod
+from math import ceil, prod
 from typing import Any
 
 import torch
@@ -385,4 +385,90 @@ FASTEST = Exercise(
     ),
     think=_LIST,
     observe=_observe_fastest,
+)
+
+
+def _tokens(
+    n_bytes: float = 6,
+    flops: float = 4,
+    share: Callable[[int], float] = lambda k: (k - 1) / k,
+    rounded: Callable[[float], int] = ceil,
+    of_all: bool = False,
+) -> Callable[[int, float, float], int]:
+    """Return an answer; by default the right one."""
+
+    def tokens_to_hide(num_ranks: int, flops_per_s: float, bytes_per_s: float) -> int:
+        tokens = n_bytes * share(num_ranks) / bytes_per_s * flops_per_s / flops
+        return rounded(tokens * (num_ranks if of_all else 1))
+
+    return tokens_to_hide
+
+
+_BOTH_SIDES = "Write down the seconds of the computation and of the messages for one parameter. What must be larger?"
+TOKENS = Exercise(
+    name="16.6",
+    title="From how many tokens on does FSDP wait for nothing?",
+    solution=_tokens(),
+    cases=lambda: {
+        "2 ranks": (2, 4e14, 1e11),
+        "64 ranks": (64, 4e14, 5e10),
+        "64 ranks, a slow link": (64, 4e14, 1.2e9),
+        "3 ranks": (3, 1e14, 7e10),
+        "8 ranks, a whole number": (8, 1.6e14, 1.2e11),
+        "512 ranks": (512, 9e14, 3.7e11),
+        "one rank": (1, 4e14, 1e11),
+    },
+    mistakes=(
+        Mistake(
+            _tokens(n_bytes=2, flops=2),
+            "this is enough for the forward pass, and the backward pass sends more.",
+            "How many bytes per parameter are sent in the backward pass? Beside how many operations?",
+        ),
+        Mistake(
+            _tokens(n_bytes=4),
+            "the gradient is reduced, and the parameter is not gathered.",
+            "Are the parameters of a layer still there when its backward pass begins?",
+        ),
+        Mistake(
+            _tokens(n_bytes=2),
+            "the parameter is gathered, and the gradient is not reduced.",
+            "What do ranks do with their gradients of a layer?",
+        ),
+        Mistake(
+            _tokens(flops=6),
+            "6 operations are those of both passes, and the messages are those of the backward pass.",
+            "Which messages can the forward pass hide? Are they among yours?",
+        ),
+        Mistake(
+            _tokens(share=lambda k: 2 * (k - 1) / k),
+            "it counts twice the bytes: as if each gather and each reduce-scatter were an all-reduce.",
+            "An all-reduce is a reduce-scatter and an all-gather. Which of the two is each message here?",
+        ),
+        Mistake(
+            _tokens(share=lambda k: 1.0),
+            "a rank sends a little less: its own part is there already.",
+            "How much does one rank alone send?",
+        ),
+        Mistake(
+            _tokens(share=lambda k: k - 1),
+            "each rank sends (k - 1)/k of the bytes, and not k - 1 times all of them.",
+            "How large is the part of one rank? How many of these parts does it send?",
+        ),
+        Mistake(
+            _tokens(of_all=True),
+            "these are the tokens of all ranks together.",
+            "Whose computation hides the messages of a rank?",
+        ),
+        Mistake(
+            _tokens(rounded=int),
+            "with so many tokens the messages still take a little longer.",
+            "Put your number into both sides. Which one is larger?",
+        ),
+        Mistake(
+            _tokens(rounded=lambda tokens: ceil(tokens) + 1),
+            "one token fewer would do.",
+            "If a number is whole already, what does your function add?",
+        ),
+    ),
+    think=_BOTH_SIDES,
 )

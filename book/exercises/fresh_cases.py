@@ -301,6 +301,11 @@ def _best_mesh(r: random.Random) -> Cases:
     return {**_named(f"{n} ranks", (*args, limit)), **_named(f"{n} ranks, no mesh fits", (*args, state / n))}
 
 
+def _hidden(r: random.Random) -> Cases:
+    k, flops, link = r.randint(2, 200), r.randint(10, 900) * 1e12, r.randint(2, 400) * 1e9
+    return _named(f"{k} ranks", (k, flops, link))
+
+
 FRESH: dict[str, Draw] = {
     "1.1": _data_bytes,
     "1.2": _fewer_bytes,
@@ -348,4 +353,5 @@ FRESH: dict[str, Draw] = {
     "15.2": _pipeline,
     "16.1": _mesh_groups,
     "16.2": _best_mesh,
+    "16.6": _hidden,
 }

@@ -21,5 +21,6 @@ if TYPE_CHECKING:
         compare_with_measured,
         measured_from_json,
     )
+    from .published_changes import PUBLISHED_CHANGES, PublishedChange
 
 __all__, __getattr__, __dir__ = lazy_names(__name__, missing)
