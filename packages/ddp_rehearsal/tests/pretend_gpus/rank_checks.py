@@ -109,8 +109,38 @@ def collectives(rank):
     gathered = [torch.empty(2), torch.empty(2)]
     dist.all_gather(gathered, total + rank)
     assert [part.tolist() for part in gathered] == [[2, 2], [3, 3]]  # copied to the CPU
+    unequal_parts(rank)
     other = torch.ones(1, device=f"cuda:{1 - rank}")
     assert f"rank {1 - rank} and rank {rank} both on CUDA device {1 - rank}" in refused(lambda: dist.all_reduce(other))
+
+
+def unequal_parts(rank):
+    """What gloo does not send, and NCCL does."""
+    mine = [torch.full((n,), rank, device=rank) for n in (1, 2)]
+    found = [torch.empty(rank + 1, dtype=torch.long, device=rank) for _ in range(2)]
+    dist.all_to_all(found, mine)
+    assert [part.tolist() for part in found] == [[0] * (rank + 1), [1] * (rank + 1)]
+    whole = torch.empty(3, dtype=torch.long, device=rank)
+    dist.all_gather(list(whole.split([1, 2])), mine[rank], async_op=True).wait()
+    assert whole.tolist() == [0, 1, 1]
+    stacked = torch.empty(2, 2, 1, dtype=torch.long, device=rank)
+    dist.all_gather_into_tensor(stacked, mine[1])
+    assert stacked.tolist() == [[[0], [0]], [[1], [1]]]
+    dist.reduce_scatter_tensor(whole[:2], stacked)
+    assert whole[:2].tolist() == [2 * rank] * 2
+    ops = [dist.P2POp(kind, x, peer) for peer in (0, 1) for kind, x in ((dist.isend, mine[0]), (dist.irecv, whole))]
+    ops[1].tensor, ops[3].tensor = whole[:1], whole[1:2]
+    for work in dist.batch_isend_irecv(ops):
+        work.wait()
+    assert whole[:2].tolist() == [0, 1]
+    with dist._coalescing_manager(device=torch.device("cuda", rank), async_ops=True) as pending:
+        dist.all_reduce(mine[0])
+        dist.all_reduce(mine[1])
+    pending.wait()
+    assert mine[0].tolist() == [1] and mine[1].tolist() == [1, 1]
+    loss = torch.ones(1, 1, device=rank, requires_grad=True)
+    loss.backward()  # its gradient is made on its GPU
+    assert loss.grad.device.index == rank
 
 
 def sharded(rank, X):

@@ -15,8 +15,10 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from ddp_rehearsal.pretend_gpus.by_gloo import for_gloo
 from ddp_rehearsal.pretend_gpus.devices import CPU, as_device, gpu_of_machine, replace
 from ddp_rehearsal.pretend_gpus.nccl import ON_CPU, SPARSE, check_for_nccl, reduced_whole_numbers, reduces_whole_numbers
+from ddp_rehearsal.pretend_gpus.nccl_group import PretendNCCLGroup, pretend_blocking_wait, pretend_profiles
 from ddp_rehearsal.pretend_gpus.storages import device_of, each_tensor, place
 from ddp_rehearsal.pretend_gpus.tensors import following
 
@@ -78,16 +80,28 @@ def _checked_for_nccl(function: Any) -> Any:
                 check_for_nccl(function.__name__, given, n_ranks)
                 if reduces_whole_numbers(given):
                     return reduced_whole_numbers(function, given, n_ranks)
+                return for_gloo(function, given)
             return function(*args, **kwargs)
 
     return wrapper
+
+
+def _without_own(ops: Sequence[Any]) -> list[Any]:
+    """Do what a rank sends to itself, to which gloo has no connection, and return the other operations."""
+    if any(not isinstance(op, dist.P2POp) for op in ops):  # PyTorch refuses them
+        return list(ops)
+    own = [op for op in ops if "nccl" in _backend(op.group) and op.peer == dist.get_rank()]
+    sent, received = ([op.tensor for op in own if op.op is kind] for kind in (dist.isend, dist.irecv))
+    for here, there in zip(sent, received, strict=False):
+        there.copy_(here)
+    return [op for op in ops if op not in own]
 
 
 def pretend_collectives() -> None:
     """Let torch.distributed have "nccl", and DistributedDataParallel use it."""
     c10d: Any = dist.distributed_c10d
     init, get_backend, new_group, barrier = c10d.init_process_group, c10d.get_backend, c10d.new_group, c10d.barrier
-    monitored_barrier = c10d.monitored_barrier
+    monitored_barrier, batch, coalescing = c10d.monitored_barrier, c10d.batch_isend_irecv, c10d._coalescing_manager
 
     @functools.wraps(init)
     def init_process_group(backend: Any = None, *args: Any, device_id: Any = None, **kwargs: Any) -> None:
@@ -124,6 +138,15 @@ def pretend_collectives() -> None:
             raise ValueError(MONITORED)
         monitored_barrier(group, *args, **kwargs)
 
+    @functools.wraps(batch)
+    def batch_isend_irecv(ops: Any) -> Any:
+        others = _without_own(ops)
+        return batch(others) if others or not ops else []
+
+    @functools.wraps(coalescing)
+    def coalescing_manager(group: Any = None, device: Any = None, async_ops: bool = False) -> Any:
+        return coalescing(group, None if "nccl" in _backend(group) else device, async_ops)  # gloo has none for a device
+
     functions: dict[str, Any] = {
         "init_process_group": init_process_group,
         "new_group": group_of,
@@ -131,12 +154,17 @@ def pretend_collectives() -> None:
         "barrier": barrier_of,
         "monitored_barrier": monitored_barrier_of,
         "is_nccl_available": lambda: True,
+        "batch_isend_irecv": batch_isend_irecv,
+        "_coalescing_manager": coalescing_manager,
     }
     collectives = {name: _checked_for_nccl(getattr(dist, name)) for name in CHECKED if hasattr(dist, name)}
     replace({**functions, **collectives}, dist)
     # a mesh makes groups with functions that it has imported
     replace({"init_process_group": init_process_group, "new_group": group_of}, c10d, dist.device_mesh)
     replace({name: collectives[name] for name in ("isend", "irecv")}, c10d)  # P2POp compares its function with these
+    replace({"ProcessGroupNCCL": PretendNCCLGroup}, dist, c10d)
+    pretend_blocking_wait(lambda: any("nccl" in name for name in _backends.values()))
+    pretend_profiles(lambda: set(_backends.values()) == {"nccl"})
     replace({"version": lambda: NCCL}, torch.cuda.nccl)  # communication hooks ask for it
     torch.version.cuda = torch.version.cuda or CUDA
     types: Any = dist.ProcessGroup._device_types
@@ -148,7 +176,7 @@ def pretend_collectives() -> None:
 def _pretend_ddp() -> None:
     """DDP that refuses what collectives refuse, and whose hooks see gradients on the device of its parameters."""
     ddp: Any = nn.parallel.DistributedDataParallel
-    make, hook = ddp.__init__, ddp.register_comm_hook
+    make, register = ddp.__init__, ddp.register_comm_hook
     signature = inspect.signature(make)
 
     @functools.wraps(make)
@@ -169,14 +197,16 @@ def _pretend_ddp() -> None:
                 if getattr(part, "sparse", False) is True and isinstance(part, nn.Embedding | nn.EmbeddingBag):
                     part.weight.register_post_accumulate_grad_hook(_refuse_sparse)
 
-    def register_comm_hook(self: Any, state: Any, fn: Any) -> None:
+    def register_comm_hook(self: Any, state: Any, hook: Any) -> None:
+        if not callable(hook):  # PyTorch refuses it
+            register(self, state, hook)
         device = next(self.parameters()).device
 
         def placed(state: Any, bucket: Any) -> Any:
             with following():
-                return fn(state, Bucket(bucket, device))
+                return hook(state, Bucket(bucket, device))
 
-        hook(self, state, functools.wraps(fn)(placed))
+        register(self, state, functools.wraps(hook)(placed))
 
     ddp.__init__, ddp.register_comm_hook = make_checked, register_comm_hook
 

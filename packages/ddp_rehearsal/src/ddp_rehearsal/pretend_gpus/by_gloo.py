@@ -1,0 +1,68 @@
+"""What NCCL sends and gloo does not, made of what gloo sends; a call that is asynchronous is done when it returns."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.distributed.distributed_c10d as c10d
+
+from ddp_rehearsal.pretend_gpus.nccl import is_contiguous
+
+__all__ = ["for_gloo"]
+
+Function = Callable[..., Any]  # of torch.distributed
+Given = dict[str, Any]  # the arguments to it
+ONE_TENSOR = (
+    "all_gather_into_tensor all_gather_single reduce_scatter_tensor reduce_scatter_single gather_into_tensor "
+    "gather_single"
+).split()  # for gloo the shapes must be alike, for NCCL the numbers in memory
+
+
+def for_gloo(function: Function, given: Given) -> Any:
+    """Call a collective with the arguments that NCCL would take; it returns what PyTorch returns."""
+    name = function.__name__
+    if name in ONE_TENSOR:
+        return function(**{name: _flat(value) for name, value in given.items()})
+    if name == "all_gather" and _are_unequal(given["tensor_list"]):
+        return _all_gather(given)
+    if name == "all_to_all":
+        return _all_to_all(function, given)
+    return function(**given)
+
+
+def _flat(value: Any) -> Any:
+    """Return the memory of a tensor as one row of numbers; anything else, and a tensor with gaps, as it is."""
+    if not (isinstance(value, torch.Tensor) and is_contiguous(value)):
+        return value
+    return value.detach().as_strided((value.numel(),), (1,))
+
+
+def _are_unequal(tensors: Sequence[torch.Tensor]) -> bool:
+    return len({t.shape for t in tensors}) > 1
+
+
+def _all_gather(given: Given) -> Any:
+    """Parts of several sizes are broadcast one by one, as by NCCL."""
+    group, work = given.get("group"), None
+    for rank, part in enumerate(given["tensor_list"]):
+        if rank == dist.get_rank(group):
+            part.copy_(given["tensor"])
+        work = c10d.broadcast(part, group=group, group_src=rank, async_op=True)
+        work.wait()
+    return work if given.get("async_op") else None
+
+
+def _all_to_all(function: Function, given: Given) -> Any:
+    """gloo sends parts of several sizes from one tensor into another one."""
+    outputs, inputs = given["output_tensor_list"], given["input_tensor_list"]
+    if len({t.dtype for t in (*outputs, *inputs)}) != 1:  # PyTorch refuses them
+        return function(**given)
+    sent = torch.cat([part.reshape(-1) for part in inputs])
+    sizes = [[part.numel() for part in parts] for parts in (outputs, inputs)]
+    received = sent.new_empty(sum(sizes[0]))
+    work = c10d.all_to_all_single(received, sent, *sizes, group=given.get("group"), async_op=True)
+    work.wait()
+    for part, found in zip(outputs, received.split(sizes[0]), strict=True):
+        part.copy_(found.view_as(part))
+    return work if given.get("async_op") else None
