@@ -138,6 +138,12 @@ def unequal_parts(rank):
         dist.all_reduce(mine[1])
     pending.wait()
     assert mine[0].tolist() == [1] and mine[1].tolist() == [1, 1]
+    got = torch.zeros(2, dtype=torch.long, device=rank)
+    with dist._coalescing_manager(device=torch.device("cuda", rank)):
+        dist.isend(mine[1], 1 - rank)
+        dist.irecv(got, 1 - rank)
+    assert got.tolist() == [1, 1]
+    assert "must be contiguous" in refused(lambda: dist.all_to_all([got, stacked[:, 0, 0]], [got, got]))
     loss = torch.ones(1, 1, device=rank, requires_grad=True)
     loss.backward()  # its gradient is made on its GPU
     assert loss.grad.device.index == rank

@@ -1,16 +1,17 @@
 """What NCCL sends and gloo does not, made of what gloo sends; a call that is asynchronous is done when it returns."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.distributed.distributed_c10d as c10d
 
 from ddp_rehearsal.pretend_gpus.nccl import is_contiguous
+from ddp_rehearsal.pretend_gpus.storages import each_tensor
 
 __all__ = ["for_gloo"]
 
+c10d: Any = dist.distributed_c10d
 Function = Callable[..., Any]  # of torch.distributed
 Given = dict[str, Any]  # the arguments to it
 ONE_TENSOR = (
@@ -27,7 +28,7 @@ def for_gloo(function: Function, given: Given) -> Any:
     if name == "all_gather" and _are_unequal(given["tensor_list"]):
         return _all_gather(given)
     if name == "all_to_all":
-        return _all_to_all(function, given)
+        return _all_to_all(given)
     return function(**given)
 
 
@@ -38,8 +39,8 @@ def _flat(value: Any) -> Any:
     return value.detach().as_strided((value.numel(),), (1,))
 
 
-def _are_unequal(tensors: Sequence[torch.Tensor]) -> bool:
-    return len({t.shape for t in tensors}) > 1
+def _are_unequal(tensors: Any) -> bool:
+    return len({t.shape for t in each_tensor([tensors])}) > 1
 
 
 def _all_gather(given: Given) -> Any:
@@ -53,13 +54,14 @@ def _all_gather(given: Given) -> Any:
     return work if given.get("async_op") else None
 
 
-def _all_to_all(function: Function, given: Given) -> Any:
+def _all_to_all(given: Given) -> Any:
     """gloo sends parts of several sizes from one tensor into another one."""
-    outputs, inputs = given["output_tensor_list"], given["input_tensor_list"]
-    if len({t.dtype for t in (*outputs, *inputs)}) != 1:  # PyTorch refuses them
-        return function(**given)
+    outputs, inputs = lists = given["output_tensor_list"], given["input_tensor_list"]
+    for tensors, name in zip(lists, ("output_tensor_list", "input_tensor_list"), strict=True):
+        c10d._check_tensor_list(tensors, name)
+    c10d._ensure_all_tensors_same_dtype(outputs, inputs)
     sent = torch.cat([part.reshape(-1) for part in inputs])
-    sizes = [[part.numel() for part in parts] for parts in (outputs, inputs)]
+    sizes = [[part.numel() for part in tensors] for tensors in lists]
     received = sent.new_empty(sum(sizes[0]))
     work = c10d.all_to_all_single(received, sent, *sizes, group=given.get("group"), async_op=True)
     work.wait()

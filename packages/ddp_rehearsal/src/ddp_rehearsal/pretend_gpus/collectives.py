@@ -4,11 +4,12 @@ Watchers of collectives such as `notebook_ranks.flight_recorder` only look on. H
 is sent, so that it must be replaced.
 """
 
+import contextlib
 import functools
 import inspect
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -33,6 +34,7 @@ NCCL, CUDA = (2, 28, 9), "13.0"  # versions that are pretended: those of the rec
 MONITORED = "monitored_barrier is only implemented for GLOO backend."
 DUPLICATE = "Duplicate GPU detected: rank {} and rank {} both on CUDA device {}."
 _backends: dict[Any, str] = {}  # process group, or None for the default one -> the backend that it was asked for
+_managers: list[Any] = []  # the open blocks of coalescing managers
 _own_gpus: set[int] = set()  # those that no other rank of this machine uses
 
 
@@ -80,10 +82,17 @@ def _checked_for_nccl(function: Any) -> Any:
                 check_for_nccl(function.__name__, given, n_ranks)
                 if reduces_whole_numbers(given):
                     return reduced_whole_numbers(function, given, n_ranks)
-                return for_gloo(function, given)
+                return _coalesced(for_gloo(function, given))
             return function(*args, **kwargs)
 
     return wrapper
+
+
+def _coalesced(work: Any) -> Any:
+    """Return what a collective returned; the block of the coalescing manager that it is in, if any, waits for it."""
+    if _managers and isinstance(work, dist.Work):
+        _managers[-1].append(work)
+    return work
 
 
 def _without_own(ops: Sequence[Any]) -> list[Any]:
@@ -143,9 +152,17 @@ def pretend_collectives() -> None:
         others = _without_own(ops)
         return batch(others) if others or not ops else []
 
-    @functools.wraps(coalescing)
-    def coalescing_manager(group: Any = None, device: Any = None, async_ops: bool = False) -> Any:
-        return coalescing(group, None if "nccl" in _backend(group) else device, async_ops)  # gloo has none for a device
+    @contextlib.contextmanager
+    def coalescing_manager(group: Any = None, device: Any = None, async_ops: bool = False) -> Iterator[Any]:
+        is_nccl = "nccl" in _backend(group)
+        with coalescing(group, None if is_nccl else device, async_ops) as manager:  # gloo has none for a device
+            _managers.extend([manager] if is_nccl else [])
+            try:
+                yield manager
+            finally:
+                del _managers[len(_managers) - is_nccl :]
+        if is_nccl and not async_ops:
+            manager.wait()
 
     functions: dict[str, Any] = {
         "init_process_group": init_process_group,
