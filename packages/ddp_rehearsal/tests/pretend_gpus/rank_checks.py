@@ -101,6 +101,11 @@ def collectives(rank):
     }.items():
         assert message in refused(call), message
     alone = dist.new_group([0])
+    assert (
+        dist.get_backend(alone) == "nccl"
+        if rank == 0
+        else "Invalid process" in refused(lambda: dist.get_backend(alone))
+    )
     dist.all_gather_into_tensor(torch.empty(2, device=rank), total, group=alone)  # nothing on the other rank
     net = nn.BatchNorm1d(2).to(rank)
     net.running_mean = torch.zeros(2)

@@ -128,6 +128,11 @@ def pretend_collectives() -> None:
         _backends[group] = str(backend) if backend else _backend(None)
         return group
 
+    @functools.wraps(get_backend)
+    def backend_of(group: Any = None) -> str:
+        sends = get_backend(group)  # raises ValueError for a group of other ranks
+        return _backend(group) if "nccl" in _backend(group) else sends
+
     @functools.wraps(barrier)
     def barrier_of(group: Any = None, async_op: bool = False, device_ids: Any = None, **kwargs: Any) -> Any:
         group = group or c10d._get_default_group()
@@ -167,7 +172,7 @@ def pretend_collectives() -> None:
     functions: dict[str, Any] = {
         "init_process_group": init_process_group,
         "new_group": group_of,
-        "get_backend": lambda group=None: _backend(group) if "nccl" in _backend(group) else get_backend(group),
+        "get_backend": backend_of,
         "barrier": barrier_of,
         "monitored_barrier": monitored_barrier_of,
         "is_nccl_available": lambda: True,
