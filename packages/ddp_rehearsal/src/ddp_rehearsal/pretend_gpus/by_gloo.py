@@ -6,7 +6,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from ddp_rehearsal.pretend_gpus.nccl import is_contiguous
 from ddp_rehearsal.pretend_gpus.storages import each_tensor
 
 __all__ = ["for_gloo"]
@@ -23,7 +22,7 @@ ONE_TENSOR = (
 def for_gloo(function: Function, given: Given) -> Any:
     """Call a collective with the arguments that NCCL would take; it returns what PyTorch returns."""
     name = function.__name__
-    if name in ONE_TENSOR:
+    if name in ONE_TENSOR and all(_is_dense(t) for t in each_tensor([given])):
         return function(**{name: _flat(value) for name, value in given.items()})
     if name == "all_gather" and _are_unequal(given["tensor_list"]):
         return _all_gather(given)
@@ -32,11 +31,15 @@ def for_gloo(function: Function, given: Given) -> Any:
     return function(**given)
 
 
+def _is_dense(t: torch.Tensor) -> bool:
+    """Return whether a tensor has no gaps in memory, whatever the order of its dimensions."""
+    return not t.numel() or 1 + sum((n - 1) * step for n, step in zip(t.shape, t.stride(), strict=True)) == t.numel()
+
+
 def _flat(value: Any) -> Any:
-    """Return the memory of a tensor as one row of numbers; anything else, and a tensor with gaps, as it is."""
-    if not (isinstance(value, torch.Tensor) and is_contiguous(value)):
-        return value
-    return value.detach().as_strided((value.numel(),), (1,))
+    """Return the memory of a tensor as one row of numbers, and anything else as it is."""
+    is_tensor = isinstance(value, torch.Tensor)
+    return value.detach().as_strided((value.numel(),), (1,)) if is_tensor else value
 
 
 def _are_unequal(tensors: Any) -> bool:

@@ -8,7 +8,7 @@ import torch.distributed as dist
 from ddp_rehearsal.pretend_gpus.legacy_types import dtype_name
 from ddp_rehearsal.pretend_gpus.storages import device_of, each_tensor
 
-__all__ = ["ON_CPU", "check_for_nccl", "is_contiguous", "reduced_whole_numbers", "reduces_whole_numbers"]
+__all__ = ["ON_CPU", "check_for_nccl", "reduced_whole_numbers", "reduces_whole_numbers"]
 
 ON_CPU = "No backend type associated with device type cpu"
 DENSE = "Tensors must be CUDA and dense"
@@ -43,7 +43,7 @@ def check_for_nccl(name: str, given: dict[str, Any], n_ranks: int) -> None:
         raise kind(text)
     if any(t.layout is not torch.strided for t in tensors):
         raise RuntimeError(SPARSE) if name == "all_reduce" else ValueError(DENSE)
-    if name not in ANY_LAYOUT and not all(is_contiguous(t) for t in (tensors if name == "all_to_all" else whole)):
+    if name not in ANY_LAYOUT and not all(_is_contiguous(t) for t in (tensors if name == "all_to_all" else whole)):
         raise ValueError(CONTIGUOUS)
     for t in tensors:
         if t.dtype in NO_DTYPES:
@@ -57,7 +57,7 @@ def check_for_nccl(name: str, given: dict[str, Any], n_ranks: int) -> None:
         _check_parts(whole[0], whole[1], n_ranks)
 
 
-def is_contiguous(t: torch.Tensor) -> bool:
+def _is_contiguous(t: torch.Tensor) -> bool:
     """As `is_contiguous(suggest_memory_format())`: images may have their channels last."""
     last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(t.dim())
     return t.is_contiguous() or (last is not None and t.is_contiguous(memory_format=last))
