@@ -101,6 +101,11 @@ def collectives(rank):
     }.items():
         assert message in refused(call), message
     alone = dist.new_group([0])
+    assert (
+        dist.get_backend(alone) == "nccl"
+        if rank == 0
+        else "Invalid process" in refused(lambda: dist.get_backend(alone))
+    )
     dist.all_gather_into_tensor(torch.empty(2, device=rank), total, group=alone)  # nothing on the other rank
     net = nn.BatchNorm1d(2).to(rank)
     net.running_mean = torch.zeros(2)
@@ -109,8 +114,44 @@ def collectives(rank):
     gathered = [torch.empty(2), torch.empty(2)]
     dist.all_gather(gathered, total + rank)
     assert [part.tolist() for part in gathered] == [[2, 2], [3, 3]]  # copied to the CPU
+    unequal_parts(rank)
     other = torch.ones(1, device=f"cuda:{1 - rank}")
     assert f"rank {1 - rank} and rank {rank} both on CUDA device {1 - rank}" in refused(lambda: dist.all_reduce(other))
+
+
+def unequal_parts(rank):
+    """What gloo does not send, and NCCL does."""
+    mine = [torch.full((n,), rank, device=rank) for n in (1, 2)]
+    found = [torch.empty(rank + 1, dtype=torch.long, device=rank) for _ in range(2)]
+    dist.all_to_all(found, mine)
+    assert [part.tolist() for part in found] == [[0] * (rank + 1), [1] * (rank + 1)]
+    whole = torch.empty(3, dtype=torch.long, device=rank)
+    dist.all_gather(list(whole.split([1, 2])), mine[rank], async_op=True).wait()
+    assert whole.tolist() == [0, 1, 1]
+    stacked = torch.empty(2, 2, 1, dtype=torch.long, device=rank)
+    dist.all_gather_into_tensor(stacked, mine[1])
+    assert stacked.tolist() == [[[0], [0]], [[1], [1]]]
+    dist.reduce_scatter_tensor(whole[:2], stacked)
+    assert whole[:2].tolist() == [2 * rank] * 2
+    ops = [dist.P2POp(kind, x, peer) for peer in (0, 1) for kind, x in ((dist.isend, mine[0]), (dist.irecv, whole))]
+    ops[1].tensor, ops[3].tensor = whole[:1], whole[1:2]
+    for work in dist.batch_isend_irecv(ops):
+        work.wait()
+    assert whole[:2].tolist() == [0, 1]
+    with dist._coalescing_manager(device=torch.device("cuda", rank), async_ops=True) as pending:
+        dist.all_reduce(mine[0])
+        dist.all_reduce(mine[1])
+    pending.wait()
+    assert mine[0].tolist() == [1] and mine[1].tolist() == [1, 1]
+    got = torch.zeros(2, dtype=torch.long, device=rank)
+    with dist._coalescing_manager(device=torch.device("cuda", rank)):
+        dist.isend(mine[1], 1 - rank)
+        dist.irecv(got, 1 - rank)
+    assert got.tolist() == [1, 1]
+    assert "must be contiguous" in refused(lambda: dist.all_to_all([got, stacked[:, 0, 0]], [got, got]))
+    loss = torch.ones(1, 1, device=rank, requires_grad=True)
+    loss.backward()  # its gradient is made on its GPU
+    assert loss.grad.device.index == rank
 
 
 def sharded(rank, X):

@@ -20,8 +20,6 @@ KNOWN = {
     "NCCL, all_gather of a wrong shape": SIZES,
     "NCCL, all_gather of a wrong number": SIZES,
     "NCCL, all_reduce of float8": "gloo sends no numbers of 8 bits.",
-    "NCCL, a coalescing manager": "It is a private function of PyTorch, which gloo does not have.",
-    "NCCL, batch_isend_irecv to itself": "gloo has no connection of a rank to itself.",
     "NCCL, functional all_reduce on the CPU": "What PyTorch itself uses is not looked at.",
     "randn differs from the CPU's": "A GPU has another algorithm for random numbers.",
     "NCCL, a wrong rank": "NCCL says only that an argument is invalid; gloo names the rank.",

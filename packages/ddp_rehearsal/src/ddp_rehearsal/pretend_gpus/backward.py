@@ -30,7 +30,14 @@ def pretend_backward() -> None:
 def _pretend_backward() -> None:
     """Follow what Python computes while C++ runs backward: before, PyTorch has left the mode."""
     graph: Any = torch.autograd.graph
-    run = graph._engine_run_backward
+    run, make_grads = graph._engine_run_backward, torch.autograd._make_grads
+
+    def make_placed(outputs: Any, grads: Any, *args: Any, **kwargs: Any) -> Any:
+        made = make_grads(outputs, grads, *args, **kwargs)
+        for output, given, grad in zip(outputs, grads, made, strict=True):
+            if given is None and grad is not None and isinstance(output, T):
+                place(grad, device_of(output))
+        return made
 
     def run_following(outputs: Any, grads: Any, *args: Any, **kwargs: Any) -> Any:
         for i, (output, grad) in enumerate(zip(outputs, grads, strict=True)):
@@ -45,6 +52,7 @@ def _pretend_backward() -> None:
         return result
 
     replace({"_engine_run_backward": run_following}, torch.autograd, graph)
+    replace({"_make_grads": make_placed}, torch.autograd)
 
 
 def leaves_of(outputs: object) -> list[torch.Tensor]:

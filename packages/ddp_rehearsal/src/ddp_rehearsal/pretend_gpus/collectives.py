@@ -4,19 +4,22 @@ Watchers of collectives such as `notebook_ranks.flight_recorder` only look on. H
 is sent, so that it must be replaced.
 """
 
+import contextlib
 import functools
 import inspect
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
+from ddp_rehearsal.pretend_gpus.by_gloo import for_gloo
 from ddp_rehearsal.pretend_gpus.devices import CPU, as_device, gpu_of_machine, replace
 from ddp_rehearsal.pretend_gpus.nccl import ON_CPU, SPARSE, check_for_nccl, reduced_whole_numbers, reduces_whole_numbers
+from ddp_rehearsal.pretend_gpus.nccl_group import PretendNCCLGroup, pretend_blocking_wait, pretend_profiles
 from ddp_rehearsal.pretend_gpus.storages import device_of, each_tensor, place
 from ddp_rehearsal.pretend_gpus.tensors import following
 
@@ -31,6 +34,7 @@ NCCL, CUDA = (2, 28, 9), "13.0"  # versions that are pretended: those of the rec
 MONITORED = "monitored_barrier is only implemented for GLOO backend."
 DUPLICATE = "Duplicate GPU detected: rank {} and rank {} both on CUDA device {}."
 _backends: dict[Any, str] = {}  # process group, or None for the default one -> the backend that it was asked for
+_managers: list[Any] = []  # the open blocks of coalescing managers
 _own_gpus: set[int] = set()  # those that no other rank of this machine uses
 
 
@@ -78,16 +82,35 @@ def _checked_for_nccl(function: Any) -> Any:
                 check_for_nccl(function.__name__, given, n_ranks)
                 if reduces_whole_numbers(given):
                     return reduced_whole_numbers(function, given, n_ranks)
+                return _coalesced(for_gloo(function, given))
             return function(*args, **kwargs)
 
     return wrapper
+
+
+def _coalesced(work: Any) -> Any:
+    """Return what a collective returned; the block of the coalescing manager that it is in, if any, waits for it."""
+    if _managers and isinstance(work, dist.Work):
+        _managers[-1].append(work)
+    return work
+
+
+def _without_own(ops: Sequence[Any]) -> list[Any]:
+    """Do what a rank sends to itself, to which gloo has no connection, and return the other operations."""
+    if any(not isinstance(op, dist.P2POp) for op in ops):  # PyTorch refuses them
+        return list(ops)
+    own = [op for op in ops if "nccl" in _backend(op.group) and op.peer == dist.get_rank()]
+    sent, received = ([op.tensor for op in own if op.op is kind] for kind in (dist.isend, dist.irecv))
+    for here, there in zip(sent, received, strict=False):
+        there.copy_(here)
+    return [op for op in ops if op not in own]
 
 
 def pretend_collectives() -> None:
     """Let torch.distributed have "nccl", and DistributedDataParallel use it."""
     c10d: Any = dist.distributed_c10d
     init, get_backend, new_group, barrier = c10d.init_process_group, c10d.get_backend, c10d.new_group, c10d.barrier
-    monitored_barrier = c10d.monitored_barrier
+    monitored_barrier, batch, coalescing = c10d.monitored_barrier, c10d.batch_isend_irecv, c10d._coalescing_manager
 
     @functools.wraps(init)
     def init_process_group(backend: Any = None, *args: Any, device_id: Any = None, **kwargs: Any) -> None:
@@ -104,6 +127,11 @@ def pretend_collectives() -> None:
         group = new_group(ranks, timeout, "gloo" if backend and "nccl" in str(backend) else backend, *args, **kwargs)
         _backends[group] = str(backend) if backend else _backend(None)
         return group
+
+    @functools.wraps(get_backend)
+    def backend_of(group: Any = None) -> str:
+        sends = get_backend(group)  # raises ValueError for a group of other ranks
+        return _backend(group) if "nccl" in _backend(group) else sends
 
     @functools.wraps(barrier)
     def barrier_of(group: Any = None, async_op: bool = False, device_ids: Any = None, **kwargs: Any) -> Any:
@@ -124,19 +152,41 @@ def pretend_collectives() -> None:
             raise ValueError(MONITORED)
         monitored_barrier(group, *args, **kwargs)
 
+    @functools.wraps(batch)
+    def batch_isend_irecv(ops: Any) -> Any:
+        others = _without_own(ops)
+        return batch(others) if others or not ops else []
+
+    @contextlib.contextmanager
+    def coalescing_manager(group: Any = None, device: Any = None, async_ops: bool = False) -> Iterator[Any]:
+        is_nccl = "nccl" in _backend(group)
+        with coalescing(group, None if is_nccl else device, async_ops) as manager:  # gloo has none for a device
+            _managers.extend([manager] if is_nccl else [])
+            try:
+                yield manager
+            finally:
+                del _managers[len(_managers) - is_nccl :]
+        if is_nccl and not async_ops:
+            manager.wait()
+
     functions: dict[str, Any] = {
         "init_process_group": init_process_group,
         "new_group": group_of,
-        "get_backend": lambda group=None: _backend(group) if "nccl" in _backend(group) else get_backend(group),
+        "get_backend": backend_of,
         "barrier": barrier_of,
         "monitored_barrier": monitored_barrier_of,
         "is_nccl_available": lambda: True,
+        "batch_isend_irecv": batch_isend_irecv,
+        "_coalescing_manager": coalescing_manager,
     }
     collectives = {name: _checked_for_nccl(getattr(dist, name)) for name in CHECKED if hasattr(dist, name)}
     replace({**functions, **collectives}, dist)
     # a mesh makes groups with functions that it has imported
     replace({"init_process_group": init_process_group, "new_group": group_of}, c10d, dist.device_mesh)
     replace({name: collectives[name] for name in ("isend", "irecv")}, c10d)  # P2POp compares its function with these
+    replace({"ProcessGroupNCCL": PretendNCCLGroup}, dist, c10d)
+    pretend_blocking_wait(lambda: any("nccl" in name for name in _backends.values()))
+    pretend_profiles(lambda: set(_backends.values()) == {"nccl"})
     replace({"version": lambda: NCCL}, torch.cuda.nccl)  # communication hooks ask for it
     torch.version.cuda = torch.version.cuda or CUDA
     types: Any = dist.ProcessGroup._device_types
@@ -148,7 +198,7 @@ def pretend_collectives() -> None:
 def _pretend_ddp() -> None:
     """DDP that refuses what collectives refuse, and whose hooks see gradients on the device of its parameters."""
     ddp: Any = nn.parallel.DistributedDataParallel
-    make, hook = ddp.__init__, ddp.register_comm_hook
+    make, register = ddp.__init__, ddp.register_comm_hook
     signature = inspect.signature(make)
 
     @functools.wraps(make)
@@ -169,14 +219,16 @@ def _pretend_ddp() -> None:
                 if getattr(part, "sparse", False) is True and isinstance(part, nn.Embedding | nn.EmbeddingBag):
                     part.weight.register_post_accumulate_grad_hook(_refuse_sparse)
 
-    def register_comm_hook(self: Any, state: Any, fn: Any) -> None:
+    def register_comm_hook(self: Any, state: Any, hook: Any) -> None:
+        if not callable(hook):  # PyTorch refuses it
+            register(self, state, hook)
         device = next(self.parameters()).device
 
         def placed(state: Any, bucket: Any) -> Any:
             with following():
-                return fn(state, Bucket(bucket, device))
+                return hook(state, Bucket(bucket, device))
 
-        hook(self, state, functools.wraps(fn)(placed))
+        register(self, state, functools.wraps(hook)(placed))
 
     ddp.__init__, ddp.register_comm_hook = make_checked, register_comm_hook
 

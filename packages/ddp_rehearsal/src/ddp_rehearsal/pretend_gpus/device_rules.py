@@ -68,16 +68,16 @@ def _one_device(name: str, args: Args, tensors: list[torch.Tensor]) -> torch.dev
     exempt = [] if name in STRICT else [t for t in numbers if not (is_in_place and t is args[0])]
     found = dict.fromkeys(device_of(t) for t in tensors if not any(t is number for number in exempt))
     devices = sorted((d for d in found if d.type != "meta"), key=lambda d: d.type == "cpu")
-    if len(devices) > 1 and not _in_a_decomposition():
+    if len(devices) > 1 and not _is_called_by_cpp():
         raise RuntimeError(SAYS.get(name, MIXED).format(*devices[:2], f"when checking arguments of {name}"))
     return devices[0] if devices else CPU
 
 
-def _in_a_decomposition() -> bool:
-    """Return whether PyTorch itself computes a gradient in Python, from tensors that C++ has made unseen."""
+def _is_called_by_cpp() -> bool:
+    """Return whether C++ has made the tensors unseen: for a gradient that Python computes, or for a dispatch mode."""
     frame: Any = sys._getframe(1)
     while frame is not None:
-        if DECOMPOSITIONS in frame.f_code.co_filename:
+        if DECOMPOSITIONS in frame.f_code.co_filename or frame.f_code.co_name == "__torch_dispatch__":
             return True
         frame = frame.f_back
     return False

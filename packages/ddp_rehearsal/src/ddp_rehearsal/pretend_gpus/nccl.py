@@ -43,7 +43,7 @@ def check_for_nccl(name: str, given: dict[str, Any], n_ranks: int) -> None:
         raise kind(text)
     if any(t.layout is not torch.strided for t in tensors):
         raise RuntimeError(SPARSE) if name == "all_reduce" else ValueError(DENSE)
-    if name not in ANY_LAYOUT and not all(_is_contiguous(t) for t in whole):
+    if name not in ANY_LAYOUT and not all(_is_contiguous(t) for t in (tensors if name == "all_to_all" else whole)):
         raise ValueError(CONTIGUOUS)
     for t in tensors:
         if t.dtype in NO_DTYPES:
