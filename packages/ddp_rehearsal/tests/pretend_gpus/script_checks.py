@@ -285,6 +285,11 @@ def test_what_is_not_pretended_says_so(ask, message):
         ask()
 
 
+def test_nvidia_smi_knows_no_pretend_gpu():
+    with pytest.warns(UserWarning, match="pretend GPUs: nvidia-smi knows no pretend GPU"):
+        os.popen("nvidia-smi -L 2> /dev/null").close()
+
+
 def test_the_number_of_gpus_stays():
     from ddp_rehearsal.pretend_gpus import pretend_gpus
 
