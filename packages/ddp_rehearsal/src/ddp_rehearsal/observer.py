@@ -40,7 +40,7 @@ from ddp_rehearsal.fingerprint import (
     tensor_sample,
     unpacked,
 )
-from ddp_rehearsal.held_memory import bytes_of, bytes_of_update
+from ddp_rehearsal.held_memory import bytes_of, bytes_of_update, parameters_on_gpus
 from ddp_rehearsal.observations import (
     Clipped,
     DataSet,
@@ -649,10 +649,11 @@ class Observer:
         return found | dict(zip(read, tensor_prints(list(read.values()), complete), strict=True))
 
     def _measure(self) -> None:
-        """Note the bytes of all modules and optimizers that were seen; those of the last update in step 2 are most."""
+        """Note the bytes of all modules and optimizers; those of the last update in step 2 are most."""
         of_modules = [p for module in self.modules for p in module.parameters()]
         held = [p for of in self.states.values() for group in of.param_groups for p in group["params"]]
-        params = list({id(p): p for p in [*of_modules, *held]}.values())
+        others = [] if self.sharded else parameters_on_gpus()
+        params = list({id(p): p for p in [*of_modules, *held, *others]}.values())
         state = [
             t for of in self.states.values() for values in of.state.values() for t in values.values()
             if isinstance(t, torch.Tensor)
