@@ -302,7 +302,8 @@ class Observer:
         params = list(module.parameters())
         if isinstance(module, nn.DataParallel) and len(module.device_ids) > 1:
             return  # its replicas run in threads, and what they keep is not seen here
-        if self.grad_enabled and params and not self.sharded and not any(map(_is_sharded, params)):
+        learns = any(p.requires_grad for p in params)  # a teacher keeps nothing
+        if self.grad_enabled and learns and not self.sharded and not any(map(_is_sharded, params)):
             self.measures = activations_held(params)
             self.held = self.measures.__enter__()
 
