@@ -5,6 +5,7 @@ import os
 import threading
 
 import pytest
+from torch import nn
 
 from ddp_rehearsal import observer as module
 from ddp_rehearsal.observations import Forward, Scheduled, as_line, read_observations
@@ -92,3 +93,10 @@ def test_another_process_writes_nothing_and_waits_for_nothing(observer, tmp_path
     with observer.writing:  # while a thread of the rank was about to write
         observer.end("returned")
     assert (tmp_path / "rank-0.jsonl").read_text() == ""
+
+
+def test_what_is_kept_is_measured_at_a_network_that_learns(observer):
+    observer._begin_to_measure(nn.Linear(2, 2).requires_grad_(False))  # a teacher
+    assert observer.measures is None
+    observer._begin_to_measure(nn.Linear(2, 2))
+    observer.measures.__exit__(None, None, None)

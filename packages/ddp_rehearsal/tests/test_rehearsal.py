@@ -74,6 +74,32 @@ def test_ranks_that_a_script_spawns_are_observed_on_real_gpus_too(tmp_path, monk
     assert found.findings[0].kind == "error" and found.findings[0].place[1] == 30, report_text(found)
 
 
+ON_ONE_CORE = """
+import os, subprocess, sys, time
+from ddp_rehearsal.rank_process import busy_s
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(12)]
+time.sleep(1)
+began, before = time.monotonic(), busy_s()
+while time.monotonic() < began + 2:
+    pass
+print(busy_s() - before)
+for other in others:
+    other.kill()
+before = busy_s()
+time.sleep(2)
+print(busy_s() - before)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not os.path.exists("/proc/self/schedstat"), reason="tells how long a thread waits for a core")
+def test_a_rank_that_gets_no_core_is_not_idle():
+    command = [sys.executable, "-c", ON_ONE_CORE]
+    computes, sleeps = map(float, subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
+    assert computes > 1.0 and sleeps < 1.0
+
+
 @pytest.mark.slow
 def test_updates_that_a_grad_scaler_leaves_out_are_no_accumulation():
     found = rehearse(str(SCRIPTS / "mixed_precision.py"), gpus=2, steps=1)

@@ -94,6 +94,8 @@ def test_an_error_of_all_ranks_before_any_update_is_no_finding():
     )
     assert found.exit_code == 2 and found.error == "ImportError: No module named 'x'"
     assert "could not be run. ImportError" in report_text(found) and report_text(found).endswith("out")
+    warned = replace(found, outputs={0: "train.py:3: UserWarning: pretend GPUs: no such thing.\n" + "out\n" * 9})
+    assert "\npretend GPUs: no such thing.\nout\n" in report_text(warned)
     later = rehearsal_of(run("failed", [error("no label", kind="KeyError")] * 2))
     assert later.exit_code == 1 and "all ranks raised KeyError" in later.findings[0].words
     one = rehearsal_of(run("failed", [error("x", kind="KeyError"), {"state": "done"}], updates=(0, 0)))

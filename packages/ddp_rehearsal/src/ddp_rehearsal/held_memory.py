@@ -1,11 +1,15 @@
 """The bytes that a training step holds on a GPU: parameters, gradients, state, and what an update needs besides."""
 
+import gc
 from collections.abc import Sequence
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
-__all__ = ["bytes_of", "bytes_of_update", "most_held"]
+from ddp_rehearsal.pretend_gpus.storages import device_of
+
+__all__ = ["bytes_of", "bytes_of_update", "most_held", "parameters_on_gpus"]
 
 
 def bytes_of(tensors: Sequence[torch.Tensor]) -> int:
@@ -30,6 +34,16 @@ def bytes_of_update(optimizer: torch.optim.Optimizer) -> int:
             at_once = all(type(p) in (torch.Tensor, nn.Parameter) for p in mine)
         most = max(most, bytes_of(mine) if at_once else 2 * max(bytes_of([p]) for p in mine))
     return most
+
+
+def parameters_on_gpus() -> list[nn.Parameter]:
+    """Return the parameters on GPUs of all modules of this process, also of those that are never called.
+
+    A moving average of the weights is not, and an encoder may be used by `encode()`.
+    """
+    modules = [found for found in gc.get_objects() if issubclass(type(found), nn.Module)]
+    params = {id(p): p for module in modules for p in vars(module).get("_parameters", {}).values() if p is not None}
+    return [p for p in params.values() if not is_lazy(p) and device_of(p).type == "cuda"]
 
 
 def most_held(parameters: int, gradients: int, optimizer: int, activations: int, update: int) -> int:

@@ -39,7 +39,7 @@ from ddp_rehearsal.fingerprint import (
     tensor_sample,
     unpacked,
 )
-from ddp_rehearsal.held_memory import bytes_of, bytes_of_update
+from ddp_rehearsal.held_memory import bytes_of, bytes_of_update, parameters_on_gpus
 from ddp_rehearsal.observations import (
     Clipped,
     DataSet,
@@ -314,7 +314,8 @@ class Observer:
         params = list(module.parameters())
         if isinstance(module, nn.DataParallel) and len(module.device_ids) > 1:
             return  # its replicas run in threads, and what they keep is not seen here
-        if self.grad_enabled and params and not self.sharded and not any(map(_is_sharded, params)):
+        learns = any(p.requires_grad for p in params)  # a teacher keeps nothing
+        if self.grad_enabled and learns and not self.sharded and not any(map(_is_sharded, params)):
             self.measures = activations_held(params)
             self.held = self.measures.__enter__()
 
@@ -676,10 +677,11 @@ class Observer:
         return found | dict(zip(read, tensor_prints(list(read.values()), complete), strict=True))
 
     def _measure(self) -> None:
-        """Note the bytes of all modules and optimizers that were seen; those of the last update in step 2 are most."""
+        """Note the bytes of all modules and optimizers; those of the last update in step 2 are most."""
         of_modules = [p for module in self.modules for p in module.parameters()]
         held = [p for of in self.states.values() for group in of.param_groups for p in group["params"]]
-        params = list({id(p): p for p in [*of_modules, *held]}.values())
+        others = [] if self.sharded else parameters_on_gpus()
+        params = list({id(p): p for p in [*of_modules, *held, *others]}.values())
         state = [
             t for of in self.states.values() for values in of.state.values() for t in values.values()
             if isinstance(t, torch.Tensor)

@@ -30,7 +30,7 @@ from notebook_ranks.output import append_output
 from notebook_ranks.rank import error_report, main_thread_stack
 from notebook_ranks.shared.own_code import is_own_code
 
-__all__ = ["RankProcess"]
+__all__ = ["RankProcess", "busy_s"]
 
 PULSE_S = 0.2
 FILES_OF_GROUP = tuple(os.path.join(*parts) for parts in (
@@ -135,7 +135,7 @@ class RankProcess:
             "progress": self.observer.progress,
             "step": self.observer.step,
             "over_s": time.monotonic() - self.observer.over_since if self.observer.over_since else 0.0,
-            "cpu_s": time.process_time(),
+            "busy_s": busy_s(),
             "in_collective": bool(waits_in(frames)),
             "waits": self.observer.in_backward or _in_the_group(frames),
             "place": script_place(frames),
@@ -155,6 +155,15 @@ def _redirect(path: Path) -> None:
 
 def _text_stream(descriptor: int) -> Any:
     return open(descriptor, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
+
+
+def busy_s() -> float:
+    """Return how long this process has computed, or its main thread was ready to and got no core (Linux tells)."""
+    ready = 0.0
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        with open(f"/proc/self/task/{os.getpid()}/schedstat", encoding="ascii") as file:
+            ready = int(file.read().split()[1]) / 1e9
+    return time.process_time() + ready
 
 
 def _in_the_group(frames: Sequence[Place]) -> bool:

@@ -45,7 +45,7 @@ TICK_S = 0.05
 AFTER_S = 20.0  # that a script may take after its last step, for an evaluation or a checkpoint
 OTHERS_S = 1.0  # how long other ranks may go on after one has failed: they may fail, too
 LEFT_S = 4.0  # how long a rank may wait for one whose script has ended
-IDLE = 0.1  # CPU seconds per second: below, a rank waits for something
+IDLE = 0.1  # seconds per second: a rank that computes less, and waits less for a core, waits for something else
 LONGER = 4  # times the patience for a rank that is idle and in no collective: it may wait for a disk or a server
 DUMP_S = 2.0
 END_S = 3.0  # bounds the wait for what was killed
@@ -206,7 +206,7 @@ class _Watch:
         self.pulses: dict[int, Facts] = {}
         self.moved_at, self.failed_at, self.waited_s = time.monotonic(), 0.0, 0.0
         self.seen: list[tuple[Any, ...]] | None = None
-        self.cpu_s: dict[int, float] = {}
+        self.busy_s: dict[int, float] = {}
         self.again = ""  # why the script must run alone
 
     def ending(self, ended: Mapping[int, int]) -> str:
@@ -272,7 +272,7 @@ class _Watch:
         ]
         if seen != self.seen:
             self.seen, self.moved_at = seen, now
-            self.cpu_s = {rank: p.get("cpu_s", 0.0) for rank, p in zip(active, pulses, strict=True)}
+            self.busy_s = {rank: p.get("busy_s", 0.0) for rank, p in zip(active, pulses, strict=True)}
         self.waited_s = now - self.moved_at
         if self.waited_s < min(self.patience_s, LEFT_S if left else self.patience_s):
             return ""
@@ -280,7 +280,7 @@ class _Watch:
             is_late = self.is_alone and any(pulses) and self.waited_s > LONGER * self.patience_s
             return "idle" if is_late else ""
         for rank, p in zip(active, pulses, strict=True):
-            is_idle = p["cpu_s"] - self.cpu_s[rank] < IDLE * self.waited_s
+            is_idle = p["busy_s"] - self.busy_s[rank] < IDLE * self.waited_s
             if not (is_idle or (p["in_collective"] and not self.pretend)):  # NCCL waits with a busy core
                 return ""
         waits = {r: p["in_collective"] or p["waits"] for r, p in zip(active, pulses, strict=True)}

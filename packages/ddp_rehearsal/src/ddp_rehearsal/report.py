@@ -32,6 +32,7 @@ __all__ = ["place_text", "rank_text", "report_json", "report_text", "run_facts",
 
 MOST_NOTES = 4
 LAST_LINES = 6
+WARNS = "UserWarning: "
 USUAL_GB = (8, 24, 80)  # of GPUs
 
 
@@ -40,7 +41,9 @@ def report_text(rehearsal: Rehearsal) -> str:
     lines = [verdict_text(rehearsal), ""]
     if rehearsal.error:
         output = next((out for out in rehearsal.outputs.values() if out.strip()), "")
-        return "\n".join([*lines, *output.strip().splitlines()[-LAST_LINES:]])
+        printed = output.strip().splitlines()
+        lines += [line.partition(WARNS)[2] for line in printed if f"{WARNS}pretend GPUs: " in line]
+        return "\n".join([*lines, *printed[-LAST_LINES:]])
     for finding in rehearsal.findings:
         lines += _finding_lines("✗", finding)
     for note in rehearsal.notes[:MOST_NOTES]:

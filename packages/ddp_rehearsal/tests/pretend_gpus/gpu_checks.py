@@ -110,6 +110,21 @@ def test_a_number_is_a_gpu():
         nn.Linear(2, 2).to(2)
 
 
+def test_a_module_moves_by_each_way_to_name_a_gpu():
+    named = torch.zeros(1, device=CUDA[1])
+    ways = [
+        lambda net: net.to(device=CUDA[1]),
+        lambda net: net.to(device="cuda:1", dtype=torch.float64),
+        lambda net: net.to(device=1, non_blocking=True),
+        lambda net: net.to(named),
+        lambda net: net.to(tensor=named),
+    ]
+    assert {way(nn.Linear(2, 2)).weight.device for way in ways} == {CUDA[1]}
+    net = nn.Linear(2, 2).to(device=CUDA[1])
+    assert net.to(dtype=torch.float16).weight.device == CUDA[1] and net.weight.dtype == torch.float16
+    assert net.to(device="cpu").weight.device.type == "cpu"
+
+
 def test_packed_sequences_train():
     """Lengths stay on the CPU, sequences are on the GPU."""
     net = nn.GRU(3, 4, num_layers=2, dropout=0.5, bidirectional=True).to(CUDA[1])

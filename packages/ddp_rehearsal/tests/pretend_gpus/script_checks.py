@@ -13,6 +13,8 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset, random_split
 
+from ddp_rehearsal.held_memory import parameters_on_gpus
+
 CUDA = [torch.device("cuda", i) for i in range(2)]
 
 
@@ -286,6 +288,20 @@ def test_torchscript_is_not_compiled_and_stays_on_the_gpu():
 def test_what_is_not_pretended_says_so(ask, message):
     with pytest.raises(NotImplementedError, match=f"pretend GPUs: .*{message}"):
         ask()
+
+
+def test_parameters_of_modules_that_are_never_called_are_counted():
+    before = {id(p) for p in parameters_on_gpus()}
+    net = nn.Linear(2, 3).cuda()
+    average, on_cpu, lazy = copy.deepcopy(net), nn.Linear(2, 3), nn.LazyLinear(2, device="cuda")
+    found = [p for p in parameters_on_gpus() if id(p) not in before]
+    assert {id(p) for p in found} == {id(p) for p in [*net.parameters(), *average.parameters()]}
+    assert not {id(p) for p in [*on_cpu.parameters(), *lazy.parameters()]} & {id(p) for p in found}
+
+
+def test_nvidia_smi_knows_no_pretend_gpu():
+    with pytest.warns(UserWarning, match="pretend GPUs: nvidia-smi knows no pretend GPU"):
+        os.popen("nvidia-smi -L 2> /dev/null").close()
 
 
 def test_the_number_of_gpus_stays():

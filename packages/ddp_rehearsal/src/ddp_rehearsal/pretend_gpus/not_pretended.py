@@ -14,6 +14,7 @@ __all__ = ["refuse_the_rest"]
 
 COMPILE = "torch.compile returns the module or function as it is: nothing is compiled."
 SCRIPT = "torch.jit returns the module or function as it is: nothing is compiled."
+SMI = "nvidia-smi knows no pretend GPU. A script that counts GPUs by it may look at CUDA_VISIBLE_DEVICES first: set it."
 GRAPHS = "pretend GPUs: CUDA graphs are not pretended. Run the step without capturing it."
 REST = "pretend GPUs: {} needs a real GPU, and is not pretended. Leave it out, or run it on a machine with GPUs."
 DEFAULT_TYPE = "pretend GPUs: this default type is not pretended. Write torch.set_default_device('cuda') in its place."
@@ -67,6 +68,12 @@ def _lazy_init() -> None:
     _refused("this call")()
 
 
+def _see_program(event: str, args: Any) -> None:
+    """An audit hook of Python; its first arguments are the program and its arguments."""
+    if event in ("subprocess.Popen", "os.system") and "nvidia-smi" in str(args[:2]):
+        say_once(SMI)
+
+
 def refuse_the_rest() -> None:
     """Let what is not pretended say so."""
     set_type = torch.set_default_tensor_type
@@ -83,3 +90,4 @@ def refuse_the_rest() -> None:
     replace({name: _refused(f"torch.cuda.memory.{name}") for name in ABOUT_ALLOCATOR}, torch.cuda, torch.cuda.memory)
     # PyTorch calls this before anything that needs CUDA; nothing that is pretended does
     replace({"_lazy_init": _lazy_init}, torch.cuda)
+    sys.addaudithook(_see_program)

@@ -56,8 +56,6 @@ class PretendGpus(TorchFunctionMode):
         special = _SPECIAL.get(func)
         if special is not None:
             return special(func, *args, **kwargs)
-        if name == "_parse_to" and args and type(args[0]) is int:  # a build without CUDA has no device of that number
-            args = (as_device(args[0]), *args[1:])
         wanted = as_device(kwargs["device"] if kwargs.get("device") is not None else _default_device(func))
         if wanted is not None and wanted.type == "cuda":
             kwargs["device"] = CPU
@@ -206,6 +204,17 @@ def _device_by_number(func: Function, *args: Any, **kwargs: Any) -> torch.device
     return func("cuda", *args) if len(args) == 1 and type(args[0]) is int else func(*args, **kwargs)
 
 
+def _arguments_of_to(func: Function, *args: Any, **kwargs: Any) -> Any:
+    """The device, dtype and layout that `Module.to()` was told: by numbers, names, devices or a tensor."""
+    if args and type(args[0]) is int:  # a build without CUDA has no device of that number
+        args = (as_device(args[0]), *args[1:])
+    if type(kwargs.get("device")) is int:
+        kwargs["device"] = as_device(kwargs["device"])
+    other = kwargs.get("tensor", args[0] if args else None)
+    device, *rest = func(*args, **kwargs)
+    return (device_of(other) if isinstance(other, T) else device, *rest)
+
+
 def _deepcopy(func: Function, tensor: torch.Tensor, memo: object) -> torch.Tensor:
     return place(func(tensor, memo), device_of(tensor))  # `memo` may hold tensors of other devices
 
@@ -251,6 +260,7 @@ _SPECIAL: dict[Any, Any] = {
     T.register_post_accumulate_grad_hook: _register_hook,
     T.__repr__: _repr,
     torch.device: _device_by_number,
+    torch._C._nn._parse_to: _arguments_of_to,
 }
 _mode = PretendGpus()
 
