@@ -223,6 +223,12 @@ BORDER = Exercise(
 )
 
 
+_BY_HAND = (
+    "Divide gradients of 5, 5, 4, 4, 3, 3 and 3 numbers among three devices by hand, so that none has more than "
+    "needed. In which order did you place them, and what did you look at before each?"
+)
+
+
 def _observe_owners(answer: Callable[..., Any], k: int, sizes: Sequence[int]) -> str:
     """Call an answer with gradients on k devices; raise Unfit for what is wrong, and return "right" for nothing."""
     generator = torch.Generator().manual_seed(k)
@@ -276,7 +282,7 @@ def _check_owners(owners: Any, adders: dict[int, int], k: int, sizes: Sequence[i
     if max(loads) > max(ours):
         raise Unfit(
             f"the devices add {loads} numbers: device {loads.index(max(loads))} has more work than needed.",
-            "Take the largest gradient first. Which device should have the next one?",
+            _BY_HAND,
         )
 
 
@@ -312,5 +318,5 @@ OWNERS = Exercise(
     },
     observe=_observe_owners,
     mistakes=(),
-    think="The largest first, always to the device that has least so far.",
+    think=_BY_HAND,
 )

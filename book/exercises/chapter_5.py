@@ -123,7 +123,7 @@ MEAN = Exercise(
 
 
 Finish = Callable[[], Any]
-ROUNDS = 2
+ROUNDS = 3
 
 
 def _ddp(
@@ -135,6 +135,8 @@ def _ddp(
     sends_rest: bool = True,
     waits: bool = True,
     writes: bool = True,
+    overlaps: bool = True,
+    clears: bool = True,
 ) -> Callable[[Params, int], Finish]:
     """Return an answer, whose buckets are full where is_full(sizes of its gradients, bucket_size) says so."""
 
@@ -144,7 +146,10 @@ def _ddp(
 
         def send() -> None:
             together = torch.cat([param.grad.flatten() for param in bucket])
-            sent.append((dist.all_reduce(together, async_op=True), together, order(bucket)))
+            handle = dist.all_reduce(together, async_op=True)
+            if not overlaps:
+                handle.wait()
+            sent.append((handle, together, order(bucket)))
             if empties:
                 bucket.clear()
 
@@ -162,7 +167,8 @@ def _ddp(
                 for param, part in zip(members, together.split([param.numel() for param in members]), strict=True):
                     if writes:
                         param.grad.copy_(part.view_as(param) / divisor())
-            sent.clear()
+            if clears:
+                sent.clear()
             bucket.clear()
 
         for param in params:
@@ -175,12 +181,11 @@ def _ddp(
 def _never_too_large(params: Params, bucket_size: int) -> Finish:
     """An answer that sends a bucket before a gradient comes for which it has no room."""
     bucket: list[Any] = []
-    sent: list[tuple[torch.Tensor, Params]] = []
+    sent: list[tuple[Any, torch.Tensor, Params]] = []
 
     def send() -> None:
         together = torch.cat([param.grad.flatten() for param in bucket])
-        dist.all_reduce(together)
-        sent.append((together, list(bucket)))
+        sent.append((dist.all_reduce(together, async_op=True), together, list(bucket)))
         bucket.clear()
 
     def hook(param: Any) -> None:
@@ -191,7 +196,8 @@ def _never_too_large(params: Params, bucket_size: int) -> Finish:
     def finish() -> None:
         if bucket:
             send()
-        for together, members in sent:
+        for handle, together, members in sent:
+            handle.wait()
             for param, part in zip(members, together.split([param.numel() for param in members]), strict=True):
                 param.grad.copy_(part.view_as(param) / dist.get_world_size())
         sent.clear()
@@ -202,13 +208,13 @@ def _never_too_large(params: Params, bucket_size: int) -> Finish:
 
 
 def _observe_ddp(answer: Callable[..., Any], shapes: Sequence[Sequence[int]], bucket_size: int) -> dict[str, Any]:
-    """Return the gradients after two steps, and how many all-reduces had begun when each gradient was ready."""
+    """Return the gradients after three steps, and how many all-reduces had begun when each gradient was ready."""
     ranks = Lockstep()
-    result: dict[str, Any] = ranks.call(_two_steps, answer, ranks, shapes, bucket_size)
+    result: dict[str, Any] = ranks.call(_steps, answer, ranks, shapes, bucket_size)
     return result
 
 
-def _two_steps(
+def _steps(
     answer: Callable[..., Any], ranks: Lockstep, shapes: Sequence[Sequence[int]], bucket_size: int
 ) -> dict[str, Any]:
     rank = dist.get_rank()
@@ -223,17 +229,18 @@ def _two_steps(
     before = 0
     for param in params:  # after the hook of the answer
         param.register_post_accumulate_grad_hook(lambda param: num_begun.append(ranks.num_collectives - before))
-    gradients, begun, in_all = [], [], []
+    gradients, begun, in_all, waited, held = [], [], [], [], []
     for i in range(ROUNDS):
-        before = ranks.num_collectives
+        before, pending = ranks.num_collectives, ranks.num_pending
         num_begun.clear()
         terms = [(torch.arange(p.numel()).view_as(p) + 10.0 * j + 3 * rank**2 + i) * p for j, p in enumerate(params)]
         with errors_named("a hook"):
             sum(term.sum() for term in terms).backward()
         begun.append(num_begun[:-1])  # the last bucket may be sent by its hook or by finish()
-        with errors_named("finish()"):
-            finish()
+        waited.append(ranks.num_collectives - before != ranks.num_pending - pending)
+        _finished(finish)
         in_all.append(ranks.num_collectives - before)
+        held.append(ranks.num_held)
         gradients.append([param.grad if param.grad is None else param.grad.tolist() for param in params])
         for param in params:
             param.grad = None  # as zero_grad() does
@@ -246,7 +253,17 @@ def _two_steps(
         "all-reduces begun as each gradient but the last is ready": begun,
         "all-reduces in a step": in_all,
         "gradients": gradients,
+        "a hook waits": any(waited),
+        "finish() waits for more handles in each step": held[-1] > held[-2],
     }
+
+
+def _finished(finish: Finish) -> None:
+    try:
+        with errors_named("finish()"):
+            finish()
+    except Unfit as error:
+        raise Unfit(error.wrong, _SAME_LIST if "split" in error.wrong or "zip" in error.wrong else "") from error
 
 
 def _begun(observed: dict[str, Any]) -> Any:
@@ -257,6 +274,15 @@ def _sent(observed: dict[str, Any]) -> Any:
     return _begun(observed), observed["all-reduces in a step"]
 
 
+def _waited(observed: dict[str, Any]) -> Any:
+    return observed["a hook waits"]
+
+
+def _grown(observed: dict[str, Any]) -> Any:
+    return observed["finish() waits for more handles in each step"]
+
+
+_SAME_LIST = "Print what finish() finds in its lists. Is a list that it reads the same object as one that was emptied?"
 _BUCKET = (
     "Gradients of 3, 1, 2 and 1 numbers become ready, in this order, and 4 numbers fill a bucket. After each gradient: "
     "what is in the bucket, and what has been sent?"
@@ -337,6 +363,23 @@ DDP = Exercise(
             _ddp(order=lambda bucket: list(bucket)[::-1]),
             "the averages are given back in the reverse order, to other parameters.",
             "In which order did the hooks fill the bucket?",
+        ),
+        Mistake(
+            _ddp(order=lambda bucket: bucket),
+            "the gradients of a bucket are put away in the list that is emptied afterwards.",
+            _SAME_LIST,
+        ),
+        Mistake(
+            _ddp(overlaps=False),
+            "a hook waits for its all-reduce, and the backward pass waits with it: nothing is computed meanwhile.",
+            "Which call returns at once, and when is the sum needed?",
+            part=_waited,
+        ),
+        Mistake(
+            _ddp(clears=False),
+            "what finish() has waited for stays in its list: time and memory grow with each step.",
+            "How long are your lists after one step, and after a hundred?",
+            part=_grown,
         ),
         NEVER_ENDS,
     ),
@@ -473,6 +516,8 @@ PIECES = Exercise(
             _COUNT,
         ),
         Mistake(lambda p, n: p >= n, "several pieces of one size are said to be wrong.", _COUNT),
+        Mistake(lambda p, n: p <= n, "several pieces of different sizes are said to be right.", _COUNT),
+        Mistake(lambda p, n: p == n, "it is said to be right only for one piece that is exactly full.", _COUNT),
         Mistake(
             lambda p, n: p % n == 0 or n % p == 0,
             "one piece that holds all examples is said to be wrong where it has room for more.",

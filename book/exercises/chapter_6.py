@@ -96,6 +96,16 @@ LOSS = Exercise(
             "it is not a number where a shard is empty.",
             "What is the mean of no numbers, and what is their sum?",
         ),
+        Mistake(
+            lambda logits, y, batch_size, size: F.cross_entropy(logits, y) * len(y) / batch_size,
+            "it is too small, and not a number where a shard is empty.",
+            "What does the average over the ranks divide by? What is the mean of no numbers?",
+        ),
+        Mistake(
+            lambda logits, y, batch_size, size: F.cross_entropy(logits, y) * size,
+            "the mean over the shard is multiplied by the number of ranks.",
+            _FACTOR,
+        ),
         NEVER_ENDS,
     ),
     think=_FACTOR,
@@ -163,6 +173,12 @@ def _named_momentum(optimizer: torch.optim.Optimizer, root_rank: int = 0) -> Non
             dist.broadcast(value, src=root_rank)
 
 
+def _momentum_by_key(optimizer: torch.optim.Optimizer, root_rank: int = 0) -> None:
+    for group in optimizer.param_groups:
+        for param in group["params"]:
+            dist.broadcast(optimizer.state[param]["momentum_buffer"], src=root_rank)
+
+
 def _averaged(optimizer: torch.optim.Optimizer, root_rank: int = 0) -> None:
     for _, value in _tensors_of(optimizer):
         dist.all_reduce(value)
@@ -218,6 +234,11 @@ STATE = Exercise(
             "only momentum_buffer is sent: other optimizers have other tensors in their state.",
             "The state of a parameter is a dictionary: what does it have for Adam?",
         ),
+        Mistake(
+            _momentum_by_key,
+            "it asks for the momentum_buffer of each parameter: not every optimizer has one.",
+            "The state of a parameter is a dictionary: what does it have for Adam, and for SGD without momentum?",
+        ),
         Mistake(_first_group, "only the first group of parameters is sent.", "How long is optimizer.param_groups?"),
         Mistake(
             _first_parameter,
@@ -246,8 +267,8 @@ def _every_nth(
     divisor: Callable[[int], float] = lambda n: dist.get_world_size(),
     waits: bool = True,
     steps: bool = True,
-    clears: bool = True,
     tensor: str = "grad",
+    counts_each: bool = True,
 ) -> Callable[[torch.optim.Optimizer, Params, int], Step]:
     """Return an answer. It sends where sends(number of calls for the parameter, n), and divides by divisor(n)."""
 
@@ -255,8 +276,9 @@ def _every_nth(
         calls, handles = Counter[Any](), dict[Any, Any]()
 
         def send(param: Any) -> None:
-            calls[param] += 1
-            if sends(calls[param], n):
+            counted = param if counts_each else None
+            calls[counted] += 1
+            if sends(calls[counted], n):
                 handles[param] = dist.all_reduce(getattr(param, tensor), async_op=True)
 
         for param in params:
@@ -268,8 +290,7 @@ def _every_nth(
                     handle.wait()
                 average = getattr(param, tensor)
                 average /= divisor(n)
-            if clears:
-                handles.clear()
+            handles.clear()
             if steps:
                 optimizer.step()
 
@@ -349,6 +370,18 @@ EVERY_NTH = Exercise(
             part=_sent,
         ),
         Mistake(
+            _every_nth(counts_each=False),
+            "one counter counts the calls for all parameters together, and a backward pass has one call for each.",
+            "Write down the calls of the hook for two parameters and n = 2, and the counter after each.",
+            part=_sent,
+        ),
+        Mistake(
+            _every_nth(sends=lambda calls, n: calls >= n),
+            "from the n-th backward pass on it sends in every one.",
+            _COUNTED,
+            part=_sent,
+        ),
+        Mistake(
             _every_nth(sends=lambda calls, n: calls == n),
             "it sends in the first round of n backward passes only.",
             _COUNTED,
@@ -368,6 +401,11 @@ EVERY_NTH = Exercise(
         Mistake(
             _every_nth(divisor=lambda n: n * dist.get_world_size()),
             "the gradients are divided by n as well, which the loss has been already.",
+            "Which of the two divisions has the caller done?",
+        ),
+        Mistake(
+            _every_nth(divisor=lambda n: n),
+            "the sums over the ranks are divided by n, which the loss has been already, and not by their number.",
             "Which of the two divisions has the caller done?",
         ),
         Mistake(
@@ -410,6 +448,20 @@ def _put_back(
             begin += tensor.numel()
 
     return answer
+
+
+def _viewed(tensors: Tensors) -> None:
+    together = torch.cat([tensor.view(-1) for tensor in tensors])
+    dist.all_reduce(together)
+    for tensor, part in zip(tensors, together.split([tensor.numel() for tensor in tensors]), strict=True):
+        tensor.view(-1).copy_(part)
+
+
+def _into_copies(tensors: Tensors) -> None:
+    together = torch.cat([tensor.flatten() for tensor in tensors])
+    dist.all_reduce(together)
+    for tensor, part in zip(tensors, together.split([tensor.numel() for tensor in tensors]), strict=True):
+        tensor.reshape(-1).copy_(part)
 
 
 def _observe_together(
@@ -466,6 +518,16 @@ SENT_TOGETHER = Exercise(
             _put_back(num_back=1),
             "only the first tensor gets its sums.",
             "How often does the loop run that writes into the tensors? (A return inside of it ends it.)",
+        ),
+        Mistake(
+            _viewed,
+            "it fails for a transposed tensor, whose numbers are not one after the other in memory.",
+            "Is every tensor contiguous? Compare what view, reshape and flatten do with one that is not.",
+        ),
+        Mistake(
+            _into_copies,
+            "a transposed tensor is what it was before: its sums go into a copy.",
+            "When does reshape return a view, and when a copy? Which shape has the tensor that you write into?",
         ),
         NEVER_ENDS,
     ),

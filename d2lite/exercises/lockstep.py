@@ -8,6 +8,7 @@ about to do. A message is sent when both ends have begun it. If the ranks cannot
 import functools
 import inspect
 import types
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -37,13 +38,22 @@ NEVER_ENDS = Mistake(None, "A loop does not end, or a rank waits for a message t
 
 
 class Lockstep:
-    """One call of an answer; `num_collectives` and `num_sent` count this rank's collectives and sent messages."""
+    """One call of an answer; `num_collectives` and `num_sent` count this rank's collectives and sent messages.
+
+    `num_pending` counts the collectives that have begun (`async_op=True`) and for which nobody has waited yet.
+    """
 
     def __init__(self) -> None:
-        self.num_collectives = self.num_sent = self._num_meetings = 0
+        self.num_collectives = self.num_sent = self.num_pending = self._num_meetings = 0
+        self._handles: list[weakref.ref[_Handle]] = []  # of collectives
         self._inside = False  # a collective, which may call others
         self._waiting: dict[Message, torch.Tensor] = {}  # of this rank: what is sent, or the room for what comes
         self._unfit: Unfit | None = None
+
+    @property
+    def num_held(self) -> int:
+        """How many handles of collectives the answer still holds."""
+        return sum(handle() is not None for handle in self._handles)
 
     def call(self, answer: Callable[..., Any], *args: Any) -> Any:
         """Return `answer(*args)`; all ranks of the process group call this.
@@ -84,6 +94,7 @@ class Lockstep:
                     self._unfit = Unfit(misfit, SPLITS)
                     raise self._unfit
             self.num_collectives += 1
+            self.num_pending += bool(given.get("async_op"))
             self._inside = True
             try:
                 if name not in IN_PLACE or not given.get("async_op"):
@@ -91,7 +102,14 @@ class Lockstep:
                 first, tensor = next(iter(given.items()))
                 result = tensor.detach().clone()
                 original(**{**given, first: result, "async_op": False})
-                return _Handle(lambda: tensor.detach().copy_(result))
+
+                def end() -> torch.Tensor:
+                    self.num_pending -= 1
+                    return tensor.detach().copy_(result)
+
+                handle = _Handle(end)
+                self._handles.append(weakref.ref(handle))
+                return handle
             finally:
                 self._inside = False
 

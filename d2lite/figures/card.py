@@ -10,6 +10,7 @@ STATES = {
     "wrong": ("✗", "#b3261e", "#ffffff", "#e5533d"),
     "not attempted": ("○", "#5f5f5f", "#ffffff", "#797979"),
     "locked": ("–", "#5f5f5f", "#ffffff", "#797979"),  # an answer before its measurement
+    "not counted": ("–", "#5f5f5f", "#ffffff", "#797979"),  # an answer whose measurement was disturbed
     "running": ("▸", "#00639c", "#ffffff", "#2b8fd0"),
     "finished": ("●", "#37474f", "#ffffff", "#78909c"),
     "stopped": ("■", "#7a4b00", "#ffffff", "#b07a2a"),

@@ -27,7 +27,8 @@ class Prediction:
 
     `measured` is None before the measurement. `how` says how it was found: "measured", "counted" or "computed"; `on` is
     the label of the devices. A text is right if it is the measured one, a number if it differs by at most the fraction
-    `within`. With `is_late` the first answer came after the measurement, and does not count.
+    `within`. With `is_late` the first answer came after the measurement, and does not count. With a `disturbance`,
+    which says what disturbed the measurement, no answer counts.
     """
 
     key: str
@@ -40,6 +41,7 @@ class Prediction:
     on: str = ""
     within: float = 0.1
     is_late: bool = False
+    disturbance: str = ""
 
     @classmethod
     def from_entry(cls, key: str, entry: Mapping[str, Any]) -> "Prediction":
@@ -56,6 +58,7 @@ class Prediction:
             on=as_text(entry.get("on")),
             within=within if isinstance(within, float) and within >= 0 else 0.1,
             is_late=entry.get("is_late") is True,
+            disturbance=as_text(entry.get("disturbance")),
         )
 
     @property
@@ -66,13 +69,13 @@ class Prediction:
     @property
     def is_right(self) -> bool | None:
         """Whether the first answer was right; None if it does not count, or if there is nothing to compare."""
-        return None if self.is_late else self.fits(self.first)
+        return None if self.is_late or self.disturbance else self.fits(self.first)
 
     @property
     def pair(self) -> tuple[float, float] | None:
         """The first answer and the measured number; None unless the answer counts and both are above 0."""
         first, measured = self.first, self.measured
-        if self.is_late or not isinstance(first, float) or not isinstance(measured, float):
+        if self.is_late or self.disturbance or not isinstance(first, float) or not isinstance(measured, float):
             return None
         return (first, measured) if first > 0 and measured > 0 else None
 
@@ -88,9 +91,12 @@ class Prediction:
         """Return the state of an answer, as a card has it.
 
         A number is "nearly" right if it is a little further off than a right one; "locked" is for nothing to compare.
+        "not counted" is for a measurement that was disturbed.
         """
         if answer is None:
             return "not attempted"
+        if self.disturbance and self.measured is not None:
+            return "not counted"
         fits = self.fits(answer)
         if fits is None:
             return "locked"
@@ -113,6 +119,8 @@ class Prediction:
         fits = self.fits(answer)
         if fits is None:
             return ""
+        if self.disturbance:
+            return "not counted"
         if not (isinstance(answer, float) and isinstance(self.measured, float)):
             return "right" if fits else "wrong"
         if fits:
@@ -135,7 +143,8 @@ class Prediction:
         said = "no answer" if self.first is None else f"predicted {self.shown(self.answers[-1])}"
         words = [said, f"{self.how} {self.shown(self.measured)}"]
         verdict = self.verdict(self.answers[-1]) if self.answers else ""
-        return f"{self.question} {', '.join(words)}{_on(self)}{': ' + verdict if verdict else ''}."
+        why = f" {self.disturbance}" if self.disturbance else ""
+        return f"{self.question} {', '.join(words)}{_on(self)}{': ' + verdict if verdict else ''}.{why}"
 
 
 def prediction_html(prediction: Prediction, with_question: bool = True) -> str:
@@ -158,8 +167,10 @@ def prediction_html(prediction: Prediction, with_question: bool = True) -> str:
         for name, value in boxes
     )
     question = f"<div>{html.escape(prediction.question)}</div>" if with_question else ""
+    why = "" if prediction.measured is None else prediction.disturbance
+    why = f'<div class="d2lite-disturbed">{html.escape(why)}</div>' if why else ""
     row = f'<div style="display:flex;flex-wrap:wrap;gap:2px 28px;line-height:20px">{cells}</div>'
-    return card(state, question + row)
+    return card(state, question + row + why)
 
 
 def _on(prediction: Prediction) -> str:

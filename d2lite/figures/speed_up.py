@@ -2,7 +2,7 @@
 
 import html
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from d2lite.figures.palette import stroke
 from d2lite.training.run_record import Run, format_setting, short_legends
@@ -34,10 +34,11 @@ def speed_ups(runs: Sequence[Run]) -> list[float]:
     return found
 
 
-def speed_up_card(runs: Sequence[Run]) -> str:
+def speed_up_card(runs: Sequence[Run], controls: Collection[str] = _NUM_DEVICES) -> str:
     """Return the speed-up of the newest run on several devices as HTML, or what to run to get one; "" without a time.
 
     The number is always over one device, by the same settings; both runs are named as at the ends of their curves.
+    `controls` are the names of the panel's controls: without one for the number of devices nothing is left to run.
     """
     timed = [run for run in runs if run.seconds and "num_gpus" in run.settings]
     if not timed:
@@ -50,8 +51,9 @@ def speed_up_card(runs: Sequence[Run]) -> str:
     devices = html.escape(run.devices)
     if base is None:
         control = next(name for name in _NUM_DEVICES if name in run.settings)
-        to_do = f"Run with <b>{control}</b> {1 if several else 2} to compare."
-        words = [f"per epoch, measured: {named[id(run)]}", devices, to_do]
+        words = [f"per epoch, measured: {named[id(run)]}", devices]
+        if control in controls:
+            words.append(f"Run with <b>{control}</b> {1 if several else 2} to compare.")
         return _card(f"{run.seconds_per_epoch:.3g} s", words, [run])
     number = f"{base.seconds_per_epoch / run.seconds_per_epoch:.2f}×"
     times = [f"{named[id(each)]}: {each.seconds_per_epoch:.3g} s per epoch" for each in (run, base)]

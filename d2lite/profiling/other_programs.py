@@ -3,9 +3,13 @@
 import math
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
-from d2lite.devices import num_cores
+import torch
+
+from d2lite.devices import describe, num_cores
+from d2lite.training.run_record import disturbance
 
 __all__ = ["OtherPrograms"]
 
@@ -27,6 +31,10 @@ class OtherPrograms:
         """Return the cores that other programs have used on average until now, NaN if that is unknown."""
         elapsed, used_s = time.monotonic() - self._start_s, _others_s() - self._start
         return max(0.0, used_s) / elapsed if elapsed > 0 and not math.isnan(used_s) else math.nan
+
+    def disturbance(self, devices: Sequence[torch.device]) -> str:
+        """Return what to say if they have used cores that these devices needed until now, as a panel says it, or ""."""
+        return disturbance(self.cores(), len(devices)) if "CPU" in describe(devices) else ""
 
 
 def _others_s() -> float:

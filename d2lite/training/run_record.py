@@ -22,7 +22,7 @@ from notebook_ranks.shared.checks import all_of, instance_of, positive_int, posi
 from notebook_ranks.shared.files import replace_file
 from notebook_ranks.shared.format import text_of
 
-__all__ = ["SCHEMA", "Run", "as_json", "format_setting", "legends", "save", "short_legends"]
+__all__ = ["SCHEMA", "Run", "as_json", "disturbance", "format_setting", "legends", "save", "short_legends"]
 
 SCHEMA = "d2lite-runs/1"
 _MOST_CHARS = 40  # of one setting in a legend
@@ -134,13 +134,7 @@ class Run:
     def disturbance(self) -> str:
         """What to say if other programs used cores that this run needed; "" if it lacked few cores, or ran on GPUs."""
         k = self.settings.get("num_gpus", 1)
-        lacking = self.other_programs + min(k, num_cores()) - num_cores() if isinstance(k, int) else math.nan
-        if not lacking >= _FEW_CORES or "CPU" not in self.devices:
-            return ""
-        return (
-            f"Other programs, this page included, used {self.other_programs:.1f} of {num_cores()} CPU cores: the "
-            "seconds are too long."
-        )
+        return disturbance(self.other_programs, k) if isinstance(k, int) and "CPU" in self.devices else ""
 
     @property
     def legend(self) -> str:
@@ -154,6 +148,18 @@ class Run:
             f"{self.legend}: test accuracy {self.accuracy:.3f}, {self.seconds_per_epoch:.2f} s/epoch, "
             f"{self.examples_per_s:,.0f} examples/s ({self.devices}; {self.dataset}; {self.status})"
         )
+
+
+def disturbance(other_programs: float, num_devices: int) -> str:
+    """Return what to say if other programs used cores that so many devices on the CPU needed; "" if few were lacking.
+
+    `other_programs` is how many cores they used, on average, NaN if that is not known.
+    """
+    lacking = other_programs + min(num_devices, num_cores()) - num_cores()
+    if not lacking >= _FEW_CORES:
+        return ""
+    used = f"Other programs, this page included, used {other_programs:.1f} of {num_cores()} CPU cores"
+    return f"{used}: the seconds are too long."
 
 
 def format_setting(value: Any) -> str:

@@ -11,7 +11,7 @@ import inspect
 import threading
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +95,7 @@ class Panel:
         self._idle.set()
         self._closed = False
         self._lock = threading.Lock()
-        self.layout = PanelLayout(list(self.controls.values()))
+        self.layout = PanelLayout(self.controls)
         self.train, self.stop, self.clear, self.save, self.interrupt = (
             self.layout.train, self.layout.stop, self.layout.clear, self.layout.save, self.layout.interrupt
         )  # fmt: skip
@@ -106,7 +106,7 @@ class Panel:
         self.save.on_click(self._on_save)
         if "num_gpus" in self.controls:
             self.controls["num_gpus"].observe(self._show_devices, "value")
-        self._static_picture = StaticPicture(lambda: _picture(self.runs), lambda: repr(self))
+        self._static_picture = StaticPicture(lambda: _picture(self.runs, self.controls), lambda: repr(self))
         self.layout.show_status("Ready: choose the settings and press Train.", 0.0)
         self._show_devices()
 
@@ -283,7 +283,8 @@ class Panel:
 class PanelLayout:
     """The widgets of a panel: `widget` holds all, `train`, `stop`, `clear`, `save` and `interrupt` are its buttons."""
 
-    def __init__(self, inputs: Sequence[widgets.Widget]) -> None:
+    def __init__(self, inputs: Mapping[str, widgets.Widget]) -> None:
+        self._names = frozenset(inputs)  # of the controls
         self.train = _button("Train", "play", "Start a run with these settings", button_style="primary")
         self.stop = _button("Stop", "stop", "End the run after the current step", disabled=True)
         self.clear = _button("Clear", "eraser", "Forget all runs")
@@ -303,7 +304,7 @@ class PanelLayout:
         self.loss_box, self.card = _figure_box(self.losses, "2 1 230px"), widgets.HTML(layout=_LAYOUT(flex="1 1 180px"))
         parts = [
             sheet(),
-            row([*inputs, row([self.train, self.stop, self.clear, self.interrupt, self.save])]),
+            row([*inputs.values(), row([self.train, self.stop, self.clear, self.interrupt, self.save])]),
             self.progress,
             growing(row([self.devices, self.status]), 24, 96),
             row([_figure_box(self.curves, "3 1 380px"), self.loss_box, self.card]),
@@ -358,7 +359,7 @@ class PanelLayout:
         if runs:  # a function that has ended and kept no losses does not need the place
             is_needed = any(num_losses) or any(run.status == "running" for run in runs)
             self.loss_box.layout.display = "block" if is_needed else "none"
-        self.card.value = speed_up_card(runs)
+        self.card.value = speed_up_card(runs, self._names)
         self.table.value = runs_table(runs)
 
     def show_recorded(self, recorded: RecordedStep | None, tested: ImageGuesses | None) -> None:
@@ -419,11 +420,11 @@ def _status_line(training: Training) -> tuple[str, float | None]:
     return " · ".join(words), min(1.0, fraction)
 
 
-def _picture(runs: Sequence[Run]) -> str:
+def _picture(runs: Sequence[Run], controls: Collection[str]) -> str:
     """Return the curves of the runs as a picture, and their table beneath it (HTML)."""
     figures = [training_curves.curves(runs)] + [training_curves.losses(runs)] * any(run.losses for run in runs)
     pictures = "".join(picture(figure_svg(figure, 560), alternative_text(figure)) for figure in figures)
-    return pictures + speed_up_card(runs) + runs_table(runs)
+    return pictures + speed_up_card(runs, controls) + runs_table(runs)
 
 
 def _button(text: str, icon: str, tooltip: str, **options: Any) -> widgets.Button:

@@ -115,7 +115,12 @@ class Predict:
         self._show()
 
     def reveal(
-        self, value: Any, on: str | Iterable[torch.device | str] = "", how: str = "measured", quiet: bool = False
+        self,
+        value: Any,
+        on: str | Iterable[torch.device | str] = "",
+        how: str = "measured",
+        quiet: bool = False,
+        disturbance: str = "",
     ) -> None:
         """Show the answer next to the value that was found, here and in the widget, and write both into the ledger.
 
@@ -125,12 +130,14 @@ class Predict:
             on: The label of the devices, as a Run has it, or a list of devices.
             how: How the value was found: "measured", "counted", or "computed" by a model.
             quiet: In a notebook, show it in the widget alone, which is just above.
+            disturbance: What disturbed the measurement, as the `disturbance` of a Run or of OtherPrograms says it; ""
+                for nothing. A disturbed measurement is shown with these words, and the answer does not count.
         """
         found = self._found(value)
         label = on if isinstance(on, str) else describe(on)
         with self._lock:
             self._is_revealed = True
-            self._news |= {"measured": found, "on": label, "how": how}
+            self._news |= {"measured": found, "on": label, "how": how, "disturbance": disturbance}
             self._write()
         text = str(self.prediction)
         if notebook_shell() is None:
@@ -285,4 +292,5 @@ def _kept(key: str) -> dict[str, Any]:
         entry = read_ledger()["predictions"].get(key, {})
     except (ValueError, OSError):
         return {}
-    return {name: entry[name] for name in ("answers", "measured", "how", "on", "is_late") if name in entry}
+    kept = ("answers", "measured", "how", "on", "is_late", "disturbance")
+    return {name: entry[name] for name in kept if name in entry}

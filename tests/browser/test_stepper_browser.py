@@ -165,7 +165,8 @@ def test_arrows_colours_and_bytes_are_the_trace_s(stepper):
     stepper.locator(".jupyter-widgets.widget-play button").first.click()  # plays to the end by itself
     assert_shows(stepper, trace, len(trace.steps))
     words = stepper.locator(".d2lite .widget-html-content").last
-    until(lambda: words.inner_text().startswith("tree: 6 steps; the busiest device sends 1.01 MB"))
+    summary = "tree, a tensor of n = 336 KB: 6 steps; the busiest device sends 1.01 MB"
+    until(lambda: words.inner_text().startswith(summary))
     assert errors(stepper) == [] and stepper.errors == []
 
 

@@ -140,3 +140,21 @@ def test_what_a_rank_sends_is_compared_with_what_the_receiver_expects():
     assert _misfit(right).endswith("rank 0 sends 2 numbers (float32) to rank 1, which expects 2 (int64).")
     right[1] = [[3, 1], [2, 1], "float32"]
     assert _misfit(right).endswith("rank 1 sends 3 numbers to rank 0, which expects 4.")
+
+
+def test_what_has_begun_is_pending_until_it_is_waited_for_and_held_as_long_as_its_handle_is():
+    ranks, seen, handles = Lockstep(), [], []
+
+    def answer():
+        dist.all_reduce(torch.ones(1))
+        seen.append((ranks.num_pending, ranks.num_held))
+        handles.extend(dist.all_reduce(torch.ones(1), async_op=True) for _ in range(2))
+        seen.append((ranks.num_pending, ranks.num_held))
+        handles[0].wait()
+        handles[0].wait()
+        seen.append((ranks.num_pending, ranks.num_held))
+        handles.clear()
+        seen.append((ranks.num_pending, ranks.num_held))
+
+    ranks.call(answer)
+    assert seen == [(0, 0), (2, 2), (1, 2), (1, 0)] and ranks.num_collectives == 3

@@ -57,6 +57,13 @@ def test_only_comparable_first_answers_count():
     assert bias([*other, *speed_ups((0.0, 1.5), (1.9, 0.0), (-1.0, 1.0))]) == []
 
 
+def test_a_disturbed_measurement_is_in_the_table_and_counts_for_nothing():
+    found = speed_ups(*[(1.9, 1.5)] * 3, disturbance="Other programs used 1.9 of 2 CPU cores.")
+    assert bias(found) == [] and predictions_summary(found).startswith("No prediction")
+    assert predictions_html(found).count("not counted") == 3 and "nearly" not in predictions_html(found)
+    assert speed_ups((1.9, 1.5), disturbance=7)[0].pair == (1.9, 1.5)  # no text: an edited ledger
+
+
 def test_kinds_are_kept_apart():
     one, two = speed_ups(*[(2, 1)] * 3), speed_ups(*[(1, 2)] * 3, kind="the wait")
     assert bias([*one, *two]) == [

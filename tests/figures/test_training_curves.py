@@ -237,6 +237,7 @@ def test_the_card_has_one_number_or_says_what_to_run():
         assert "1.50×" in card and "as fast as one device" in card and "2 on toys" in card
         assert "2 devices</b>: 2 s per epoch" in card and "1 device</b>: 3 s per epoch" in card
         assert stroke(runs.index(two)) in card and stroke(runs.index(one)) in card  # which curves they are
+    assert "2 s<" in speed_up_card([two], ["lr"]) and "to compare" not in speed_up_card([two], ["lr"])
     no_number_of_devices = Run(settings={"width": 8}, devices="", dataset="", num_examples=0, seconds=[1.0])
     assert speed_up_card([no_number_of_devices]) == ""
 

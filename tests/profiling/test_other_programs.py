@@ -7,6 +7,7 @@ import sys
 import time
 
 import pytest
+import torch
 
 from d2lite.profiling import other_programs
 from d2lite.profiling.other_programs import OtherPrograms
@@ -35,6 +36,16 @@ def test_cores_of_others_are_the_busy_time_less_that_of_this_family(monkeypatch,
     now[0] = 110.0
     write(1015, 54, 26, 905)
     assert others.cores() == pytest.approx(0.5)  # 15 s of work in 10 s, of which 4 + 6 were ours
+
+
+@pytest.mark.parametrize("cores, k, says", [(1.0, 2, True), (0.5, 2, False), (1.0, 1, False), (math.nan, 2, False)])
+def test_the_disturbance_of_devices_is_the_one_of_a_run(monkeypatch, cores, k, says):
+    monkeypatch.setattr("d2lite.training.run_record.num_cores", lambda: 2)
+    monkeypatch.setattr(OtherPrograms, "cores", lambda self: cores)
+    words = OtherPrograms().disturbance([torch.device("cpu")] * k)
+    told = f"Other programs, this page included, used {cores:.1f} of 2 CPU cores: the seconds are too long."
+    assert words == (told if says else "")
+    assert OtherPrograms().disturbance([torch.device("cuda", i) for i in range(k)]) == ""
 
 
 def test_it_is_unknown_where_this_process_may_use_a_part_of_the_cores_only_or_without_proc(monkeypatch, tmp_path):

@@ -127,6 +127,28 @@ def test_an_answer_after_the_measurement_does_not_count():
     assert entry("2.3")["is_late"] is True and entry("2.3")["answers"] == [1.6]
 
 
+BUSY = "Other programs, this page included, used 1.9 of 2 CPU cores: the seconds are too long."
+
+
+def test_a_measurement_that_other_programs_disturbed_does_not_count(capsys):
+    predict = speed_up()
+    predict.commit(1.6)
+    predict.reveal(1.6, disturbance=BUSY)
+    assert predict.prediction.is_right is None and predict.prediction.pair is None
+    assert capsys.readouterr().out == (f"How many times as fast? predicted 1.6×, measured 1.6×: not counted. {BUSY}\n")
+    assert speed_up().prediction.disturbance == entry("2.3")["disturbance"] == BUSY
+    predict.reveal(1.7)  # measured again, on a quiet machine
+    assert predict.prediction.is_right and entry("2.3")["disturbance"] == ""
+
+
+def test_the_widget_says_what_disturbed_the_measurement(shown):
+    predict = speed_up()
+    view = shown(predict)
+    predict.commit(3)
+    predict.reveal(1.6, disturbance=BUSY + HOSTILE)
+    assert "not counted" in view.result.value and BUSY in view.result.value and HOSTILE not in view.result.value
+
+
 def test_what_an_earlier_run_measured_is_not_shown_before_the_answer():
     speed_up().reveal(1.6)
     predict = speed_up()

@@ -48,17 +48,23 @@ def trace_collective(
     return trace
 
 
-def trace_summary(trace: Trace) -> str:
-    """Return in words (HTML) the steps of a collective, and the bytes of the busiest device against the least."""
-    sent, least = max(trace.sent_n_bytes(), default=0), least_n_bytes(trace)
+def trace_summary(trace: Trace, shows_least: bool = True) -> str:
+    """Return in words (HTML) the steps of a collective, the bytes of the tensor, n, and those of the busiest device.
+
+    The latter also as a multiple of n and, with `shows_least`, against the least.
+    """
+    sent, least = max(trace.sent_n_bytes(), default=0), least_n_bytes(trace) if shows_least else None
     if not trace.steps:
         return "One device holds everything by itself: it sends nothing."
     steps = f"{len(trace.steps)} step" + ("s" if len(trace.steps) > 1 else "")
-    words = f"<b>{html.escape(trace.algorithm)}</b>: {steps}; the busiest device sends {format_bytes(sent)}"
+    n = sum(trace.chunk_n_bytes)
+    words = f"<b>{html.escape(trace.algorithm)}</b>, a tensor of n = {format_bytes(n)}: {steps}; the busiest device "
+    words += f"sends {format_bytes(sent)}" + (f" = {sent / n:.3g} n" if n else "")
     if least:
         near = "the least that is possible" if sent <= least else "hardly more than the least possible"
         words += f", {near}" if sent < 1.005 * least else f", {sent / least:.3g} times the least possible"
-    return words + f", and all of them together {format_bytes(sum(trace.sent_n_bytes()))}."
+    total = sum(trace.sent_n_bytes())
+    return words + f", and all of them together {format_bytes(total)}" + (f" = {total / n:.3g} n." if n else ".")
 
 
 class CollectiveStepper(Explorer):
@@ -68,15 +74,22 @@ class CollectiveStepper(Explorer):
     devices as a ring, a tree, a star or hosts, "grid" one row per device and one column per chunk; more than 8 devices
     have a grid only. `trace` is the Trace that is
     drawn. `collective` is one of "all_reduce", "broadcast", "reduce", "reduce_scatter", "all_gather"; each device has a
-    copy of `tensor`, by default 336 KB of float32. Raises like `trace_collective`, and ValueError for more than 16
+    copy of `tensor`, by default 336 KB of float32. Without `shows_least` it does not tell how few bytes the busiest
+    device could send. Raises like `trace_collective`, and ValueError for more than 16
     devices.
     """
 
     def __init__(
-        self, algorithm: str = "ring", k: int = 4, tensor: torch.Tensor | None = None, collective: str = "all_reduce"
+        self,
+        algorithm: str = "ring",
+        k: int = 4,
+        tensor: torch.Tensor | None = None,
+        collective: str = "all_reduce",
+        shows_least: bool = True,
     ) -> None:
         positive_int("k", k, MOST_DEVICES, "More rows cannot be read.")
         self.collective, self.tensor, self._drawn = collective, tensor, (algorithm, k)
+        self.shows_least = shows_least
         self.trace = trace_collective(collective, algorithm, k, tensor)
         most = len(self.trace.steps)
         self.algorithm = widgets.Dropdown(options=ALGORITHMS, value=algorithm, **control_style("algorithm", 360, 80))
@@ -86,7 +99,7 @@ class CollectiveStepper(Explorer):
         self.drawn_as = widgets.ToggleButtons(options=["shape", "grid"], tooltips=["the devices", "a row per device"])
         self.drawn_as.style.button_width = "72px"
         self.shape, self.summary = widgets.HTML(), widgets.HTML()
-        self.plot = PlotlyWidget(collective_figure(self.trace, 0))
+        self.plot = PlotlyWidget(collective_figure(self.trace, 0, shows_least))
         controls = [row([self.algorithm, self.k]), row([self.step, self.play, self.drawn_as])]
         rows = [sheet(), *controls, self.shape, self.plot, self.summary]
         self.view = widgets.VBox(rows, layout=widgets.Layout(width="100%"))
@@ -101,12 +114,12 @@ class CollectiveStepper(Explorer):
             self.trace = trace_collective(self.collective, *chosen, self.tensor)
             self.step.max = self.play.max = len(self.trace.steps)
             self.step.value = self.play.value = 0
-        self.summary.value = trace_summary(self.trace)
+        self.summary.value = trace_summary(self.trace, self.shows_least)
         step = min(self.step.value, len(self.trace.steps))
         has_shape = self.drawn_as.value == "shape" and self.trace.world_size <= MOST_IN_SHAPE
         self.shape.layout.display, self.plot.layout.display = ("block", "none") if has_shape else ("none", "block")
         self.shape.value = collective_shape(self.trace, step) if has_shape else ""
-        self.plot.show(collective_figure(self.trace, step))
+        self.plot.show(collective_figure(self.trace, step, self.shows_least))
 
     def _draw_static(self) -> str:
         if not self.shape.value:

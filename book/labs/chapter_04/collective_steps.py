@@ -47,23 +47,24 @@ def least_n_bytes(trace: Trace) -> float | None:
     return None
 
 
-def collective_figure(trace: Trace, step: int) -> Figure:
+def collective_figure(trace: Trace, step: int, shows_least: bool = True) -> Figure:
     """Return a plotly figure of a Trace after `step` of its steps, with the messages of the last of them as arrows.
 
     On the left each row is a device and each column a chunk; the number and the colour of a cell show how many
     devices' contributions it holds. More than 8 chunks have no numbers: they would not fit on a narrow page. On the
-    right are the bytes that each device has sent so far, and the lower bound.
+    right are the bytes that each device has sent so far and, with `shows_least`, the lower bound.
     The figures of all steps of a Trace have the same axes and the same plotly traces.
 
     Raises:
         ValueError: for a step that the Trace does not have, for an empty Trace, and for more than 16 devices.
     """
     require_step(trace, step)
-    figure = Figure([_cells(trace, step), *_arrows(trace, step), *_bars(trace, step)], layout(height=_HEIGHT))
+    least = least_n_bytes(trace) if shows_least else None
+    figure = Figure([_cells(trace, step), *_arrows(trace, step), *_bars(trace, step, least)], layout(height=_HEIGHT))
     margin = {"l": 8, "b": 56, "t": 50}  # a title of two lines
-    figure.update_layout(_axes(trace, step), title_text=_title(trace, step), bargap=0.45, margin=margin)
+    figure.update_layout(_axes(trace, step, least), title_text=_title(trace, step), bargap=0.45, margin=margin)
     figure.update_layout(title_pad_t=title_pad(2))
-    add_key(figure, _key(trace), most=30)
+    add_key(figure, _key(trace, least), most=30)
     return figure
 
 
@@ -84,13 +85,12 @@ def _title(trace: Trace, step: int) -> str:
     return f"{what} on {devices}<br>step {step} of {len(trace.steps)}"
 
 
-def _key(trace: Trace) -> Iterator[tuple[str, str, str]]:
+def _key(trace: Trace, least: float | None) -> Iterator[tuple[str, str, str]]:
     """What the cells, the arrows and the line mean: the same in all steps, so that nothing jumps."""
     yield "■", GREY, "contributions that a cell holds"
     for adds, (name, colour) in _MOVES.items():
         if any(send.adds == adds for send in trace.sends):
             yield "➞", colour, name
-    least = least_n_bytes(trace)
     if least is not None:
         yield "╎", PALETTE[2], _bound(least)
 
@@ -192,9 +192,9 @@ def _fit(a: Send, b: Send) -> bool:
     return max(a.src, a.dst) < min(b.src, b.dst) or max(b.src, b.dst) < min(a.src, a.dst)
 
 
-def _bars(trace: Trace, step: int) -> Iterator[go.Bar | go.Scatter]:
+def _bars(trace: Trace, step: int, least: float | None) -> Iterator[go.Bar | go.Scatter]:
     """One bar per device with the bytes that it has sent, and a line at the lower bound."""
-    sent, k, least = trace.sent_n_bytes(step), trace.world_size, least_n_bytes(trace)
+    sent, k = trace.sent_n_bytes(step), trace.world_size
     yield go.Bar(
         orientation="h",
         x=sent,
@@ -220,10 +220,10 @@ def _bars(trace: Trace, step: int) -> Iterator[go.Bar | go.Scatter]:
     )
 
 
-def _axes(trace: Trace, step: int) -> dict[str, Any]:
+def _axes(trace: Trace, step: int, least: float | None) -> dict[str, Any]:
     k, num_chunks = trace.world_size, len(trace.chunk_n_bytes)
     every = -(-num_chunks // 6) if num_chunks > _MANY_CHUNKS else 1  # more labels of two digits would overlap
-    longest = max([*trace.sent_n_bytes(), least_n_bytes(trace) or 0]) or 1
+    longest = max([*trace.sent_n_bytes(), least or 0]) or 1
     plain = {"showgrid": False, "zeroline": False, "fixedrange": True, "color": GREY, "showline": False}
     title = {"font": {"size": 14}, "standoff": 6}
     sent = [format_bytes(n_bytes) for n_bytes in trace.sent_n_bytes(step)]

@@ -112,7 +112,7 @@ def assigns_buckets_in_advance_and_sends_the_last_one_in_its_hook(params, bucket
     return finish
 
 
-@right("5.2")
+@wrong("5.2", "a hook waits for its all-reduce")
 def waits_in_the_hook(params, bucket_size):
     bucket = []
 
@@ -194,6 +194,62 @@ def with_send(params, bucket_size, send, finish):
     return at_the_end
 
 
+@by_value
+def with_handles(params, bucket_size, put_away, finished):
+    """Return finish for hooks that send full buckets; `put_away(sent, entry, bucket)` keeps what finish() needs."""
+    bucket, sent = [], []
+
+    def send():
+        flat = torch.cat([p.grad.flatten() for p in bucket])
+        put_away(sent, dist.all_reduce(flat, async_op=True), flat, bucket)
+        bucket.clear()
+
+    def hook(param):
+        bucket.append(param)
+        if sum(p.numel() for p in bucket) >= bucket_size:
+            send()
+
+    def finish():
+        if bucket:
+            send()
+        for handle, flat, members in sent:
+            handle.wait()
+            for p, part in zip(members, flat.split([p.numel() for p in members])):  # noqa: B905
+                p.grad = part.view_as(p) / dist.get_world_size()
+        finished(sent)
+
+    for param in params:
+        param.register_post_accumulate_grad_hook(hook)
+    return finish
+
+
+@right("5.2")
+def keeps_the_last_step_until_the_next(params, bucket_size):
+    kept = []
+
+    def finished(sent):
+        kept[:] = sent
+        sent.clear()
+
+    def put_away(sent, handle, flat, bucket):
+        sent.append((handle, flat, list(bucket)))
+
+    return with_handles(params, bucket_size, put_away, finished)
+
+
+@wrong("5.2", "time and memory grow with each step")
+def a_list_that_grows(params, bucket_size):
+    def put_away(sent, handle, flat, bucket):
+        sent.append((handle, flat, list(bucket)))
+
+    return with_handles(params, bucket_size, put_away, len)
+
+
+@wrong("5.2", "put away in the list that is emptied afterwards")
+def puts_away_the_list_that_is_emptied(params, bucket_size):
+    return with_handles(params, bucket_size, lambda sent, *entry: sent.append(entry), list.clear)
+
+
 @wrong("5.2", "it changes the parameters")
 def averages_parameters(params, bucket_size):
     def send(bucket):
@@ -209,7 +265,7 @@ def returns_no_finish(params, bucket_size):
     with_send(params, bucket_size, len, len)
 
 
-@wrong("5.2", "'all-reduces begun as each gradient but the last is ready'")
+@wrong("5.2", "a hook waits for its all-reduce")
 def one_all_reduce_for_each_gradient_of_a_bucket(params, bucket_size):
     def send(bucket):
         for p in bucket:

@@ -99,6 +99,12 @@ def sends_parameters(optimizer, root_rank=0):
             dist.broadcast(param.data, src=root_rank)
 
 
+@wrong("6.2", "it asks for the momentum_buffer of each parameter")
+def asks_by_name(optimizer, root_rank=0):
+    for state in [optimizer.state[param] for group in optimizer.param_groups for param in group["params"]]:
+        dist.broadcast(state["momentum_buffer"], root_rank)
+
+
 @wrong("6.2", "rank 0 calls broadcast of 2 numbers from rank 0, rank 1 returns, rank 2 returns")
 def root_alone(optimizer, root_rank=0):
     if dist.get_rank() == root_rank:
@@ -152,7 +158,7 @@ def returns_no_step(optimizer, params, n):
     sending(optimizer, params, lambda calls: calls % n == 0)
 
 
-@wrong("6.3", "'sent in each backward pass'")
+@wrong("6.3", "one counter counts the calls for all parameters together")
 def one_counter_for_all_parameters(optimizer, params, n):
     passes = []
 
@@ -190,7 +196,7 @@ def one_each(tensors):
         dist.all_reduce(tensor)
 
 
-@wrong("6.4", "it raised RuntimeError: view size is not compatible")
+@wrong("6.4", "it fails for a transposed tensor")
 def views_a_transposed_tensor(tensors):
     together = torch.cat([tensor.view(-1) for tensor in tensors])
     dist.all_reduce(together)

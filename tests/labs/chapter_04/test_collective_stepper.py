@@ -147,11 +147,24 @@ def test_trace_collective_runs_the_collective_on_copies():
 def test_the_summary():
     assert "sends nothing" in trace_summary(trace_collective("all_reduce", "ring", 1))
     words = trace_summary(trace_collective("all_reduce", "parameter server", 8))
-    assert words.startswith("<b>parameter server</b>: 2 steps; the busiest device sends 2.35 MB, 4 times the least")
-    assert "504 KB, the least that is possible" in trace_summary(trace_collective("all_reduce", "ring", 4))
+    assert words.startswith("<b>parameter server</b>, a tensor of n = 336 KB: 2 steps; the busiest device sends ")
+    assert "2.35 MB = 7 n, 4 times the least possible, and all of them together 4.70 MB = 14 n." in words
+    assert "504 KB = 1.5 n, the least that is possible" in trace_summary(trace_collective("all_reduce", "ring", 4))
     uneven = trace_summary(trace_collective("all_reduce", "ring", 4, torch.zeros(1001)))
     assert "hardly more than the least possible" in uneven
     assert "1 step; " in trace_summary(trace_collective("broadcast", "naive", 2))
+    nothing = trace_summary(trace_collective("all_reduce", "naive", 2, torch.zeros(0)))
+    assert "n = 0 B" in nothing and "sends 0 B" in nothing
+
+
+def test_before_the_bound_is_known_the_stepper_does_not_tell_it():
+    stepper = CollectiveStepper("ring", 4, shows_least=False)
+    assert stepper.summary.value.endswith("sends 504 KB = 1.5 n, and all of them together 2.02 MB = 6 n.")
+    figure = collective_figure(stepper.trace, 2, shows_least=False)
+    assert not figure.data[4].x and figure.data[4].showlegend is False
+    assert not [text.text for text in figure.layout.annotations or () if "at least" in text.text]
+    stepper.drawn_as.value = "grid"
+    assert not stepper.figure.data[4].x
 
 
 def shown(stepper):
