@@ -314,13 +314,13 @@ def _hangs(*columns, healthy=False):
 def _answers_without_an_error():
     """Return how many answers named a rank without a doubt; the sentence that quotes it is true if none was wrong."""
     if wrong := _hangs("wrong rank", "wrong cause"):
-        raise ValueError(f"chapter 12 says that no answer without a doubt was wrong, and the record has {wrong}")
+        raise ValueError(f"the appendix says that no answer without a doubt was wrong, and the record has {wrong}")
     return _hangs(*RIGHT_RANK)
 
 
 QUOTES = (
     Quote(
-        "book/12-when-a-job-hangs.ipynb",
+        "book/appendix/12-fourteen-causes-and-nccl.ipynb",
         "of {:.0f} jobs that failed | |---|---| | the right rank, without a doubt | {:.0f} (in {:.0f} of these the "
         "cause stayed open) | | not sure of the rank | {:.0f} | | a wrong rank, without a doubt | {:.0f} | | a wrong "
         "cause, without a doubt | {:.0f} | Of {:.0f} jobs without a fault it accused a rank in {:.0f}.",
@@ -336,8 +336,9 @@ QUOTES = (
         ),
     ),
     Quote(
-        "book/12-when-a-job-hangs.ipynb",
-        "None of the {:.0f} answers without a doubt was wrong, which allows up to {:.1f}%, with 95% confidence.",
+        "book/appendix/12-fourteen-causes-and-nccl.ipynb",
+        "None of the {:.0f} answers without a doubt was wrong. So for jobs like these the share of wrong ones is below "
+        "{:.1f}%, with 95% confidence.",
         (_answers_without_an_error, lambda: 100 * (1 - 0.05 ** (1 / _answers_without_an_error()))),
     ),
     Quote(

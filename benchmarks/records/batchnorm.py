@@ -1,7 +1,7 @@
 """Accuracy over examples per replica with batch normalisation: chapter 10's networks, tested on all test images.
 
 Alone: `python -m benchmarks.records.batchnorm --save NAME`.
-The functions are those of the chapter's cells. All arms use the same seeds; no times are kept.
+The functions are those of the cells of the chapter and of its appendix. All arms use the same seeds; no times are kept.
 """
 
 import argparse
@@ -16,18 +16,18 @@ from d2lite import load_data_fashion_mnist
 from d2lite.data import FASHION_MNIST, BatchIterator
 from d2lite.training import evaluate_accuracy
 
-__all__ = ["CHAPTER", "NUMBERS", "SEEDS", "chapter_names", "main", "record"]
+__all__ = ["APPENDIX", "CHAPTER", "NUMBERS", "SEEDS", "chapter_names", "main", "record"]
 
-CHAPTER = "10-batch-normalisation.ipynb"
-SEEDS, NUM_EXAMPLES, NUM_EPOCHS = range(4), 2048, 2  # those of the chapter without D2LITE_QUICK
+CHAPTER, APPENDIX = "10-batch-normalisation.ipynb", "appendix/10-digits-and-a-derivation.ipynb"
+SEEDS, NUM_EXAMPLES, NUM_EPOCHS = range(4), 2048, 2  # those of the appendix without D2LITE_QUICK
 BATCH_SIZE = 64
 NUMBERS = (64, 32, 16, 8, 4, 2)  # examples per replica
 
 
 def chapter_names(seeds=SEEDS, num_examples=NUM_EXAMPLES, num_epochs=NUM_EPOCHS):
-    """Return what the chapter's cells import and define, {name: value}, on a CPU with these settings."""
+    """Return what the cells of both notebooks import and define, {name: value}, on a CPU with these settings."""
     given = {"here": torch.device("cpu"), "seeds": seeds, "num_examples": num_examples, "num_epochs": num_epochs}
-    return chapter_code(CHAPTER, given)
+    return chapter_code(APPENDIX, chapter_code(CHAPTER, given))
 
 
 def record(numbers=NUMBERS, num_test_examples=10_000, **settings):

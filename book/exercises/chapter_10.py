@@ -70,6 +70,26 @@ def _taken_as_unbiased(means: Numbers, variances: Numbers, counts: Sequence[int]
     return mean, (inside + between) / (n - 1)
 
 
+def _between(means: Numbers, counts: Sequence[int]) -> float:
+    mean = _weighted(means, counts)
+    return _weighted([(m - mean) ** 2 for m in means], counts)
+
+
+def _about_the_plain_mean(means: Numbers, variances: Numbers, counts: Sequence[int]) -> tuple[float, float]:
+    mean = _plain(means)
+    return mean, _weighted(variances, counts) + _weighted([(m - mean) ** 2 for m in means], counts)
+
+
+def _distances_alike(means: Numbers, variances: Numbers, counts: Sequence[int]) -> tuple[float, float]:
+    mean = _weighted(means, counts)
+    return mean, _weighted(variances, counts) + _plain([(m - mean) ** 2 for m in means])
+
+
+def _not_squared(means: Numbers, variances: Numbers, counts: Sequence[int]) -> tuple[float, float]:
+    mean = _weighted(means, counts)
+    return mean, _weighted(variances, counts) + _weighted([abs(m - mean) for m in means], counts)
+
+
 _FOUR = (
     "Take 0 and 2 on one replica, 10 and 30 on the other. Compute the variance of the four by hand, then with your "
     "function."
@@ -146,6 +166,43 @@ WHOLE = Exercise(
             "What is the mean of the squares of 0 and 2? Which two numbers of the shard give it?",
         ),
         Mistake(
+            lambda means, variances, counts: (_weighted(means, counts), _between(means, counts)),
+            "the variance is only how far the shards' means are apart: how far the values are from their own shard's "
+            "mean is missing.",
+            "Two shards with the same mean: is the variance of all their values 0?",
+        ),
+        Mistake(
+            _distances_alike,
+            "the distances of the shards' means count alike, and shards have different sizes.",
+            _COUNTS,
+        ),
+        Mistake(
+            lambda means, variances, counts: (
+                _weighted(means, counts),
+                _plain(variances) + _between(means, counts),
+            ),
+            "the variances of the shards count alike, and shards have different sizes.",
+            _COUNTS,
+        ),
+        Mistake(
+            _about_the_plain_mean,
+            "the mean counts every shard alike, so the distances from it are wrong as well.",
+            _COUNTS,
+        ),
+        Mistake(
+            _not_squared,
+            "the distances between the means are not squared.",
+            "A variance has the unit of x squared. Which unit has each of your terms?",
+        ),
+        Mistake(
+            lambda means, variances, counts: (
+                _weighted(means, counts),
+                sum(counts) * _whole(means, variances, counts)[1],
+            ),
+            "the second number is a sum over all values, and a variance is a mean.",
+            "A minibatch twice, with the same values: how does the variance change?",
+        ),
+        Mistake(
             lambda means, variances, counts: (_weighted(means, counts), _whole(means, variances, counts)[1] ** 0.5),
             "the second number is the standard deviation, and the variance is asked for.",
             "A variance has the unit of x squared.",
@@ -198,6 +255,18 @@ def _mean_of_means(grads: Shards, X_hats: Shards, deviation: float) -> list[torc
     return [(g - mean_g - x * mean_gx) / deviation for g, x in zip(grads, X_hats, strict=True)]
 
 
+def _with_means(combine: Callable[..., torch.Tensor]) -> Callable[..., list[torch.Tensor]]:
+    """Return an answer: combine(g, x, mean of g, mean of g * x, deviation) for each shard."""
+
+    def answer(grads: Shards, X_hats: Shards, deviation: float) -> list[torch.Tensor]:
+        n = sum(len(g) for g in grads)
+        mean_g = sum(float(g.sum()) for g in grads) / n
+        mean_gx = sum(float((g * x).sum()) for g, x in zip(grads, X_hats, strict=True)) / n
+        return [combine(g, x, mean_g, mean_gx, deviation) for g, x in zip(grads, X_hats, strict=True)]
+
+    return answer
+
+
 def _scaled(scale: Callable[[float], float]) -> Callable[..., list[torch.Tensor]]:
     def answer(grads: Shards, X_hats: Shards, deviation: float) -> list[torch.Tensor]:
         return [g * scale(deviation) for g in _right_gradient(grads, X_hats, 1.0)]
@@ -215,8 +284,14 @@ def _case(*sizes: int, seed: int = 0) -> tuple[list[torch.Tensor], list[torch.Te
 
 
 def _observe_gradient(answer: Callable[..., Any], grads: Shards, X_hats: Shards, deviation: float) -> Any:
-    """Return the gradients of the shards as tensors; refuse what is not one tensor per shard."""
+    """Return the gradients of the shards as tensors; refuse what is not one tensor per shard, and changed arguments."""
+    before = [tensor.clone() for tensor in (*grads, *X_hats)]
     found = answer(grads, X_hats, deviation)
+    if any(not torch.equal(a, b) for a, b in zip(before, (*grads, *X_hats), strict=True)):
+        raise Unfit(
+            "it changes the gradients or the normalised values that it gets.",
+            "They may be needed again. Which operation writes in place?",
+        )
     if isinstance(found, (torch.Tensor, np.ndarray)) and found.ndim == 1:
         raise Unfit(
             "it returns one tensor for all examples, and a list with one tensor for each shard is asked for.",
@@ -282,6 +357,37 @@ GRADIENT = Exercise(
             _divided_by(lambda grads: 1),
             "the sums are not divided by the number of examples.",
             "How much does the mean move if one of n values moves by one?",
+        ),
+        Mistake(
+            _with_means(lambda g, x, mean_g, mean_gx, d: (g + mean_g + x * mean_gx) / d),
+            "both terms that come from the statistics have the wrong sign.",
+            "All gradients are equal. If all values move together the normalised ones do not move. What must come out?",
+        ),
+        Mistake(
+            _with_means(lambda g, x, mean_g, mean_gx, d: (g - mean_g + x * mean_gx) / d),
+            "the term that comes from the variance has the wrong sign.",
+            "Take gradients that equal the normalised values. If all values are stretched the normalised ones do not "
+            "move. What must come out?",
+        ),
+        Mistake(
+            _with_means(lambda g, x, mean_g, mean_gx, d: (g - mean_g - mean_gx) / d),
+            "the term that comes from the variance is the same for all values of the minibatch.",
+            "One value is at the mean, one far from it. Which of them changes the variance more if it moves a little?",
+        ),
+        Mistake(
+            _with_means(lambda g, x, mean_g, mean_gx, d: (g - mean_g - x * mean_g) / d),
+            "both terms use the mean of the gradients, and each has a sum of its own.",
+            _PATHS,
+        ),
+        Mistake(
+            _with_means(lambda g, x, mean_g, mean_gx, d: -(mean_g + x * mean_gx) / d),
+            "only what goes through the statistics is there: a value also changes its own normalised value.",
+            _PATHS,
+        ),
+        Mistake(
+            _with_means(lambda g, x, mean_g, mean_gx, d: g - mean_g - x * mean_gx / d),
+            "only a part of the gradient is divided by the standard deviation.",
+            "Values twice as far apart: which of the terms become half as large?",
         ),
         Mistake(_scaled(lambda d: 1.0), "it is not divided by the standard deviation.", _PATHS),
         Mistake(
@@ -370,6 +476,42 @@ RUNNING = Exercise(
             _swapped(_right_running),
             "the running variance comes first, and the running mean is asked for first.",
             "Compare the order of your return with the comment in the stub.",
+        ),
+        Mistake(
+            lambda running_mean, running_var, *now: (_right_running(running_mean, running_var, *now)[0], running_var),
+            "the running variance is the one that it gets: it does not move.",
+            _MOMENTUM,
+        ),
+        Mistake(
+            lambda running_mean, running_var, *now: (running_mean, _right_running(running_mean, running_var, *now)[1]),
+            "the running mean is the one that it gets: it does not move.",
+            _MOMENTUM,
+        ),
+        Mistake(
+            lambda running_mean, running_var, mean, var, n, momentum: (
+                (1 - momentum) * running_mean + momentum * mean,
+                ((1 - momentum) * running_var + momentum * var) * n / (n - 1),
+            ),
+            "the correction multiplies the old running variance, too, and that has been corrected before.",
+            "A hundred minibatches of 2 values with the same variance: where must the running variance end?",
+        ),
+        Mistake(
+            _running(keep=lambda m: 1 + m, take=lambda m: -m),
+            "the running statistics move away from those of the minibatch.",
+            "The running mean is 0 and the mean of the minibatch 5. Between which two numbers must the new one be?",
+        ),
+        Mistake(
+            lambda running_mean, running_var, mean, var, n, momentum: (
+                (1 - momentum) * running_mean + momentum * mean,
+                momentum * running_var + (1 - momentum) * var * n / (n - 1),
+            ),
+            "the mean is right. In the variance momentum is the weight of the old statistics.",
+            _MOMENTUM,
+        ),
+        Mistake(
+            lambda *case: (_right_running(*case)[0], _right_running(*case)[1] ** 0.5),
+            "the second number is a standard deviation, and the variance is asked for.",
+            "Which of the two does torch.nn.BatchNorm1d keep? Look at the name of its buffer.",
         ),
         Mistake(
             _running(keep=lambda m: 0.0, take=lambda m: 1.0),

@@ -61,6 +61,36 @@ FACTOR = Exercise(
             _SHARDS,
         ),
         Mistake(
+            lambda n_i, n, k, op: n_i / n * (k if op == "sum" else 1),
+            "the two kinds of all-reduce are the wrong way round.",
+            "Which of the two divides by k by itself?",
+        ),
+        Mistake(
+            lambda n_i, n, k, op: k if op == "mean" else 1,
+            "it makes up for what the all-reduce does, and each shard counts as much as every other one.",
+            _SHARDS,
+        ),
+        Mistake(
+            lambda n_i, n, k, op: n_i / n / k,
+            "it divides by k, for either kind of all-reduce.",
+            "Add the factors of all shards. What must their sum be if gradients are added?",
+        ),
+        Mistake(
+            lambda n_i, n, k, op: n_i * (k if op == "mean" else 1),
+            "the two kinds of all-reduce are told apart, and nothing divides by the number of all examples.",
+            _SHARDS,
+        ),
+        Mistake(
+            lambda n_i, n, k, op: n_i / k,
+            "the examples of the shard are divided by the number of devices.",
+            _SHARDS,
+        ),
+        Mistake(
+            lambda n_i, n, k, op: 1 / n,
+            "it divides by all examples, as is right for a sum of losses. Each replica has a mean.",
+            _SHARDS,
+        ),
+        Mistake(
             lambda n_i, n, k, op: n_i,
             "this makes a sum over examples out of the mean, and nothing divides by the number of examples.",
             _SHARDS,
@@ -174,6 +204,38 @@ DRIFT = Exercise(
             lambda dp: max((_drift([one, other]) for one, other in zip(dp, dp[1:], strict=False)), default=0.0),
             "each replica is compared with the one before it, and not with replica 0.",
             "Replicas at 0, 1 and 2: how far is the last one from replica 0?",
+        ),
+        Mistake(
+            lambda dp: _largest([p.max() - q.max() for params in dp for p, q in zip(dp[0], params, strict=True)]),
+            "it compares the largest elements of two parameters, which may stand at different places.",
+            "[1, 2] and [2, 1] have the same largest element. Are they equal?",
+        ),
+        Mistake(
+            lambda dp: _largest([p.sum() - q.sum() for params in dp for p, q in zip(dp[0], params, strict=True)]),
+            "it compares sums, in which differences of opposite sign cancel.",
+            "[1, 2] and [2, 1] have the same sum. Are they equal?",
+        ),
+        Mistake(
+            lambda dp: _largest([replica[-1] for replica in _apart(dp)]),
+            "only the last parameter is compared.",
+            _ELEMENTS,
+        ),
+        Mistake(
+            lambda dp: sum(_largest(replica) for replica in _apart(dp)),
+            "it adds up the largest difference of each replica.",
+            _ELEMENTS,
+        ),
+        Mistake(
+            lambda dp: _largest([part**2 for replica in _apart(dp) for part in replica]),
+            "the difference is squared.",
+            "Replica 0 has 1 and replica 1 has 1.5. How far are they apart?",
+        ),
+        Mistake(
+            lambda dp: _largest(
+                [p - torch.stack(same).mean(0) for same in zip(*dp, strict=True) for p in same],
+            ),
+            "each replica is compared with the mean of all, and not with replica 0.",
+            _ELEMENTS,
         ),
         Mistake(
             lambda dp: _drift(dp) > 0,

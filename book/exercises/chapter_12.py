@@ -1,8 +1,9 @@
 """The exercises of chapter 12: the first collective that does not match, and the ranks that the others wait for."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
-from d2lite.exercises import Exercise, Mistake
+from d2lite.exercises import Exercise, Mistake, Unfit
 
 Call = tuple[str, int]  # name and number of elements
 Calls = Sequence[Sequence[Call]]  # of each rank
@@ -47,6 +48,25 @@ def _shortest(calls: Calls) -> int | None:
     return min(lengths) if len(lengths) > 1 else None
 
 
+def _first_and_last(calls: Calls) -> int | None:
+    return _first_unlike([calls[0], calls[-1]])
+
+
+def _or_else(calls: Calls, otherwise: int) -> int:
+    found = _first_unlike(calls)
+    return otherwise if found is None else found
+
+
+def _last_alike(calls: Calls) -> int | None:
+    found = _first_unlike(calls)
+    return None if found is None else found - 1
+
+
+def _the_call(calls: Calls) -> Call | None:
+    found = _first_unlike(calls)
+    return None if found is None or found >= len(calls[0]) else calls[0][found]
+
+
 _W, _B, _END = ("all_reduce", 1000), ("all_reduce", 10), ("barrier", 0)
 _PAPER = "Write the calls of the ranks below each other, and go from left to right. What stands where a rank has none?"
 
@@ -60,6 +80,7 @@ FIRST = Exercise(
         "rank 1 called nothing more": ([[_W, _B, _END, _W], [_W, _B, _END]],),
         "rank 0 of three called nothing more": ([[_W, _B], [_W, _B, _END], [_W, _B, _END]],),
         "rank 2 of three sent a different size": ([[_W, _B, _W], [_W, _B, _W], [_W, ("all_reduce", 9), _B]],),
+        "rank 1 of three left out the second call": ([[_W, _B, _W], [_W, _W, _B], [_W, _B, _W]],),
         "a different collective of the same size": ([[_W, ("all_reduce", 7), _W], [_W, ("broadcast", 7), _B]],),
         "the very first": ([[_B, _W], [_W, _B]],),
         "nobody called anything": ([[], []],),
@@ -92,6 +113,36 @@ FIRST = Exercise(
             "Two ranks can call equally many, and different ones. Compare them one by one.",
         ),
         Mistake(
+            _first_and_last,
+            "only the first rank and the last one are compared.",
+            "A group may have more ranks: which of them differ?",
+        ),
+        Mistake(
+            lambda calls: _or_else(calls, -1),
+            "it gives -1 where all calls are alike, and the question names a different result for that.",
+            "-1 is the index of the last call.",
+        ),
+        Mistake(
+            lambda calls: _or_else(calls, max(map(len, calls))),
+            "it gives the number of calls where all are alike, and the question names a different result for that.",
+            "How would a reader tell whether a call is missing there?",
+        ),
+        Mistake(
+            _last_alike,
+            "it is the last place where all ranks have the same.",
+            _PAPER,
+        ),
+        Mistake(
+            _the_call,
+            "it is the call of rank 0, and its index is asked for.",
+            _PAPER,
+        ),
+        Mistake(
+            lambda calls: _first_unlike(calls) is not None,
+            "it says whether the ranks differ, and where is asked for.",
+            _PAPER,
+        ),
+        Mistake(
             lambda calls: len(calls[0]),
             "it is the number of calls of rank 0.",
             _PAPER,
@@ -103,6 +154,14 @@ FIRST = Exercise(
 
 def _waited_for(counts: Sequence[int]) -> list[int]:
     return [rank for rank, count in enumerate(counts) if count < max(counts)]
+
+
+def _observe_ranks(answer: Callable[..., Any], counts: Sequence[int]) -> Any:
+    """Return what an answer gives, a generator as a list; refuse a set, which has no order."""
+    found = answer(counts)
+    if isinstance(found, set | frozenset):
+        raise Unfit("it returns a set, and a list is asked for.", "In which order are the elements of a set?")
+    return list(found) if isinstance(found, Iterator) else found
 
 
 _TWO = "Rank 0 has called 7 collectives and rank 1 has called 6. Who is inside a collective, and for whom does it wait?"
@@ -165,10 +224,41 @@ WAITED_FOR = Exercise(
             _TWO,
         ),
         Mistake(
+            lambda counts: [count < max(counts) for count in counts],
+            "it says of each rank whether it is behind, and the numbers of those that are behind are asked for.",
+            "enumerate gives the number of each rank with its count.",
+        ),
+        Mistake(
+            lambda counts: [max(counts) - count for count in counts],
+            "it is by how much each rank is behind, and the numbers of the ranks are asked for.",
+            "enumerate gives the number of each rank with its count.",
+        ),
+        Mistake(
+            lambda counts: [rank for rank, count in enumerate(counts) if count == max(counts) - 1],
+            "a rank that is behind by more than one collective is left out.",
+            "Which ranks have not yet called the collective in which the first one waits?",
+        ),
+        Mistake(
+            lambda counts: [rank + 1 for rank in _waited_for(counts)],
+            "it counts the ranks from 1.",
+            "Which number has the first rank in dist.get_rank()?",
+        ),
+        Mistake(
+            lambda counts: _waited_for(counts)[::-1],
+            "the ranks descend.",
+            "In [8, 7, 9], which two ranks are behind? Give the smaller number first.",
+        ),
+        Mistake(
+            lambda counts: len(_waited_for(counts)),
+            "it is how many ranks are behind, and a list of these ranks is asked for.",
+            "Which ranks would you look at first?",
+        ),
+        Mistake(
             lambda counts: [count for count in counts if count < max(counts)],
             "these are their counts, and the numbers of the ranks are asked for.",
             "enumerate gives the number of each rank with its count.",
         ),
     ),
     think=_TWO,
+    observe=_observe_ranks,
 )

@@ -60,9 +60,10 @@ def check_step(
     or a momentum that belongs to the bug is read from one case and must fit the others. Four bugs are recognised by
     other signs: two replicas share memory; the initial weights of the replicas differ; the replicas were updated with
     different gradients, and hold equal ones afterwards; or two replicas draw the same random numbers. If no bug fits,
-    the verdict is called "different, cause unknown". Its words say which case differs, by how much, whether the
-    replicas are still copies, whether the step draws random numbers (two seeds tell), and whether it does on several
-    devices what it does on one.
+    the verdict is called "different, cause unknown". Its words are about one step, if one step differs: in which case,
+    which tensors differ, how many times as far as one device replica 0 has moved, whether in the same direction, and
+    whether the replicas are still copies. They also say whether the step draws random numbers (two seeds tell), and
+    whether it does on several devices what it does on one.
 
     The step runs in a process of its own, for `limit_s` seconds at most. The process has ended when the check returns.
 
@@ -169,7 +170,7 @@ def _verdict_of(train_batch: TrainBatch, replicate: Replicate, cases: Sequence[S
         )
         return Verdict(False, "same random numbers on each replica", f"{words} Make the rank a part of the seed.")
     more = draws or (ALIKE if _is_its_own_one_device(train_batch, replicate, results) else "")
-    return _unknown_cause(*results[wrong], most, more)
+    return _unknown_cause(results, most, more)
 
 
 @functools.lru_cache(8)  # up to 4 MB each
@@ -303,12 +304,45 @@ def _times_as_far(got: torch.Tensor, case: StepCase) -> float:
     return float((got - begin).norm() / (_simulated(RIGHT, case)[0] - begin).norm())
 
 
-def _unknown_cause(case: StepCase, got: list[torch.Tensor], most: float, more: str) -> Verdict:
-    words = f"the first case that differs is {case}. "
-    words += f"Replica 0 has moved {_times_as_far(got[0], case):.3g} times as far as one device."
+def _unknown_cause(results: list[tuple[StepCase, list[torch.Tensor]]], most: float, more: str) -> Verdict:
+    wrong = [(c, got) for c, got in results if not _distance(got, _simulated(RIGHT, c), c) <= FLOAT32_STEP_RTOL]
+    of_one_step = [(case, got) for case, got in wrong if case.steps == 1]
+    case, got = (of_one_step or wrong)[0]  # later steps have other gradients, which hide a factor
+    which = "one step" if of_one_step else "the first case that"
+    words = f"{which} differs: {case}. {_tensors_that_differ(got, case)} "
+    words += f"Replica 0 has moved {_times_as_far(got[0], case):.3g} times as far as one device"
+    words += ", in the same direction." if _is_same_direction(got[0], case) else ", in another direction."
     if most <= SIXTEEN_BIT_STEP_RTOL:
         words += f" All cases differ by at most {most:.0e} of a step, as 16-bit numbers may."
     if case.k > 1:
         same = judge_replicas([[p] for p in got]).passed
         words += " The replicas are still copies." if same else " The replicas are no longer copies."
     return Verdict(False, "different, cause unknown", words + more)
+
+
+def _is_same_direction(got: torch.Tensor, case: StepCase) -> bool:
+    begin = flat(start_params())
+    moved, right = got - begin, _simulated(RIGHT, case)[0] - begin
+    factor = (moved @ right) / (right @ right)
+    return bool(factor > 0) and float((moved - factor * right).norm()) <= SAME_BUG_RTOL * float(moved.norm())
+
+
+def _tensors_that_differ(got: list[torch.Tensor], case: StepCase) -> str:
+    """Return a sentence: which parameters differ from those of one device, on any replica."""
+    start, right = start_params(), _simulated(RIGHT, case)
+    change = (right[0] - flat(start)).abs().max()
+    apart = torch.stack([(p - q).abs().nan_to_num(float(change)) for p, q in zip(got, right, strict=True)]).amax(0)
+    parts = apart.split([p.numel() for p in start])
+    wrong = [i for i, part in enumerate(parts) if not part.max() <= FLOAT32_STEP_RTOL * change]
+    if len(wrong) == len(start):
+        return f"All {len(start)} tensors differ."
+    biases = [i for i, p in enumerate(start) if p.dim() == 1]
+    weights = [i for i in range(len(start)) if i not in biases]
+    for kind, places in ("weight", weights), ("bias", biases):
+        if wrong == places:
+            return f"All {'biases' if kind == 'bias' else 'weights'} differ, and nothing else."
+        if len(wrong) == 1 and wrong[0] in places:
+            which = {places[0]: "first ", places[-1]: "last "}.get(wrong[0], "")
+            return f"Only params[{wrong[0]}] differs, {'the ' + which if which else 'a '}{kind}."
+    listed = ", ".join(f"params[{i}]" for i in wrong)
+    return f"{len(wrong)} of {len(start)} tensors differ: {listed}."

@@ -108,6 +108,14 @@ def one_tensor(grads, X_hats, deviation):
     return torch.cat(by_hand(grads, X_hats, deviation))
 
 
+@wrong("10.2", "it changes the gradients or the normalised values that it gets")
+def in_place(grads, X_hats, deviation):
+    found = by_hand(grads, X_hats, deviation)
+    for grad, result in zip(grads, found, strict=True):
+        grad.copy_(result)
+    return grads
+
+
 @right("10.3")
 def as_lerp(running_mean, running_var, mean, var, n, momentum):
     unbiased = var * n / (n - 1)

@@ -2,10 +2,10 @@
 
 from itertools import zip_longest
 
-from tests.book.exercises.scoring import Answers, RightAnswers
+from tests.book.exercises.scoring import Answers, RightAnswers, WrongAnswers
 
 answers = Answers()
-right = answers.right
+right, wrong = answers.right, answers.wrong
 
 
 @right("12.1")
@@ -41,5 +41,15 @@ def by_difference(counts):
     return sorted(set(range(len(counts))) - ahead)
 
 
-class TestAnswers(RightAnswers):
+@right("12.2")
+def by_generator(counts):
+    return (rank for rank, count in enumerate(counts) if count < max(counts))
+
+
+@wrong("12.2", "it returns a set, and a list is asked for")
+def as_set(counts):
+    return set(by_loop(counts))
+
+
+class TestAnswers(RightAnswers, WrongAnswers):
     answers = answers

@@ -190,6 +190,57 @@ def test_what_it_does_not_know_it_does_not_name(name):
     assert "times as far as one device" in verdict.words
 
 
+def scaled_in(places, factor=0.5):
+    """A step whose gradients of some parameters are wrong by a factor."""
+
+    def step(X, y, device_params, devices, lr):
+        before = [[p.detach().clone() for p in params] for params in device_params]
+        train_batch(X, y, device_params, devices, lr)
+        with torch.no_grad():
+            for params, old in zip(device_params, before, strict=True):
+                for i in places:
+                    params[i].copy_(old[i] + factor * (params[i] - old[i]))
+
+    return step
+
+
+TENSORS = {
+    "All 8 tensors differ.": (0, 1, 2, 3, 4, 5, 6, 7),
+    "Only params[7] differs, the last bias.": (7,),
+    "Only params[0] differs, the first weight.": (0,),
+    "Only params[3] differs, a bias.": (3,),
+    "All biases differ, and nothing else.": (1, 3, 5, 7),
+    "All weights differ, and nothing else.": (0, 2, 4, 6),
+    "2 of 8 tensors differ: params[0], params[1].": (0, 1),
+}
+
+
+@pytest.mark.parametrize("words", TENSORS)
+def test_the_tensors_that_differ_are_named(words):
+    verdict = judge_step(scaled_in(TENSORS[words]))
+    assert verdict.name == "different, cause unknown" and words in verdict.words, verdict
+
+
+def test_the_factor_is_that_of_one_step():
+    verdict = judge_step(lambda X, y, dp, d, lr: train_batch(X, y, dp, d, 0.9 * lr))
+    assert "one step differs: 8 examples on 2 devices, 1 step, lr 0.05." in verdict.words
+    assert "moved 0.9 times as far as one device, in the same direction." in verdict.words
+    assert "in another direction" in judge_step(scaled_in((7,))).words
+    assert "in another direction" in judge_step(UNKNOWN_STEPS["ascent"]).words
+
+
+def test_without_a_wrong_first_step_the_first_case_is_named():
+    seen = [None]
+
+    def second_step_is_shorter(X, y, device_params, devices, lr):
+        is_first = device_params is not seen[-1]
+        seen.append(device_params)
+        train_batch(X, y, device_params, devices, lr * (1 if is_first else 0.9))
+
+    verdict = judge_step(second_step_is_shorter)
+    assert "the first case that differs: 10 examples on 1 device, 2 steps, lr 0.05." in verdict.words
+
+
 def test_random_steps_are_told_apart():
     def dropout(X, y, device_params, devices, lr):
         train_batch(F.dropout(X, 0.1), y, device_params, devices, lr)
