@@ -393,13 +393,11 @@ def _tokens(
     flops: float = 4,
     share: Callable[[int], float] = lambda k: (k - 1) / k,
     rounded: Callable[[float], int] = ceil,
-    of_all: bool = False,
 ) -> Callable[[int, float, float], int]:
     """Return an answer; by default the right one."""
 
     def tokens_to_hide(num_ranks: int, flops_per_s: float, bytes_per_s: float) -> int:
-        tokens = n_bytes * share(num_ranks) / bytes_per_s * flops_per_s / flops
-        return rounded(tokens * (num_ranks if of_all else 1))
+        return rounded(n_bytes * share(num_ranks) / bytes_per_s * flops_per_s / flops)
 
     return tokens_to_hide
 
@@ -420,14 +418,9 @@ TOKENS = Exercise(
     },
     mistakes=(
         Mistake(
-            _tokens(n_bytes=2, flops=2),
-            "this is enough for the forward pass, and the backward pass sends more.",
-            "How many bytes per parameter are sent in the backward pass? Beside how many operations?",
-        ),
-        Mistake(
             _tokens(n_bytes=4),
-            "the gradient is reduced, and the parameter is not gathered.",
-            "Are the parameters of a layer still there when its backward pass begins?",
+            "it counts one byte for each operation: so it is in the forward pass, and the backward pass sends more.",
+            "How many bytes per parameter are sent in the backward pass, in both messages? Beside how many operations?",
         ),
         Mistake(
             _tokens(n_bytes=2),
@@ -435,13 +428,8 @@ TOKENS = Exercise(
             "What do ranks do with their gradients of a layer?",
         ),
         Mistake(
-            _tokens(flops=6),
-            "6 operations are those of both passes, and the messages are those of the backward pass.",
-            "Which messages can the forward pass hide? Are they among yours?",
-        ),
-        Mistake(
             _tokens(share=lambda k: 2 * (k - 1) / k),
-            "it counts twice the bytes: as if each gather and each reduce-scatter were an all-reduce.",
+            "it is twice too large: each message counts as an all-reduce, or the operations are the forward pass's.",
             "An all-reduce is a reduce-scatter and an all-gather. Which of the two is each message here?",
         ),
         Mistake(
@@ -451,13 +439,8 @@ TOKENS = Exercise(
         ),
         Mistake(
             _tokens(share=lambda k: k - 1),
-            "each rank sends (k - 1)/k of the bytes, and not k - 1 times all of them.",
-            "How large is the part of one rank? How many of these parts does it send?",
-        ),
-        Mistake(
-            _tokens(of_all=True),
-            "these are the tokens of all ranks together.",
-            "Whose computation hides the messages of a rank?",
+            "it is the number of ranks times too large: these are the tokens of all ranks, or the bytes that all send.",
+            "Whose computation hides the messages of one rank? How many bytes does that rank send?",
         ),
         Mistake(
             _tokens(rounded=int),
