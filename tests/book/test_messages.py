@@ -79,7 +79,7 @@ def test_a_message_that_can_be_made_here_is_what_the_page_says(heading, request)
     if torch.cuda.is_available() and any(word in heading + ENTRIES[heading]["Checked"] for word in WITHOUT_GPU):
         pytest.skip("needs a machine without a GPU")
     maker = MAKERS[texts(heading)[0]]
-    names = maker.__code__.co_varnames[: maker.__code__.co_argcount]
+    names = maker.__code__.co_varnames[: maker.__code__.co_argcount - len(maker.__defaults__ or ())]
     message = maker(**{name: request.getfixturevalue(name) for name in names})
     assert any(contains(message, text) for text in texts(heading)), message
 
@@ -128,6 +128,20 @@ def library(pattern):
         ("Expected all tensors to be on the same device", "torch_cpu"),
         ("CUDA out of memory", "c10_cuda"),
         ("unhandled system error", "nccl.so"),
+        ("unable to open shared memory object", "torch_cpu"),
+        ("Failed to recv, got 0 bytes", "torch_cpu"),
+        ("wait timeout after", "torch_cpu"),
+        ("connectFullMesh", "torch_cpu"),
+        ("hostname of the client socket cannot be retrieved", "torch_cpu"),
+        ("use_libuv was requested but PyTorch was built without libuv support", "torch_cpu"),
+        ("device type for generator but found", "torch_cpu"),
+        ("Tensors must be contiguous", "torch_cpu"),
+        ("Grad strides do not match bucket view strides", "torch_cpu"),
+        ("Your training graph has changed in this iteration", "torch_cpu"),
+        ("expected scalar type", "torch_cpu"),
+        ("Tensors must be CUDA and dense", "torch_cuda"),
+        ("NCCL communicator was aborted", "torch_cuda"),
+        ("RNN module weights are not part of single contiguous chunk of memory", "torch_cuda"),
         ("Multiple Ranks are using the same GPU", "nccl.so"),
     ],
 )
