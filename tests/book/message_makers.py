@@ -99,7 +99,7 @@ MAKERS |= {
         torch.optim.SGD(nn.Linear(1, 1).parameters()).load_state_dict,
         torch.optim.SGD([torch.ones(1, requires_grad=True)]).state_dict(),
     ),
-    "only Tensors created explicitly by the user": lambda: message_of(
+    "only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol": lambda: message_of(
         copy.deepcopy, torch.ones(1, requires_grad=True) * 2
     ),
     "UnpicklingError": lambda: message_of(torch.load, io.BytesIO(b"version https://git-lfs"), weights_only=False),
@@ -176,13 +176,6 @@ def child_of_a_daemon(monkeypatch):
     return message_of(multiprocessing.get_context("spawn").Process(target=print).start)
 
 
-@makes("ProcessExitedException")
-def spawned_process_ends(folder):
-    lines = "import os, torch.multiprocessing as mp", "def f(i): os._exit(3)", "if __name__ == '__main__': mp.spawn(f)"
-    (folder / "spawned.py").write_text("\n".join(lines))
-    return script_says(folder, "spawned.py")
-
-
 @makes("Broken pipe")
 def nobody_reads():
     read, write = os.pipe()
@@ -251,6 +244,13 @@ def nobody_serves():
         free.bind(("127.0.0.1", 0))  # bound and not listening: connections are refused
         wait = datetime.timedelta(seconds=0.2)
         return message_of(dist.TCPStore, "127.0.0.1", free.getsockname()[1], 1, False, timeout=wait)
+
+
+@makes("Connection refused")
+def nobody_listens():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return message_of(socket.create_connection, free.getsockname())
 
 
 @makes("requires at least one CUDA device")
