@@ -1,7 +1,9 @@
 """Functions that make the messages of book/messages.md, without a GPU."""
 
+import copy
 import datetime
 import io
+import multiprocessing
 import os
 import pickle
 import re
@@ -18,6 +20,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
+from torch.utils.data import DistributedSampler, default_collate
 
 from d2lite import all_reduce
 from notebook_ranks import read_recorder
@@ -80,6 +83,26 @@ MAKERS |= {
     "a leaf Variable that requires grad is being used in an in-place operation": lambda: message_of(
         torch.ones(1, requires_grad=True).sub_, 1
     ),
+    "rank should be in the interval": lambda: message_of(DistributedSampler, [0], num_replicas=2, rank=2),
+    "stack expects each tensor to be equal size": lambda: message_of(default_collate, [torch.ones(1), torch.ones(2)]),
+    "is out of range. Valid ranks are": lambda alone: message_of(dist.new_group, [1]),
+    "'DistributedDataParallel' object has no attribute": lambda alone: message_of(
+        getattr, DistributedDataParallel(nn.Linear(1, 1)), "weight"
+    ),
+    "device_ids and output_device arguments only work with single-device": lambda alone: message_of(
+        DistributedDataParallel, nn.Linear(1, 1), device_ids=[0]
+    ),
+    "chunk expects at least a 1-dimensional tensor": lambda: message_of(torch.ones(()).chunk, 2),
+    "Unexpected key(s) in state_dict": lambda: message_of(nn.Flatten().load_state_dict, {"_orig_mod.weight": 0}),
+    "size mismatch for": lambda: message_of(nn.Linear(1, 2).load_state_dict, nn.Linear(1, 3).state_dict()),
+    "parameter group that doesn't match the size of optimizer's group": lambda: message_of(
+        torch.optim.SGD(nn.Linear(1, 1).parameters()).load_state_dict,
+        torch.optim.SGD([torch.ones(1, requires_grad=True)]).state_dict(),
+    ),
+    "only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol": lambda: message_of(
+        copy.deepcopy, torch.ones(1, requires_grad=True) * 2
+    ),
+    "UnpicklingError": lambda: message_of(torch.load, io.BytesIO(b"version https://git-lfs"), weights_only=False),
 }
 
 # -- starting processes
@@ -131,6 +154,55 @@ def killed():
     return re.sub(r"exitcode +: ", "exitcode: ", str(ChildFailedError("train.py", {1: failure})))
 
 
+@makes("unrecognized arguments: --local-rank")
+def older_launcher(folder):
+    return script_says(folder, "-c", "import argparse; argparse.ArgumentParser().parse_args()", "--local-rank=0")
+
+
+@makes("KeyError: 'RANK'")
+def no_variable(monkeypatch):
+    monkeypatch.delenv("RANK", raising=False)
+    return message_of(os.environ.__getitem__, "RANK")
+
+
+@makes("context has already been set")
+def start_method_twice(folder):
+    return script_says(folder, "-c", "import multiprocessing as m; [m.set_start_method('spawn') for _ in range(2)]")
+
+
+@makes("daemonic processes are not allowed to have children")
+def child_of_a_daemon(monkeypatch):
+    monkeypatch.setitem(multiprocessing.current_process()._config, "daemon", True)
+    return message_of(multiprocessing.get_context("spawn").Process(target=print).start)
+
+
+@makes("Broken pipe")
+def nobody_reads():
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        return message_of(os.write, write, b"x")
+    finally:
+        os.close(write)
+
+
+@makes("EOFError")
+def empty_file():
+    return message_of(torch.load, io.BytesIO(), weights_only=False)
+
+
+def failed_with(number, name):
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
+
+    failure = ProcessFailure(local_rank=1, pid=4321, exitcode=number, error_file="none")
+    assert f"Signal {-number} ({name}) received by PID 4321" in failure.message
+    return re.sub(r"exitcode +: ", "exitcode: ", str(ChildFailedError("train.py", {1: failure})))
+
+
+for _number, _name in ((-11, "SIGSEGV"), (-6, "SIGABRT"), (-7, "SIGBUS"), (-15, "SIGTERM")):
+    MAKERS[f"exitcode: {_number}"] = lambda number=_number, name=_name: failed_with(number, name)
+
+
 # -- the process group
 
 
@@ -172,6 +244,13 @@ def nobody_serves():
         free.bind(("127.0.0.1", 0))  # bound and not listening: connections are refused
         wait = datetime.timedelta(seconds=0.2)
         return message_of(dist.TCPStore, "127.0.0.1", free.getsockname()[1], 1, False, timeout=wait)
+
+
+@makes("Connection refused")
+def nobody_listens():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return message_of(socket.create_connection, free.getsockname())
 
 
 @makes("requires at least one CUDA device")
@@ -364,6 +443,13 @@ def saved_object():
     torch.save(datetime.datetime, file)
     file.seek(0)
     return message_of(torch.load, file)
+
+
+@makes("PytorchStreamReader failed")
+def file_is_cut_off():
+    file = io.BytesIO()
+    torch.save(torch.ones(1000), file)
+    return message_of(torch.load, io.BytesIO(file.getvalue()[:1000]))
 
 
 @makes("modified by an inplace operation")
