@@ -29,7 +29,7 @@ ARROWS = {
     "d2lite.widgets": TOP | {"d2lite.figures", "d2lite.profiling", "d2lite.training"},
     "d2lite.exercises": TOP | {"d2lite.costs", "d2lite.figures"},
     "d2lite_course": TOP | {"d2lite.costs", "d2lite.exercises"},
-    "d2lite.labs.chapter_01": RUNS | SHOWN | {"d2lite.profiling"},
+    "d2lite.labs.chapter_01": SHOWN | {"d2lite.profiling"},
     "d2lite.labs.chapter_03": RUNS - {"notebook_ranks"},
     "d2lite.labs.chapter_04": SHOWN | {"d2lite.collectives", "d2lite.costs", "d2lite.training"},
     "d2lite.labs.chapter_07": TOP | {"d2lite.widgets"},

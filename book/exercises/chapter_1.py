@@ -68,8 +68,8 @@ DATA_BYTES = Exercise(
         ),
         Mistake(
             lambda shapes, k: (None, 4 * _num_params(shapes)),
-            "what is held is counted in numbers, and bytes are asked for.",
-            "How many bytes does one number take?",
+            "it is a quarter: the parameters alone, or all that is held counted in numbers and not in bytes.",
+            f"{_KINDS} How many bytes does one number take?",
             part=itemgetter(1),
         ),
         Mistake(
@@ -111,12 +111,6 @@ DATA_BYTES = Exercise(
         Mistake(
             _holds(lambda k: 2),
             "only parameters and gradients are counted: Adam keeps something as well.",
-            _KINDS,
-            part=itemgetter(1),
-        ),
-        Mistake(
-            _holds(lambda k: 1),
-            "only the parameters are counted.",
             _KINDS,
             part=itemgetter(1),
         ),

@@ -134,7 +134,7 @@ class Run:
     def disturbance(self) -> str:
         """What to say if other programs used cores that this run needed; "" if it lacked few cores, or ran on GPUs."""
         k = self.settings.get("num_gpus", 1)
-        return disturbance(self.other_programs, k) if isinstance(k, int) and "CPU" in self.devices else ""
+        return disturbance(self.other_programs, k) if isinstance(k, int) and "CPU" in str(self.devices) else ""
 
     @property
     def legend(self) -> str:

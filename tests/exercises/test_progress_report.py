@@ -36,7 +36,7 @@ def test_what_was_solved_tried_and_predicted_by_chapter(folder):
     lines = progress_report().splitlines()
     assert lines[0] == f"2 of {len(all_exercises()) + 1} exercises solved, 3 predictions made ({folder / FILE})"
     assert "chapter 1: 1 of 3 solved, 1 prediction made" in lines
-    assert "  1.1   solved, 7 cases         Iterations per epoch, and the size of the last batch" in lines
+    assert "  1.1   solved, 7 cases         Data parallelism: what is sent, and what a device holds" in lines
     assert any(line.startswith("  1.2   3 of 5 cases right      From which batch size") for line in lines)
     assert any(line.startswith("  1.3   not tried               A linear layer") for line in lines)
     assert "chapter 2: 0 of 3 solved, 1 prediction made" in lines

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-__all__ = ["forward_in_parts", "gather_channels", "has_weights", "network_of", "piece", "send"]
+__all__ = ["forward_in_parts", "network_of", "send"]
 
 
 def send(tensor: torch.Tensor, device: torch.device | str, ledger: list[int]) -> torch.Tensor:

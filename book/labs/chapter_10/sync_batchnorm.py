@@ -70,7 +70,8 @@ def gradient_over_ranks(
         n: the number of values per channel on all ranks, [1].
         group: the process group; by default all ranks.
     """
-    g, x_hat, over = grad.double(), X_hat.double(), [d for d in range(grad.dim()) if d != 1]
+    g, x_hat = grad.double(), X_hat.double()
+    over = [d for d in range(grad.dim()) if d != 1]
     sums = sum_over_ranks(torch.stack([g.sum(over), (g * x_hat).sum(over)]), group)
     mean_g, mean_gx = (per_channel(s / n, grad) for s in sums)
     return g - mean_g - x_hat * mean_gx

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import torch
 import torch.nn.functional as F
 
-from d2lite import Transformer
+from d2lite.transformer import Transformer
 
 from .network_parts import Network
 

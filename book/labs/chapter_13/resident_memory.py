@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from d2lite import Transformer
+from d2lite.transformer import Transformer
 
 from .zero import backward_on_shard, bytes_on_rank
 

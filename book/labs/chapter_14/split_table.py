@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from d2lite import Transformer
 from d2lite.profiling import CollectiveCall, recorded_collectives
+from d2lite.transformer import Transformer
 
 from ..chapter_13.one_device import batches, distance, odd_net, train_alone
 
