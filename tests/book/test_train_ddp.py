@@ -137,10 +137,10 @@ def test_every_sample_is_counted_once(one_rank, monkeypatch):
     assert samples == 11 and correct / samples == pytest.approx(exact)
 
 
-def test_bf16_trains_and_a_batch_that_does_not_divide_is_refused(one_rank, monkeypatch, capsys):
+def test_bf16_trains_and_a_batch_that_does_not_divide_is_refused(one_rank, monkeypatch, capfd):
     common = ["--synthetic", "400", "--num-workers", "0", "--num-epochs", "1"]
     one_rank.main([*common, "--bf16", "--batch-size", "40"])
-    assert float(capsys.readouterr().out.split("accuracy ")[1].split()[0]) > 0.3
+    assert float(capfd.readouterr().out.split("accuracy ")[1].split()[0]) > 0.3
     monkeypatch.setattr(dist, "get_world_size", lambda *_: 3)
     with pytest.raises(SystemExit, match="a multiple of 3 ranks, got 256"):
         one_rank.main(common)
