@@ -29,7 +29,7 @@ __all__ = [
     "write",
 ]
 
-SLOW_S = 120  # what is drawn at once on a quiet machine may take this long on one that runs other tests
+SLOW_S = 240  # what is drawn at once on a quiet machine may take this long on one that runs other tests
 
 
 def write(path, *cells):
