@@ -8,9 +8,9 @@ from notebook_ranks.shared.checks import instance_of, positive_int
 
 from .memory import LOSS_N_BYTES, MEMORY_MODELS, MemoryModel, MemoryPrediction, transformer_activations
 
-__all__ = ["PUBLISHED_MEMORY", "PublishedMemory", "predict_fsdp_memory"]
+__all__ = ["GATHERED", "PUBLISHED_MEMORY", "REDUCED", "PublishedMemory", "predict_fsdp_memory"]
 
-_GATHERED, _REDUCED = 2, 4  # bytes of a number that is gathered, and of a gradient that is reduced
+GATHERED, REDUCED = 2, 4  # bytes of a number that is gathered, and of a gradient that is reduced
 
 
 def predict_fsdp_memory(
@@ -48,9 +48,9 @@ def predict_fsdp_memory(
     gradients = part * params / shards
     gathered = 0.0
     if pipe > 1:
-        gradients, gathered = 4 * params, _GATHERED * params + _REDUCED * layer
+        gradients, gathered = 4 * params, GATHERED * params + REDUCED * layer
     elif shards > 1:
-        gathered = (2 * _GATHERED + _REDUCED) * layer + _GATHERED * ends / tensor
+        gathered = (2 * GATHERED + REDUCED) * layer + GATHERED * ends / tensor
 
     def kept(num_blocks: int, checkpointing: bool | str) -> float:
         one_text = (microbatch, model.context, model.width, num_blocks, model.num_heads, 1)

@@ -6,19 +6,18 @@ Nothing here is measured. Layers are gathered and gradients are reduced beside t
 from dataclasses import dataclass
 
 from d2lite.costs.alpha_beta import Cluster, Device, Link, all_reduce_seconds, as_cluster
-from notebook_ranks.shared.checks import instance_of, non_negative_number, positive_int
+from notebook_ranks.shared.checks import instance_of, positive_int
 
-from ..chapter_13.fsdp_memory import predict_fsdp_memory
-from ..chapter_13.memory import MemoryModel, MemoryPrediction
+from ..chapter_13.fsdp_memory import GATHERED, REDUCED, predict_fsdp_memory
+from ..chapter_13.memory import MemoryModel
 from .mesh_step import Mesh, group_link, microbatches_per_replica
+from .predicted_step import PredictedStep
 
 __all__ = ["FsdpStep", "predict_fsdp_step", "tokens_that_hide"]
 
-_GATHERED, _REDUCED = 2, 4  # bytes of a number that is gathered, and of a gradient that is reduced
-
 
 @dataclass(frozen=True, kw_only=True)
-class FsdpStep:
+class FsdpStep(PredictedStep):
     """One predicted step under FSDP: its time in seconds, and what a rank holds.
 
     A rank computes for `compute_s`, and waits for `exposed_s` for layers that are gathered and gradients that are
@@ -31,25 +30,11 @@ class FsdpStep:
     exposed_s: float
     tokens_per_gpu: int
     num_microbatches: int
-    memory: MemoryPrediction
-    model_flops_per_gpu: float
 
     @property
     def seconds(self) -> float:
         """The time of the step."""
         return self.compute_s + self.exposed_s
-
-    @property
-    def tflops_per_gpu(self) -> float:
-        """Model operations per second and GPU, in 10^12: 6 per parameter and token, whatever else is computed."""
-        return self.model_flops_per_gpu / self.seconds / 1e12
-
-    def fits(self, n_bytes: float) -> bool:
-        """Return whether a rank with `n_bytes` of memory can hold it.
-
-        Raises ValueError or TypeError for what is no finite number from 0 on.
-        """
-        return self.memory.total_n_bytes <= non_negative_number("n_bytes", n_bytes)
 
 
 def predict_fsdp_step(
@@ -104,9 +89,9 @@ def predict_fsdp_step(
     inside, across = group_link(cluster, mesh, k, 1), group_link(cluster, mesh, replicas, k)
     tokens = microbatch * model.context
     per_layer = model.num_params / (model.num_blocks + 1)  # embedding and head together count as one more layer
-    gather_s = all_reduce_seconds("ring", k, _GATHERED * per_layer, inside) / 2
-    reduce_s = all_reduce_seconds("ring", k, _REDUCED * per_layer, inside) / 2
-    reduce_s += all_reduce_seconds("ring", replicas, _REDUCED * per_layer / k, across)
+    gather_s = all_reduce_seconds("ring", k, GATHERED * per_layer, inside) / 2
+    reduce_s = all_reduce_seconds("ring", k, REDUCED * per_layer, inside) / 2
+    reduce_s += all_reduce_seconds("ring", replicas, REDUCED * per_layer / k, across)
     forward_s = 2 * per_layer * tokens / device.flops_per_s
     backward_s = (3 if checkpointing is True else 2) * forward_s
     layers = model.num_blocks + 1
@@ -141,5 +126,5 @@ def tokens_that_hide(device: Device, link: Link, k: int = 0, backward: bool = Tr
     instance_of("device", device, Device)
     instance_of("link", link, Link)
     share = (k - 1) / positive_int("k", k) if k else 1.0
-    bytes_per_flop = (_GATHERED + _REDUCED) / 4 if backward else _GATHERED / 2
+    bytes_per_flop = (GATHERED + REDUCED) / 4 if backward else GATHERED / 2
     return share * bytes_per_flop * device.flops_per_s / link.bandwidth_bytes_per_s

@@ -9,9 +9,10 @@ from functools import partial
 from math import lcm
 
 from d2lite.costs.alpha_beta import Cluster, Device, Link, all_reduce_seconds, as_cluster, lower_bound_n_bytes
-from notebook_ranks.shared.checks import instance_of, non_negative_number, positive_int, true_or_false, whole_number
+from notebook_ranks.shared.checks import instance_of, positive_int, true_or_false, whole_number
 
-from ..chapter_13.memory import LOSS_N_BYTES, MemoryModel, MemoryPrediction, predict_memory, transformer_activations
+from ..chapter_13.memory import LOSS_N_BYTES, MemoryModel, predict_memory, transformer_activations
+from .predicted_step import PredictedStep
 
 __all__ = ["Mesh", "MeshStep", "bubble_parts", "group_link", "microbatches_per_replica", "predict_mesh_step"]
 
@@ -54,7 +55,7 @@ class Mesh:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MeshStep:
+class MeshStep(PredictedStep):
     """One predicted step on a mesh: its time in seconds, in four terms, and what one rank sends and holds.
 
     A rank computes for `compute_s`. It waits for `tensor_s` in the all-reduces of tensor parallelism, for `bubble_s`
@@ -75,25 +76,11 @@ class MeshStep:
     stages_per_rank: int
     sent_n_bytes: dict[str, float]
     links: dict[str, Link]
-    memory: MemoryPrediction
-    model_flops_per_gpu: float  # without what checkpointing computes a second time
 
     @property
     def seconds(self) -> float:
         """The time of the step: the sum of the four terms."""
         return self.compute_s + self.tensor_s + self.bubble_s + self.data_s
-
-    @property
-    def tflops_per_gpu(self) -> float:
-        """Model operations per second and GPU, in 10^12: 6 per parameter and token, whatever else is computed."""
-        return self.model_flops_per_gpu / self.seconds / 1e12
-
-    def fits(self, n_bytes: float) -> bool:
-        """Return whether a rank with `n_bytes` of memory can hold it.
-
-        Raises ValueError or TypeError for what is no finite number from 0 on.
-        """
-        return self.memory.total_n_bytes <= non_negative_number("n_bytes", n_bytes)
 
 
 def predict_mesh_step(
