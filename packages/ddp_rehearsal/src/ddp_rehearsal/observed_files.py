@@ -8,7 +8,7 @@ from typing import Any
 
 from notebook_ranks.shared.own_code import is_own_code
 
-__all__ = ["watch_files"]
+__all__ = ["EVENTS", "watch_files"]
 
 MOST_FILES = 200  # that are noted
 HIDDEN = (f"{os.sep}.", f"{os.sep}__pycache__{os.sep}")  # caches
@@ -22,7 +22,7 @@ OF_IMPORTS = (
     "traceback.py",
     "inspect.py",
 )
-EVENTS = f"{os.sep}events.out.tfevents."  # TensorBoard writes these in a thread of its own
+EVENTS = "events.out.tfevents."  # the beginning of the names of files that TensorBoard writes in a thread of its own
 WRITES = os.O_WRONLY | os.O_RDWR
 
 
@@ -34,7 +34,7 @@ def watch_files(note: Callable[[str, str], None], is_watched: Callable[[], bool]
     seen: set[tuple[str, str]] = set()
 
     def hook(event: str, args: Any) -> None:
-        if event == "open" and len(seen) < MOST_FILES and (is_watched() or EVENTS in str(args[0])):
+        if event == "open" and len(seen) < MOST_FILES and (is_watched() or _is_log(str(args[0]))):
             path, mode, flags = args
             if isinstance(path, str | bytes):
                 path, kind = os.path.realpath(os.fsdecode(path)), _kind_of(mode or _mode_of(flags))
@@ -54,12 +54,16 @@ def _is_of_script(path: str) -> bool:
     """Return whether a path is an ordinary file, or none yet, that the script opens and no cache."""
     if path.startswith(NO_FILES) or any(part in path for part in HIDDEN):
         return False
-    if EVENTS not in path and not _by_script():
+    if not _is_log(path) and not _by_script():
         return False
     try:
         return stat.S_ISREG(os.stat(path).st_mode)
     except OSError:
         return True
+
+
+def _is_log(path: str) -> bool:
+    return f"{os.sep}{EVENTS}" in path
 
 
 def _mode_of(flags: int) -> str:

@@ -57,7 +57,7 @@ class Outcomes(unittest.TestResult):
 
 
 def small_resnet():
-    """In place of a ResNet-50 on images of a million pixels, for which a CPU needs seconds a step."""
+    """In place of a ResNet-50 on images of a million pixels, for which a CPU needs seconds per step."""
     from torchvision.models.resnet import BasicBlock, ResNet
 
     class Narrow(ResNet):

@@ -9,11 +9,10 @@ from ddp_rehearsal.observations import (
     Saved,
     Update,
 )
+from ddp_rehearsal.observed_files import EVENTS
 from ddp_rehearsal.rules.side_by_side import ranks_words
 
 __all__ = ["loaded_to_gpu_0", "nothing_loaded", "one_file", "one_log_folder", "read_too_early", "wrapper_in_names"]
-
-EVENTS = "events.out.tfevents."  # the beginning of TensorBoard's file names
 
 
 def one_file(observed: Observed) -> list[Finding]:
