@@ -71,7 +71,7 @@ from ddp_rehearsal.observations import (
     Wrapped,
     as_line,
 )
-from ddp_rehearsal.observed_collectives import OwnCollectives
+from ddp_rehearsal.observed_collectives import OwnCollectives, address_of_data
 from ddp_rehearsal.observed_files import watch_files
 from ddp_rehearsal.pretend_gpus.backward import leaves_of
 from ddp_rehearsal.pretend_gpus.storages import device_of
@@ -476,7 +476,7 @@ class Observer:
             "backwards": self.backwards,
             "kept": self.kept,
             "closure": any(map(callable, [*args[1:], *kwargs.values()])),
-            "broadcast": bool(self.sent) and all(_address_of_data(p) in self.sent for p in named.values()),
+            "broadcast": bool(self.sent) and all(address_of_data(p) in self.sent for p in named.values()),
             "hooked": any(getattr(ddp, "_comm_hooks", ()) for ddp in self.ddps),
             "sharded": self.sharded or any(map(_is_sharded, named.values())),
             "seconds": time.perf_counter() - self.ended_at,
@@ -880,18 +880,18 @@ class Observer:
 
     def _load_state(self, load: Callable[..., Any], module: nn.Module, *args: Any, **kwargs: Any) -> Any:
         found = load(module, *args, **kwargs)
-        self._quietly(self._look_for_loaded, module, args[0] if args else kwargs.get("state_dict"), found)
+        self._quietly(self._look_for_loaded, args[0] if args else kwargs.get("state_dict"), found)
         return found
 
-    def _look_for_loaded(self, module: nn.Module, state: Mapping[str, Any], found: Any) -> None:
-        own = list(module.state_dict())
-        if state and own and found and len(found.unexpected_keys) == len(state) and len(found.missing_keys) == len(own):
-            self.note(NothingLoaded, name=str(next(iter(state))), own=own[0])
+    def _look_for_loaded(self, state: Mapping[str, Any], found: Any) -> None:
+        # none was known, so that all of the module's own are missing; to ask a sharded module for them would gather it
+        if state and found and len(found.unexpected_keys) == len(state) and found.missing_keys:
+            self.note(NothingLoaded, name=str(next(iter(state))), own=found.missing_keys[0])
 
     def _broadcast(self, broadcast: Callable[..., Any], tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         self.own_collectives.calls += self._is_mine()
         if self.step == 1:
-            self._quietly(lambda: self.sent.add(_address_of_data(tensor)))
+            self._quietly(lambda: self.sent.add(address_of_data(tensor)))
         return broadcast(tensor, *args, **kwargs)
 
     def _calls_itself(self) -> bool:
@@ -956,11 +956,6 @@ def _learning(seen: nn.Module | list[Any]) -> dict[str, torch.Tensor]:
 
 def _is_sharded(tensor: torch.Tensor) -> bool:
     return type(tensor) not in PLAIN and hasattr(tensor, "_local_tensor")  # a DTensor
-
-
-def _address_of_data(tensor: torch.Tensor) -> int:
-    with torch._C.DisableTorchFunction():
-        return 0 if tensor.is_sparse else tensor.data_ptr()
 
 
 def _name_of_sampler(sampler: object) -> str:
