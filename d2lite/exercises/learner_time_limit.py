@@ -4,7 +4,9 @@ For ranks that no longer answer, `RankHandle.given_up` decides.
 """
 
 import contextlib
+import os
 import threading
+import time
 from collections.abc import Generator
 
 from d2lite.run_events import Stopped
@@ -19,17 +21,29 @@ class TookTooLong(Exception):
     """The code in the pool has reached its limit of time; the ranks have ended."""
 
 
+MOST_TIMES = 5.0  # as long on a busy machine
+
+
 @contextlib.contextmanager
 def time_limit(limit_s: float, workers: Workers) -> Generator[None, None, None]:
-    """Stop the ranks and raise TookTooLong if the block takes longer; a Stopped for another reason stays one."""
-    late = threading.Event()
+    """Stop the ranks and raise TookTooLong if the block takes longer; a Stopped for another reason stays one.
 
-    def end() -> None:
-        late.set()
-        workers.stop()
+    On a machine with more work than cores the limit is longer, up to five times: slow is not endless.
+    """
+    over, late = threading.Event(), threading.Event()
+    start = time.monotonic()
 
-    timer = threading.Timer(limit_s, end)
-    timer.start()
+    def watch() -> None:
+        wait_s = limit_s
+        while not over.wait(wait_s):
+            if time.monotonic() - start >= limit_s * _processes_per_core():
+                late.set()
+                workers.stop()
+                return
+            wait_s = 1.0
+
+    watcher = threading.Thread(target=watch, name="time_limit", daemon=True)
+    watcher.start()
     try:
         yield
     except Stopped:
@@ -37,5 +51,14 @@ def time_limit(limit_s: float, workers: Workers) -> Generator[None, None, None]:
             raise
         raise TookTooLong(f"{TOO_LONG} {limit_s:g} s") from None
     finally:
-        timer.cancel()
-        timer.join()  # a timer that has fired would stop the next call
+        over.set()
+        watcher.join()  # a watcher that stops the ranks late would stop the next call
+
+
+def _processes_per_core() -> float:
+    """Return how many processes share a core, by the load of the last minute, from 1 to MOST_TIMES; 1 on Windows."""
+    try:
+        load = os.getloadavg()[0]
+    except (AttributeError, OSError):
+        return 1.0
+    return min(max(load / (os.cpu_count() or 1), 1.0), MOST_TIMES)
