@@ -24,9 +24,10 @@ def check(exercise: str | Question, answer: Callable[..., Any]) -> Score:
     """Run `answer` on the cases of an exercise, show the score and what is wrong, and return the score.
 
     The answer runs in a process of its own (in several, for an exercise on ranks), which has ended when this returns:
-    it gets 5 seconds, in a few exercises more, on a busy machine up to five times that, and 2 GiB of memory. The first 20 lines that it prints are shown. The
-    first wrong try shows what is wrong, the next ones also how to think. A function that only returns None, or only
-    raises NotImplementedError, is "not attempted". The result goes into the ledger; what was solved once stays solved.
+    it gets 5 seconds, in a few exercises more, on a busy machine up to five times as long, and 2 GiB of memory. The
+    first 20 lines that it prints are shown. The first wrong try shows what is wrong, the next ones also how to think. A
+    function that only returns None, or only raises NotImplementedError, is "not attempted". The result goes into the
+    ledger; what was solved once stays solved.
 
     Args:
         exercise: Its name, for example "4.2", or an `Exercise` of your own.
