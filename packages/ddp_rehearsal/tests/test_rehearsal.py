@@ -74,6 +74,22 @@ def test_ranks_that_a_script_spawns_are_observed_on_real_gpus_too(tmp_path, monk
     assert found.findings[0].kind == "error" and found.findings[0].place[1] == 30, report_text(found)
 
 
+@pytest.mark.slow
+def test_a_script_for_more_gpus_than_there_are_is_not_accused(tmp_path):
+    text = (SCRIPTS / "spawned.py").read_text(encoding="utf-8")
+    script = tmp_path / "train.py"
+    script.write_text(text.replace("torch.cuda.device_count()", "3"), encoding="utf-8")
+    found = rehearse(str(script), gpus=2)
+    assert found.exit_code == 2 and "on 2 pretend GPUs" in report_text(found), report_text(found)
+    assert found.error.startswith("the script starts 3 ranks, and there is --gpus 2: try --gpus 3. ")
+    assert rehearse(str(script), gpus=3).exit_code == 0
+    found = rehearse(str(SCRIPTS / "one_process.py"), gpus=1)
+    assert found.exit_code == 2 and "id" in found.error, report_text(found)
+    script.write_text(text.replace(".to(rank)", ".to(rank + 1)", 1), encoding="utf-8")
+    found = rehearse(str(script), gpus=2)
+    assert found.exit_code == 1 and found.findings[0].kind == "devices", report_text(found)
+
+
 ON_ONE_CORE = """
 import os, subprocess, sys, time
 from ddp_rehearsal.rank_process import busy_s

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 
 from ddp_rehearsal.finding import Finding
-from ddp_rehearsal.observations import Place, Update
+from ddp_rehearsal.observations import OWN_RANKS, Place, Update
 from ddp_rehearsal.observer import script_place
 from ddp_rehearsal.ranks import Outcome
 from ddp_rehearsal.repairs import refusal_of_a_gpu, repair_of
@@ -18,12 +18,17 @@ from notebook_ranks.hang_diagnosis import diagnose_hang
 
 __all__ = ["could_not_run", "how_it_ended", "where_ranks_are"]
 
+# what PyTorch says of a GPU that is not there
+NO_SUCH_GPU = ("invalid device ordinal", "Invalid device id", "no GPUs found", "No CUDA GPUs are available")
+
 
 def could_not_run(outcome: Outcome) -> str:
     """Return why the script could not be run: the error that all ranks raised before any update; "" if it could."""
     if outcome.ending != "failed" or any(one.num_updates for one in outcome.observed):
         return ""
     errors = [outcome.reports[one.rank] for one in outcome.observed]
+    if wanted := _wants_more_gpus(outcome, errors):
+        return wanted
     if len({(e.get("type"), str(script_place(e.get("frames", ())))) for e in errors}) > 1:
         return ""
     first = errors[0]
@@ -37,6 +42,19 @@ def could_not_run(outcome: Outcome) -> str:
     if rank is None:  # a time-out or a lost connection: a consequence of what ranks did
         return ""
     return _error_words(first)
+
+
+def _wants_more_gpus(outcome: Outcome, errors: Sequence[Report]) -> str:
+    """Return why a script that starts its ranks itself, or is one process, needs more GPUs; "" if it does not."""
+    ranks = len(outcome.observed)
+    if not outcome.alone or (outcome.alone == OWN_RANKS and ranks <= outcome.offered):
+        return ""
+    first = next((e for e in errors if any(part in e.get("message", "") for part in NO_SUCH_GPU)), None)
+    if first is None:
+        return ""
+    who = f"the script starts {ranks} ranks" if outcome.alone == OWN_RANKS else "the script asks for another GPU"
+    more = max(ranks, outcome.offered + 1)
+    return f"{who}, and there is --gpus {outcome.offered}: try --gpus {more}. {_error_words(first)}"
 
 
 def how_it_ended(outcome: Outcome) -> list[Finding]:
