@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from d2lite import collectives, costs, data, exercises, figures, labs, profiling, training, widgets
     from d2lite._quick import quick
     from d2lite.book import book_module, book_root, copy_book, show_script
-    from d2lite.collectives import all_gather, all_reduce, all_reduce_on_ranks, broadcast, reduce, reduce_scatter
+    from d2lite.collectives import all_gather, all_reduce, broadcast, reduce, reduce_scatter
     from d2lite.data import load_data_book_text, load_data_fashion_mnist
     from d2lite.devices import (
         MAX_REPLICAS,

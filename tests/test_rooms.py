@@ -20,7 +20,7 @@ ARROWS = {
     "notebook_ranks": set(),
     "ddp_rehearsal": {"notebook_ranks"},
     "d2lite": {"notebook_ranks"},
-    "d2lite.costs": TOP,
+    "d2lite.costs": {"notebook_ranks"},
     "d2lite.data": TOP,
     "d2lite.collectives": TOP,
     "d2lite.training": TOP | {"d2lite.collectives", "d2lite.data"},

@@ -11,7 +11,7 @@ import time
 import torch
 import torch.distributed as dist
 
-from d2lite import all_reduce_on_ranks
+from d2lite.labs.chapter_04 import all_reduce_on_ranks
 from d2lite.training import exit_rank
 
 __all__ = ["ALGORITHMS", "seconds"]

@@ -7,16 +7,7 @@ from notebook_ranks.shared.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from d2lite.collectives.execute import write_chunk
-    from d2lite.collectives.on_devices import (
-        all_gather,
-        all_reduce,
-        all_reduce_many,
-        assign_owners,
-        broadcast,
-        reduce,
-        reduce_scatter,
-    )
-    from d2lite.collectives.on_ranks import all_reduce_on_ranks
+    from d2lite.collectives.on_devices import all_gather, all_reduce, broadcast, reduce, reduce_scatter
     from d2lite.collectives.plans import ALGORITHMS, COLLECTIVES, make_plan
     from d2lite.collectives.schedule import Move, Plan, Schedule
 

@@ -13,14 +13,13 @@ from d2lite.collectives.execute import execute
 from d2lite.collectives.on_devices import (
     all_gather,
     all_reduce,
-    all_reduce_many,
-    assign_owners,
     broadcast,
     reduce,
     reduce_scatter,
 )
 from d2lite.collectives.plans import ALGORITHMS, make_plan
 from d2lite.collectives.tensor_checks import check_memory
+from d2lite.labs.chapter_04 import all_reduce_many
 from d2lite.trace import Trace
 
 CALLS = (all_reduce, reduce, reduce_scatter, broadcast, all_gather)
@@ -181,15 +180,6 @@ def test_tensors_that_take_turns_in_memory_are_not(call, case):
     assert all(map(torch.equal, views, wanted))
 
 
-def test_all_reduce_many_sees_what_different_parameters_share():
-    one, two, three = torch.ones(3), torch.ones(3), torch.ones(3)
-    with pytest.raises(ValueError, match=r"device_tensors\[1\]\[1\] shares its memory with device_tensors\[0\]\[0\]"):
-        all_reduce_many([[one, two], [three, one]])
-    with pytest.raises(ValueError, match=r"device_tensors\[0\]\[1\] shares its memory with device_tensors\[0\]\[0\]"):
-        all_reduce_many([[one, one], [two, three]])
-    assert one.tolist() == two.tolist() == three.tolist() == [1, 1, 1]
-
-
 def addresses(tensor):
     """The addresses of all bytes, one by one: what check_memory must find out without listing them."""
     index = np.indices(tuple(tensor.shape)).reshape(tensor.dim(), tensor.numel())
@@ -228,12 +218,8 @@ def test_shared_memory_is_found_exactly(views):
 
 
 @pytest.mark.parametrize("op", ["min", ["sum"], 3])
-def test_execute_and_assign_owners_refuse_too(op):
+def test_execute_refuses_too(op):
     chunks = [[torch.ones(2)], [torch.ones(2)]]
     with pytest.raises((TypeError, ValueError), match="op: expected one of sum, mean, max"):
         execute(make_plan("all_reduce", "naive", 2), chunks, op)
     assert chunks[0][0].tolist() == [1, 1]
-    with pytest.raises(ValueError, match="k: expected a positive whole number, got 0"):
-        assign_owners([1], 0)
-    with pytest.raises(ValueError, match=r"sizes\[0\]: expected a whole number from 0 on, got -1"):
-        assign_owners([-1], 2)

@@ -16,8 +16,8 @@ from d2lite.costs.alpha_beta import (
     Link,
     all_reduce_seconds,
     lower_bound_n_bytes,
-    messages_seconds,
 )
+from d2lite.labs.chapter_04 import messages_seconds
 from d2lite.trace import Send, Trace
 
 NUMEL = 10_080  # divisible by 1 to 9, 12 and 16 devices, and each part has two halves

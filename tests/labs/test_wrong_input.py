@@ -85,7 +85,7 @@ VALID = {
     "weak_scaling": SCALED | {"algorithm": "ring"},
     "workload": {"net": TRAINED, "X": torch.ones(1, 4), "num_examples": 10},
 }
-PLACES = [costs, *(importlib.import_module(f"d2lite.labs.chapter_{n:02d}") for n in (1, 8, 13, 15, 16))]
+PLACES = [costs, *(importlib.import_module(f"d2lite.labs.chapter_{n:02d}") for n in (1, 4, 8, 13, 15, 16))]
 CALLED = {name: next(getattr(place, name) for place in PLACES if name in place.__all__) for name in VALID}
 ARGUMENTS = [(name, argument) for name, arguments in VALID.items() for argument in arguments]
 

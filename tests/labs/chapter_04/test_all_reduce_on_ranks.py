@@ -8,8 +8,8 @@ import torch
 import torch.distributed as dist
 
 from d2lite.collectives.on_devices import all_gather, all_reduce, broadcast, reduce, reduce_scatter
-from d2lite.collectives.on_ranks import all_reduce_on_ranks
 from d2lite.collectives.plans import ALGORITHMS
+from d2lite.labs.chapter_04 import all_reduce_on_ranks
 from d2lite.workers import Workers, WorkersError
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="Workers needs Linux or macOS")
