@@ -15,11 +15,14 @@ import traceback
 import psutil
 import torch
 import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
+from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import checkpoint, set_checkpoint_debug_enabled
 from torch.utils.data import DistributedSampler, default_collate
 
 from d2lite import all_reduce
@@ -103,6 +106,9 @@ MAKERS |= {
         copy.deepcopy, torch.ones(1, requires_grad=True) * 2
     ),
     "UnpicklingError": lambda: message_of(torch.load, io.BytesIO(b"version https://git-lfs"), weights_only=False),
+    "'weight' must be 2-D": lambda: message_of(
+        nn.functional.embedding, torch.zeros(2, dtype=torch.int64), torch.ones(4)
+    ),
 }
 
 # -- starting processes
@@ -270,6 +276,22 @@ def no_backend(folder):
         dist.destroy_process_group()
 
 
+WITHOUT_DISTRIBUTED = """
+import sys, torch
+del torch._C._c10d_init  # what a build with USE_DISTRIBUTED=0 does not have
+for name in [name for name in sys.modules if name.startswith("torch.distributed")]:
+    del sys.modules[name]
+import torch.distributed
+assert not torch.distributed.is_available()
+torch.distributed.ReduceOp
+"""
+
+
+@makes("module 'torch.distributed' has no attribute")
+def built_without_distributed(folder):
+    return script_says(folder, "-c", WITHOUT_DISTRIBUTED)
+
+
 # -- two ranks: one pool, and a group of its own for each message
 
 
@@ -328,6 +350,16 @@ def no_rule_for_parts(alone):
     return message_of(layer.weight.unfold, 0, 2, 1)
 
 
+@makes("Cannot flatten unevenly sharded tensor")
+def flatten_uneven_parts():
+    def view(repair):
+        parts = distribute_tensor(torch.ones(2, 9, 3), init_device_mesh("cpu", (8,)), [Shard(1)])
+        return (parts.redistribute(placements=[Replicate()]) if repair else parts).view(-1)
+
+    assert in_fake_group(lambda: view(repair=True)) == "no error"
+    return in_fake_group(lambda: view(repair=False))
+
+
 # -- meshes and fake process groups
 
 
@@ -354,6 +386,20 @@ MAKERS |= {
 
 
 # -- pipelines
+
+
+@makes("Expecting ... arg_mbs but got")
+def too_few_rows(alone):
+    schedule, layer = pipeline(4)
+    assert torch.equal(schedule.step(torch.ones(4, 2)), layer(torch.ones(4, 2)))  # the repair: one row for each
+    return message_of(schedule.step, torch.ones(2, 2))
+
+
+def pipeline(microbatches):
+    """A pipeline of one stage."""
+    layer = nn.Linear(2, 2)
+    return ScheduleGPipe(PipelineStage(layer, 0, 1, torch.device("cpu")), microbatches), layer
+
 
 MAKERS["Expected input batch_size (...) to match target batch_size (...)"] = lambda: message_of(
     nn.functional.cross_entropy, torch.zeros(48, 96), torch.zeros(24, dtype=torch.int64)
@@ -450,6 +496,39 @@ def file_is_cut_off():
     file = io.BytesIO()
     torch.save(torch.ones(1000), file)
     return message_of(torch.load, io.BytesIO(file.getvalue()[:1000]))
+
+
+@makes("Missing key in checkpoint state_dict")
+def not_in_the_checkpoint(folder):
+    path = folder / "dcp"
+    dcp.save({"saved": torch.ones(2)}, checkpoint_id=path)
+    assert list(dcp.FileSystemReader(path).read_metadata().state_dict_metadata) == ["saved"]
+    asked = {"saved": torch.zeros(2), "other": torch.zeros(2)}
+    dcp.load(asked, checkpoint_id=path, planner=dcp.DefaultLoadPlanner(allow_partial_load=True))
+    assert asked["saved"].tolist() == [1, 1]
+    try:
+        dcp.load(asked, checkpoint_id=path)
+    except dcp.api.CheckpointException as error:
+        return str(error)
+
+
+@makes("Recomputed values for the following tensors have different metadata")
+def another_path_when_recomputed():
+    """The second text of the entry."""
+
+    def run():
+        passes = []
+
+        def layer(X):
+            passes.append(1)
+            return X.sin().cos() if len(passes) == 1 else X.sin()
+
+        checkpoint(layer, torch.ones(2, requires_grad=True), use_reentrant=False).sum().backward()
+
+    with set_checkpoint_debug_enabled(True):
+        both = message_of(run)
+    assert "operators that ran in the original forward" in both and "operators that ran during recomputation" in both
+    return message_of(run)
 
 
 @makes("modified by an inplace operation")

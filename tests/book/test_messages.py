@@ -9,10 +9,13 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 from torch.nn.parallel import DistributedDataParallel
 
 from d2lite import Workers
-from tests.book.message_makers import MAKERS, Twice, Unused, contains, on_two_ranks, step
+from tests.book.message_makers import MAKERS, Twice, Unused, contains, message_of, on_two_ranks, step
 
 BOOK = Path(__file__).parents[2] / "book"
 PAGE = BOOK / "messages.md"
@@ -99,6 +102,28 @@ def test_the_repairs_of_ddp_work(make, options, alone):
     for _ in range(3):
         step(net)
     assert next(net.parameters()).grad.abs().sum() > 0
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("optimize_ddp", [True, False])
+def test_ddp_compiles_with_activation_checkpointing(optimize_ddp, alone):
+    net = Twice(use_reentrant=False)
+    compiled = torch.compile(DistributedDataParallel(net), backend="aot_eager")
+    with torch._dynamo.config.patch(optimize_ddp=optimize_ddp):
+        step(compiled)
+    assert net.layer.weight.grad.abs().sum() > 0
+
+
+def test_a_method_beside_forward_gathers_the_parameters_if_it_is_registered(alone):
+    class Encoder(nn.Embedding):
+        def encode(self, X):
+            return self(X) if X.ndim > 1 else nn.functional.embedding(X, self.weight)
+
+    net = fully_shard(Encoder(4, 2), mesh=init_device_mesh("cpu", (1,)))
+    assert "got mixed torch.Tensor and DTensor" in message_of(net.encode, torch.arange(4))
+    register_fsdp_forward_method(net, "encode")
+    assert net.encode(torch.arange(4)).shape == (4, 2)
 
 
 def test_each_maker_belongs_to_an_entry():
