@@ -23,7 +23,7 @@ from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint, set_checkpoint_debug_enabled
-from torch.utils.data import DistributedSampler, default_collate
+from torch.utils.data import DataLoader, DistributedSampler, default_collate
 
 from d2lite import all_reduce
 from notebook_ranks import read_recorder
@@ -95,6 +95,11 @@ MAKERS |= {
     "device_ids and output_device arguments only work with single-device": lambda alone: message_of(
         DistributedDataParallel, nn.Linear(1, 1), device_ids=[0]
     ),
+    "Invalid scalar type": lambda alone: message_of(dist.all_reduce, torch.ones(1, dtype=torch.int16)),
+    "invalid tensor size at index": lambda alone: message_of(dist.all_gather_into_tensor, torch.ones(3), torch.ones(2)),
+    "num_samples should be a positive integer value": lambda: message_of(DataLoader, [], shuffle=True),
+    "in DataLoader worker process": lambda: message_of(list, DataLoader([[0], [0, 0]], batch_size=2, num_workers=1)),
+    "Cannot copy out of meta tensor; no data!": lambda: message_of(nn.Linear(1, 1, device="meta").to, "cpu"),
     "chunk expects at least a 1-dimensional tensor": lambda: message_of(torch.ones(()).chunk, 2),
     "Unexpected key(s) in state_dict": lambda: message_of(nn.Flatten().load_state_dict, {"_orig_mod.weight": 0}),
     "size mismatch for": lambda: message_of(nn.Linear(1, 2).load_state_dict, nn.Linear(1, 3).state_dict()),
@@ -380,6 +385,9 @@ def ddp_in_fake_group():
 MAKERS |= {
     "Mesh should not be bigger than default world size": lambda: in_fake_group(
         lambda: init_device_mesh("cpu", (4, 4)),
+    ),
+    "Invalid mesh_dim_names": lambda: in_fake_group(
+        lambda: init_device_mesh("cpu", (2, 4), mesh_dim_names=("data", "tensor"))["tensor", "data"],
     ),
     "expected the hook result is either a Tensor or a TensorList": lambda: in_fake_group(ddp_in_fake_group),
 }
