@@ -468,7 +468,7 @@ QUOTES = (
     ),
     Quote(
         "book/02-data-parallel-from-scratch.ipynb",
-        "the medians of five rounds were {:.1f} s per epoch with one device, {:.1f} s with two and {:.1f} s with four.",
+        "an epoch of all 60,000 images took {:.1f} s with one device, {:.1f} s with two and {:.1f} s with four",
         (
             (LENET, ONE, USUAL, "median ours"),
             (LENET, TWO, USUAL, "median ours"),
