@@ -521,27 +521,17 @@ QUOTES = (
         tuple(partial(apart, [(256, lr, seed, k) for seed in (0, 1)]) for k in (2, 1) for lr in (0.1, 0.2)),
     ),
     Quote(
-        "book/03-data-parallel-concise.ipynb",
-        "keeps the outputs of {:.0f} executions of both runs",
-        _pairs("pairs"),
-    ),
-    Quote(
-        "book/03-data-parallel-concise.ipynb",
-        "The median accuracy is {:.2f} on one GPU and {:.2f} on two. In {:.0f} of the {:.0f} the second run is worse",
-        _pairs("one", "two", "worse", "pairs"),
-    ),
-    Quote(
         "book/09-learning-rate-and-batch-size.ipynb",
-        "Over {:.0f} executions the medians are {:.2f} and {:.2f} (chapter 3).",
+        "Over {:.0f} executions the medians are {:.2f} and {:.2f} (listed in",
         _pairs("pairs", "one", "two"),
     ),
     Quote(
         "book/09-learning-rate-and-batch-size.ipynb",
-        "Chapter 3 has {:.0f} such pairs. In {:.0f} the second run is worse",
+        "There are {:.0f} such pairs. In {:.0f} the second run is worse",
         _pairs("pairs", "worse"),
     ),
     Quote(
-        "book/solutions/03-data-parallel-concise.ipynb",
+        "book/solutions/09-learning-rate-and-batch-size.ipynb",
         "the ranges of one device, {:.3f} to {:.3f} and {:.3f} to {:.3f}, overlap",
         tuple(accuracy(256, lr, seed, 1) for lr in (0.1, 0.2) for seed in (0, 1)),
     ),
