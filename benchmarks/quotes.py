@@ -576,11 +576,6 @@ QUOTES = (
         tuple(partial(ring_figure, 2, 2, way, what) for way in ("two-level", "ring") for what in (MEASURED, PREDICTED)),
     ),
     Quote(
-        "book/04-all-reduce.ipynb",
-        "The tree on four hosts is only {:.2f} times as fast, where {:.2f} was predicted.",
-        (partial(ring_figure, 4, 1, "tree", MEASURED), partial(ring_figure, 4, 1, "tree", PREDICTED)),
-    ),
-    Quote(
         "book/appendix/04-more-algorithms.ipynb",
         "all pairs took {:.3f} s where the ring took {:.3f} s",
         tuple(partial(ring_figure, 4, 1, way, "measured_s") for way in ("all pairs", "ring")),
