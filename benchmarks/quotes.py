@@ -617,11 +617,6 @@ QUOTES = (
     ),
     Quote(
         "book/06-horovod.ipynb",
-        "removed most of what the larger minibatch had lost ({:.0f} to {:.0f}%), at 0.1 little ({:.0f} to {:.0f}%).",
-        (*_ends(recovered, 0.02), *_ends(recovered, 0.1)),
-    ),
-    Quote(
-        "book/06-horovod.ipynb",
         "with {:.0f} seeds: both ranks learn, and end {:.1f} to {:.1f} points below the run with the broadcast ({:.2f} "
         "to {:.2f} against {:.2f} to {:.2f}), with a loss of {:.2f} to {:.2f} against {:.2f} to {:.2f}.",
         (
