@@ -127,7 +127,7 @@ def train_ddp(
     run = Run.begin(devices, train_iter, lr, num_epochs, seed=seed)
     run.devices = describe_ranks()
     net = make_net().to(device)
-    # a fifth of the network per bucket: DDP's own 25 MB would hold a small one whole, and send it only at the end
+    # a fifth of the network per bucket: with DDP's defaults, 1 MiB and then 25, a small one is sent whole, at the end
     bucket_cap_mb = min(25, sum(p.nbytes for p in net.parameters()) / 2**20 / 5)
     net = DistributedDataParallel(net, bucket_cap_mb=bucket_cap_mb)
     optimizer = torch.optim.SGD(net.parameters(), lr=lr)
