@@ -4,7 +4,7 @@ Chapter 8 shows the table. Each input is from the publication or from a source t
 the table says so. Where a prediction is more than TOLERANCE points off, the table says which assumption of the model we
 think is wrong (an inference), and the value of each assumption that alone would give the published figure.
 
-Chapter 16 has a prediction of its own; what was published is `LLAMA_3_TFLOPS`.
+Chapter 16 has a prediction of its own; what was published is `LLAMA_3_TFLOPS` of its laboratory.
 """
 
 from collections.abc import Iterable
@@ -16,7 +16,6 @@ from d2lite.labs.chapter_08 import DDP_BUCKETS, named_workload, normal_wait, pre
 
 __all__ = [
     "CASES",
-    "LLAMA_3_TFLOPS",
     "TOLERANCE",
     "Case",
     "compare",
@@ -26,8 +25,6 @@ __all__ = [
 ]
 
 TOLERANCE = 8.0  # percentage points
-# Grattafiori et al. 2024, arXiv:2407.21783, Table 4, texts of 8,192 tokens: {GPUs: TFLOP/s of each GPU}
-LLAMA_3_TFLOPS = {8_192: 430, 16_384: 400}
 
 
 @dataclass(frozen=True)

@@ -20,11 +20,11 @@ SCHEDULES = {"GPipe": gpipe, "1F1B": one_f_one_b}
 RANKS = 2
 
 
-def measured(chapter, name, num_microbatches, num_steps, batch_size):
+def measured(chapter, name, num_microbatches, num_steps, batch_size, width):
     """Return one row as a dictionary; `chapter` has the functions of the chapter's cells, {name: function}."""
     schedule, seconds_of, mean_pass = SCHEDULES[name], chapter["seconds_of"], chapter["mean_pass"]
     passes = [schedule(rank, RANKS, num_microbatches) for rank in range(RANKS)]
-    events = chapter["fastest_step"](schedule, num_microbatches, batch_size, None, num_steps)
+    events = chapter["fastest_step"](schedule, num_microbatches, batch_size, None, num_steps, width)
     costs = [[mean_pass(events, rank, kind) for rank in range(RANKS)] for kind in ("forward", "backward")]
     drawn = predict_pipeline(passes, *costs)
     held = chapter["workers"].run(chapter["held_on_rank"], schedule, num_microbatches, batch_size)
@@ -72,7 +72,9 @@ def main(argv=None):
         chapter = chapter_code(CHAPTER, {"__name__": "__main__", "workers": workers, "BATCH_SIZE": args.batch_size})
         chapter["my_stage"].__globals__["Transformer"] = partial(Transformer, width=args.width)
         rows = [
-            measured(chapter, name, m, args.steps, args.batch_size) for name in SCHEDULES for m in args.microbatches
+            measured(chapter, name, m, args.steps, args.batch_size, args.width)
+            for name in SCHEDULES
+            for m in args.microbatches
         ]
     print(table(rows))
     if args.save:

@@ -389,8 +389,8 @@ FASTEST = Exercise(
 
 
 def _tokens(
-    n_bytes: float = 6,
-    flops: float = 4,
+    n_bytes: float = 2,
+    flops: float = 2,
     share: Callable[[int], float] = lambda k: (k - 1) / k,
     rounded: Callable[[float], int] = ceil,
 ) -> Callable[[int, float, float], int]:
@@ -405,32 +405,37 @@ def _tokens(
 _BOTH_SIDES = "Write down the seconds of the computation and of the messages for one parameter. What must be larger?"
 TOKENS = Exercise(
     name="16.6",
-    title="From how many tokens on does FSDP wait for nothing?",
+    title="From how many tokens on does the forward pass of FSDP hide its messages?",
     solution=_tokens(),
     cases=lambda: {
         "2 ranks": (2, 4e14, 1e11),
         "64 ranks": (64, 4e14, 5e10),
         "64 ranks, a slow link": (64, 4e14, 1.2e9),
         "3 ranks": (3, 1e14, 7e10),
-        "8 ranks, a whole number": (8, 1.6e14, 1.2e11),
+        "8 ranks, a whole number": (8, 1.6e14, 1.4e11),
         "512 ranks": (512, 9e14, 3.7e11),
         "one rank": (1, 4e14, 1e11),
     },
     mistakes=(
         Mistake(
-            _tokens(n_bytes=4),
-            "it counts one byte for each operation: so it is in the forward pass, and the backward pass sends more.",
-            "How many bytes per parameter are sent in the backward pass, in both messages? Beside how many operations?",
+            _tokens(n_bytes=6, flops=4),
+            "these are the messages and the operations of the backward pass.",
+            "What does a rank do with a layer before it can compute forward, and what does it do only backward?",
         ),
         Mistake(
-            _tokens(n_bytes=2),
-            "the parameter is gathered, and the gradient is not reduced.",
-            "What do ranks do with their gradients of a layer?",
+            _tokens(flops=4),
+            "it is half of what is needed: the operations are those of the backward pass.",
+            "How many operations per parameter and token hide the gather of the forward pass?",
+        ),
+        Mistake(
+            _tokens(n_bytes=6),
+            "the gradient is reduced as well: that happens in the backward pass.",
+            "Which of the messages of a step are on their way while the forward pass computes?",
         ),
         Mistake(
             _tokens(share=lambda k: 2 * (k - 1) / k),
-            "it is twice too large: each message counts as an all-reduce, or the operations are the forward pass's.",
-            "An all-reduce is a reduce-scatter and an all-gather. Which of the two is each message here?",
+            "it is twice too large: the message counts as an all-reduce, or its numbers have 32 bits.",
+            "An all-reduce is a reduce-scatter and an all-gather. Which of the two is the message here?",
         ),
         Mistake(
             _tokens(share=lambda k: 1.0),

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .memory_explorer import MemoryExplorer
     from .memory_figure import memory_bars
     from .one_device import batches, distance, odd_net, train_alone
-    from .resident_memory import measured_memory
+    from .resident_memory import measured_memory, measured_stages
     from .zero import (
         all_gather_parts,
         backward_on_shard,

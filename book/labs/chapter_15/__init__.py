@@ -6,6 +6,7 @@ from d2lite._install import missing
 from notebook_ranks.shared.lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from .measured_on_ranks import mean_pass, one_device, record_on_rank, seconds_of
     from .pipeline import (
         Stage,
         backward_pass,
@@ -19,10 +20,21 @@ if TYPE_CHECKING:
         share_of_loss,
     )
     from .pipeline_explorer import PipelineExplorer
-    from .pipeline_schedule import PASS_KINDS, Pass, check_schedule, gpipe, needs, one_f_one_b, parse_passes, pass_order
+    from .pipeline_schedule import (
+        PASS_KINDS,
+        Pass,
+        check_schedule,
+        compare_with_1f1b,
+        gpipe,
+        needs,
+        one_f_one_b,
+        parse_passes,
+        pass_order,
+    )
     from .pipeline_search import shortest_step
     from .pipeline_step import bubble_formula, bubble_of, microbatches_held, predict_pipeline
     from .schedule_puzzle import SchedulePuzzle
+    from .split_row import add_row
     from .torch_schedules import TORCH_SCHEDULES, torch_schedule
 
 __all__, __getattr__, __dir__ = lazy_names(__name__, missing)

@@ -5,12 +5,22 @@ is PyTorch's: 1F0 is the forward pass of microbatch 0 through stage 1.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from notebook_ranks.shared.checks import positive_int, whole_number
 
-__all__ = ["PASS_KINDS", "Pass", "check_schedule", "gpipe", "needs", "one_f_one_b", "parse_passes", "pass_order"]
+__all__ = [
+    "PASS_KINDS",
+    "Pass",
+    "check_schedule",
+    "compare_with_1f1b",
+    "gpipe",
+    "needs",
+    "one_f_one_b",
+    "parse_passes",
+    "pass_order",
+]
 
 PASS_KINDS = {
     "F": "forward pass",
@@ -62,6 +72,24 @@ def one_f_one_b(stage: int, num_stages: int, num_microbatches: int) -> list[Pass
         if ahead + i < num_microbatches:
             passes.append(Pass("F", stage, ahead + i))
     return passes
+
+
+def compare_with_1f1b(written: Callable[[int, int, int], list[Pass] | None]) -> str:
+    """Return where a learner's rule for the passes of a stage differs from `one_f_one_b`, as a text.
+
+    Example:
+        >>> compare_with_1f1b(one_f_one_b)
+        'equal for all sizes'
+    """
+    wrong = []
+    for k, m in ((2, 4), (3, 2), (4, 8)):  # stages and microbatches, also fewer microbatches than stages
+        for stage in range(k):
+            mine = written(stage, k, m)
+            if mine is None:
+                return f"Not yet: {written.__name__} returns None. Fill it in, then run both cells again."
+            if mine != one_f_one_b(stage, k, m):
+                wrong.append(f"stage {stage} of {k}, {m} microbatches: not 1F1B: {' '.join(map(str, mine))}")
+    return "\n".join(wrong) or "equal for all sizes"
 
 
 def parse_passes(text: str, stage: int | None = None) -> list[Pass]:

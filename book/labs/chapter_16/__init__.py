@@ -8,6 +8,8 @@ from notebook_ranks.shared.lazy_names import lazy_names
 from .mesh_step_figure import mesh_step_figure
 
 if TYPE_CHECKING:
+    from .compared_step import compare_with_mesh_step
+    from .fitted_rate import fitted_device
     from .fsdp_step import FsdpStep, predict_fsdp_step, tokens_that_hide
     from .mesh_game import MeshGame
     from .mesh_search import fastest_mesh, possible_meshes, why_slower
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
         compare_with_measured,
         measured_from_json,
     )
-    from .published_changes import PUBLISHED_CHANGES, PublishedChange
+    from .printed_calls import print_calls
+    from .published_changes import LLAMA_3_TFLOPS, PUBLISHED_CHANGES, PublishedChange
 
 __all__, __getattr__, __dir__ = lazy_names(__name__, missing)

@@ -10,7 +10,10 @@ from d2lite.costs.hardware import find_device, find_link
 from ..chapter_13.memory import MEMORY_MODELS, MemoryModel
 from .mesh_step import Mesh, MeshStep, predict_mesh_step
 
-__all__ = ["PUBLISHED_CHANGES", "PublishedChange"]
+__all__ = ["LLAMA_3_TFLOPS", "PUBLISHED_CHANGES", "PublishedChange"]
+
+# Grattafiori et al. 2024, arXiv:2407.21783, Table 4, texts of 8,192 tokens: {GPUs: TFLOP/s of each GPU}
+LLAMA_3_TFLOPS = {8_192: 430, 16_384: 400}
 
 _PTD_P = "Narayanan et al. 2021, arXiv:2104.04473, Table 2"
 _MT_NLG = "Smith et al. 2022, arXiv:2201.11990, section 4"
