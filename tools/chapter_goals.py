@@ -47,8 +47,9 @@ PATHS = {
     CORE: (1, 2, 4, 5, 8, 11),
     "use the one line of PyTorch, and compare trainings fairly": (3, 9, 10),
     "read older scripts, use several machines, repair a job that hangs": (6, 7, 12),
-    "train a network that does not fit on one device": (13, 14, 15, 16),
+    "train a network that does not fit on one device": (13, 14, 15, 16, 17),
 }
+SIDE_ROADS = {17: 14}  # no chapter needs it, and it begins after this one
 Notebook = dict[str, Any]
 Facts = dict[str, Any]
 
@@ -115,13 +116,19 @@ def _kind(facts: Facts) -> str:
     return "core" if facts["core"] else "optional"
 
 
+def _way(name: str) -> str:
+    """Return what stands before a chapter in the map: of a side road, where it begins."""
+    number = int(name[:2])
+    return f"as a side road after {SIDE_ROADS[number]} " if number in SIDE_ROADS else ""
+
+
 def index_map(book: Path = BOOK) -> str:
     """Return the map of the index: for each path its chapters, and their minutes together."""
     found = {int(path.name[:2]): (path.name, facts_of(path)) for path in chapters(book)}
     rows = ["| you want to | read, in this order | minutes |", "|---|---|---|"]
     for want, numbers in PATHS.items():
         known = [found[number] for number in numbers if number in found]
-        links = ", ".join(f"[{int(name[:2])} {facts['title']}]({name})" for name, facts in known)
+        links = ", ".join(f"{_way(name)}[{int(name[:2])} {facts['title']}]({name})" for name, facts in known)
         reading, exercises = (sum(facts["minutes"][of] for _, facts in known) for of in ("reading", "exercises"))
         if known:
             begin = "" if want == CORE else "after the first row: "

@@ -1,4 +1,4 @@
-"""The exercises of chapter 14: a row-parallel layer with its backward pass, and tokens that go to their experts."""
+"""The exercises of chapter 14: a row-parallel layer with its backward pass, and an embedding whose rows are shared."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -193,182 +193,142 @@ ROW_PARALLEL = Exercise(
 )
 
 
-def _exchange(rows: torch.Tensor, sent: torch.Tensor, received: torch.Tensor) -> torch.Tensor:
-    """Send each rank its number of rows, and return those that have come."""
-    result = rows.new_empty(int(received.sum()), *rows.shape[1:])
-    dist.all_to_all_single(result, rows.contiguous(), received.tolist(), sent.tolist())
-    return result
+VOCABULARY_OUTPUTS = "X", "grad_weight"
 
 
-def _counts(sent: torch.Tensor) -> torch.Tensor:
-    received = torch.empty_like(sent)
-    dist.all_to_all_single(received, sent)
-    return received
+def _masked(index: torch.Tensor, n: int) -> torch.Tensor:
+    return ((index >= 0) & (index < n)).double()
 
 
-def _all_experts(apply_expert: Callable[..., Any], tokens: torch.Tensor, expert: torch.Tensor) -> torch.Tensor:
-    results = torch.zeros_like(tokens)
-    for e in expert.unique().tolist():
-        results[expert == e] = apply_expert(e, tokens[expert == e])
-    return results
+def _added(grad_weight: torch.Tensor, index: torch.Tensor, grads: torch.Tensor) -> torch.Tensor:
+    return grad_weight.index_add(0, index, grads)
 
 
-def _expert_of_rank(apply_expert: Callable[..., Any], tokens: torch.Tensor, expert: torch.Tensor) -> torch.Tensor:
-    return apply_expert(dist.get_rank(), tokens)
+def _last(grad_weight: torch.Tensor, index: torch.Tensor, grads: torch.Tensor) -> torch.Tensor:
+    for i, grad in zip(index.tolist(), grads, strict=True):
+        if grad.any():
+            grad_weight[i] = grad
+    return grad_weight
 
 
-def _in_order(order: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-    return rows[order.argsort()]
-
-
-def _route(
-    home: Change = lambda expert: expert % dist.get_world_size(),
-    sort: Change = lambda ranks: ranks.argsort(stable=True),
-    exchange_counts: Change = _counts,
-    apply_all: Callable[..., torch.Tensor] = _all_experts,
-    send_back: bool = True,
-    unsort: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = _in_order,
+def _embedding(
+    add_up: Change = _summed,
+    mask: Callable[[torch.Tensor, int], torch.Tensor] = _masked,
+    mask_back: Callable[[torch.Tensor, int], torch.Tensor] = _masked,
+    of_grad: Change = _same,
+    put: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor] = _added,
+    of_weight: Change = _same,
 ) -> Callable[..., Any]:
     """Return an answer; by default the right one."""
 
-    def route(tokens: torch.Tensor, expert: torch.Tensor, apply_expert: Callable[..., Any]) -> Any:
-        ranks = home(expert)
-        order = sort(ranks)
-        sent = ranks.bincount(minlength=dist.get_world_size())
-        received = exchange_counts(sent)
-        here = _exchange(tokens[order], sent, received)
-        results = apply_all(apply_expert, here, _exchange(expert[order], sent, received))
-        return unsort(order, _exchange(results, received, sent)) if send_back else results
+    def vocabulary_parallel(weight: torch.Tensor, first: int, tokens: torch.Tensor, grad_X: torch.Tensor) -> Any:
+        n = len(weight)
+        index = (tokens - first).clamp(0, n - 1)
+        X = add_up(weight[index] * mask(tokens - first, n)[:, None])
+        grads = of_grad(grad_X) * mask_back(tokens - first, n)[:, None]
+        return X, of_weight(put(torch.zeros_like(weight), index, grads))
 
-    return route
+    return vocabulary_parallel
 
 
-def _equal_splits(tokens: torch.Tensor, expert: torch.Tensor, apply_expert: Callable[..., Any]) -> Any:
-    order = (expert % dist.get_world_size()).argsort(stable=True)
-    here, which, back = torch.empty_like(tokens), torch.empty_like(expert), torch.empty_like(tokens)
-    dist.all_to_all_single(here, tokens[order])
-    dist.all_to_all_single(which, expert[order])
-    dist.all_to_all_single(back, _all_experts(apply_expert, here, which))
-    return back[order.argsort()]
+def _everywhere(index: torch.Tensor, n: int) -> torch.Tensor:
+    return torch.ones(len(index), dtype=torch.float64)
 
 
-def _with_capacity(most: int) -> Callable[..., Any]:
-    """Return an answer in which a rank sends an expert `most` of its tokens; the others get zeros."""
-
-    def route(tokens: torch.Tensor, expert: torch.Tensor, apply_expert: Callable[..., Any]) -> Any:
-        earlier = torch.stack([(expert[:i] == e).sum() for i, e in enumerate(expert)]) if len(expert) else expert
-        stays = earlier < most
-        results = torch.zeros_like(tokens)
-        results[stays] = _route()(tokens[stays], expert[stays], apply_expert)
-        return results
-
-    return route
+def _shifted(index: torch.Tensor, n: int) -> torch.Tensor:
+    return ((index > 0) & (index < n)).double()
 
 
-def _observe_route(answer: Callable[..., Any], experts: Sequence[Sequence[int]], width: int) -> Any:
-    """Return the results of this rank's tokens, and how many tokens each expert on this rank has got."""
-    rank, k = dist.get_rank(), dist.get_world_size()
-    expert = torch.tensor(experts[rank], dtype=torch.int64)
-    tokens = torch.arange(1.0, 1 + len(expert) * width, dtype=torch.float64).view(-1, width) + 100 * rank
-    counts: dict[int, int] = {}
-
-    def apply_expert(e: int, tokens: torch.Tensor) -> torch.Tensor:
-        counts[int(e)] = counts.get(int(e), 0) + len(tokens)
-        return tokens * (2 + int(e)) - 7 * int(e)
-
-    result = Lockstep().call(answer, tokens, expert, apply_expert)
+def _observe_embedding(
+    answer: Callable[..., Any], tokens: Sequence[int], characters: int, width: int, seed: int
+) -> Any:
+    """Return what this rank is given, by name, for an embedding of random numbers."""
+    generator = torch.Generator().manual_seed(seed)
+    shapes = (characters, width), (len(tokens), width)
+    whole, grad_X = (torch.randn(shape, dtype=torch.float64, generator=generator) for shape in shapes)
+    parts = torch.arange(characters).tensor_split(dist.get_world_size())
+    mine = parts[dist.get_rank()]
+    result = Lockstep().call(answer, whole[mine], int(mine[0]), torch.tensor(tokens), grad_X)
     if result is None:
         return None
-    strangers = sorted(e for e, n in counts.items() if n and e % k != rank)
-    if strangers:
-        named = " and ".join(f"expert {e}, which lives on rank {e % k}" for e in strangers)
-        raise Unfit(f"rank {rank} calls {named}.", _HOME)
-    return {"the results": result.tolist(), "tokens per expert": sorted([e, n] for e, n in counts.items() if n)}
+    if not isinstance(result, (tuple, list)) or len(result) != len(VOCABULARY_OUTPUTS):
+        raise Unfit("it does not return two tensors.", f"The result is a tuple: {', '.join(VOCABULARY_OUTPUTS)}.")
+    return {name: tensor.tolist() for name, tensor in zip(VOCABULARY_OUTPUTS, result, strict=True)}
 
 
-_HOME = (
-    "Only the rank of an expert has its weights. Write down for each rank which tokens it sends to rank 0, to rank 1 "
-    "and to rank 2: in which order do they have to lie in the tensor that it sends?"
+_WHOSE_ROW = (
+    "Rank 1 of three has the rows 2 and 3 of six. What should it contribute for the tokens 0, 2, 3 and 5, so that the "
+    "sum over the ranks is right?"
 )
-_THERE_AND_BACK = (
-    "Follow one token: to which place does the sorting move it, on which rank does it arrive, and how does its result "
-    "come back to the place where the token was?"
-)
-ROUTE = Exercise(
+VOCABULARY = Exercise(
     name="14.2",
-    title="Send tokens to their experts, and back",
-    solution=_route(),
+    title="An embedding whose rows are shared, forward and backward",
+    solution=_embedding(),
     cases=lambda: {
-        "one expert per rank": ([[2, 0, 1, 0], [1, 1, 2], [0, 2, 2, 1, 0]], 2),
-        "eight experts on three ranks": ([[7, 3, 0, 5, 4], [2, 6, 1, 1, 0, 3], [4, 4, 7, 5]], 3),
-        "all tokens to the experts of rank 1": ([[1, 4, 1], [4, 1], [4, 4, 1, 1]], 2),
-        "one expert gets most tokens": ([[1, 1, 0, 1, 1, 1], [1, 1, 1, 2, 1], [0, 1, 1, 1, 1]], 2),
-        "no tokens on rank 2": ([[5, 0, 4, 1], [3, 2, 0], []], 1),
-        "as many tokens on each rank": ([[0, 4, 2, 1, 5, 3], [5, 4, 3, 2, 1, 0], [2, 0, 4, 0, 3, 5]], 2),
+        "six characters, two for each rank": ([0, 2, 3, 5], 6, 2, 0),
+        "seven characters: three, two and two": ([6, 1, 4, 0, 3], 7, 3, 1),
+        "a token that occurs three times": ([1, 4, 1, 5, 1], 6, 2, 2),
+        "all tokens on rank 2": ([5, 4, 5], 6, 1, 3),
+        "one token": ([0], 3, 4, 4),
     },
     mistakes=(
         Mistake(
-            _route(unsort=lambda order, rows: rows),
-            "the results are in the order in which the tokens were sent, and not in that of `tokens`.",
-            _THERE_AND_BACK,
+            _embedding(add_up=_same),
+            "each rank returns the rows that it has itself, and zeros for all others.",
+            "Which rank has the row of token 0? How do the others get it?",
+            part=_output("X"),
         ),
         Mistake(
-            _route(unsort=lambda order, rows: rows[order]),
-            "the results are sorted a second time, where the sorting is to be undone.",
-            "With order = [2, 0, 1], the first row that is sent is token 2. To which place does the first row that "
-            "comes back belong?",
+            _embedding(add_up=_averaged),
+            "the ranks' results are averaged.",
+            "Only one rank has the row of a token, the others have zeros. What is the mean of three such results?",
+            part=_output("X"),
         ),
         Mistake(
-            _route(exchange_counts=_same),
-            "a rank expects from each rank as many tokens as it sends there.",
-            "How many tokens rank 0 sends to rank 1, only rank 0 knows. How does rank 1 learn it beforehand?",
+            _embedding(mask=_everywhere),
+            "for a token of another rank a rank adds a row of its own.",
+            _WHOSE_ROW,
+            part=_output("X"),
         ),
         Mistake(
-            _equal_splits,
-            "every rank gets equally many tokens from each other rank, whatever their experts are.",
-            "Without split sizes all_to_all_single cuts a tensor into equal parts. How many tokens does your rank have "
-            "for each of the others?",
+            _embedding(mask=_shifted),
+            "the first row of each rank is left out.",
+            "Which index has the token `first` in the part of its rank?",
+            part=_output("X"),
         ),
         Mistake(
-            _route(sort=lambda ranks: torch.arange(len(ranks))),
-            "the tokens are sent in the order in which they lie, so that tokens arrive on a rank that has not their "
-            "expert.",
-            _HOME,
+            _embedding(mask_back=_everywhere),
+            "rows of this rank get the gradients of tokens of other ranks.",
+            _WHOSE_ROW,
+            part=_output("grad_weight"),
         ),
         Mistake(
-            _route(home=lambda expert: expert.div(3, rounding_mode="floor").clamp(max=dist.get_world_size() - 1)),
-            "experts are looked for in blocks of three, and expert e lives on rank e % k.",
-            "On which rank does expert 3 live, with three ranks? To which one do you send its tokens?",
+            _embedding(put=_last),
+            "of a token that occurs several times only the last gradient counts.",
+            "One row is used at three places. Do the gradients of several uses add up, or replace each other?",
+            part=_output("grad_weight"),
         ),
         Mistake(
-            _route(apply_all=_expert_of_rank),
-            "all tokens that arrive on a rank go through one expert.",
-            "With eight experts on three ranks, rank 0 has three of them. How does it learn which of them a token is "
-            "for?",
+            _embedding(of_grad=_summed),
+            "grad_X is added up over the ranks, and each rank has had the complete one: the gradients are too large.",
+            "All ranks compute the same loss from the same X. Is grad_X replicated or partial?",
+            part=_output("grad_weight"),
         ),
         Mistake(
-            _route(send_back=False),
-            "it returns the results of the tokens that have arrived, and not those of its own tokens.",
-            "Whose tokens are these? Which call sends their results to the rank that waits for them?",
+            _embedding(of_grad=lambda grad_X: grad_X / dist.get_world_size()),
+            "the gradients are divided by the number of ranks.",
+            "All ranks compute the same loss from the same X. Which of them has a share of it only?",
+            part=_output("grad_weight"),
         ),
         Mistake(
-            lambda tokens, expert, apply_expert: _all_experts(apply_expert, tokens, expert),
-            "each rank calls all experts itself, for its own tokens. Nothing is sent.",
-            "Which ranks have the weights of expert 1?",
-        ),
-        Mistake(
-            _with_capacity(2),
-            "where a rank has more than two tokens for an expert, the others get no result.",
-            "How many tokens may go to one expert? Which part of your code counts them?",
-        ),
-        Mistake(
-            lambda tokens, expert, apply_expert: tokens,
-            "the tokens come back as they were: no expert is called.",
-            _THERE_AND_BACK,
+            _embedding(of_weight=_summed),
+            "the gradient of the weight is added up over the ranks, and each rank has rows of its own.",
+            _OWN_PART,
+            part=_output("grad_weight"),
         ),
         NEVER_ENDS,
     ),
-    think=_THERE_AND_BACK,
-    observe=_observe_route,
+    think=_FOLLOW,
+    observe=_observe_embedding,
     world_size=WORLD_SIZE,
 )

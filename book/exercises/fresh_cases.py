@@ -253,6 +253,17 @@ def _row_parallel(r: random.Random) -> Cases:
     return _named(f"{b} examples, {inputs} inputs, {outputs} outputs", (b, inputs, outputs, r.randint(9, 10**6)))
 
 
+def _vocabulary(r: random.Random) -> Cases:
+    characters, places = r.randint(4, 11), r.randint(3, 8)
+    tokens = [r.randrange(characters) for _ in range(places)]
+    return _named(f"{places} of {characters} characters", (tokens, characters, r.randint(1, 4), r.randint(9, 10**6)))
+
+
+def _attention(r: random.Random) -> Cases:
+    n, keys, scale = r.randint(2, 5), r.randint(4, 11), float(r.randint(1, 800))
+    return _named(f"{n} queries, {keys} keys", (n, keys, r.randint(2, 4), scale, r.randint(9, 10**6)))
+
+
 def _tokens(r: random.Random) -> Cases:
     num_experts = r.randint(4, 9)
     experts = [[r.randrange(num_experts) for _ in range(r.randint(2, 9))] for _ in range(3)]
@@ -348,10 +359,12 @@ FRESH: dict[str, Draw] = {
     "13.1": _sharded_step,
     "13.2": _sharded_norm,
     "14.1": _row_parallel,
-    "14.2": _tokens,
+    "14.2": _vocabulary,
     "15.1": _held,
     "15.2": _pipeline,
     "16.1": _mesh_groups,
     "16.2": _best_mesh,
     "16.6": _hidden,
+    "17.1": _attention,
+    "17.2": _tokens,
 }

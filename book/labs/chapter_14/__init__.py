@@ -1,4 +1,4 @@
-"""The laboratory of chapter 14, inside the layers: tensor, context and expert parallelism."""
+"""The laboratory of chapter 14, inside the layers: tensor and sequence parallelism."""
 
 from typing import TYPE_CHECKING
 
@@ -11,29 +11,15 @@ if TYPE_CHECKING:
     from .autograd_collectives import (
         PairedCollective,
         add_partials,
-        all_to_all,
         copy_to_ranks,
-        exchanged,
+        cut_places,
         gather_places,
         part_along,
         part_sizes,
         scatter_places,
         split_places,
         summed,
-        to_next,
     )
-    from .context_parallel import (
-        PlacesAttention,
-        add_block,
-        causal_attention,
-        check_places,
-        context_step,
-        recut,
-        ring_attention,
-        split_text,
-        ulysses_attention,
-    )
-    from .expert_parallel import Experts, ExpertsOverRanks, by_expert, rebalance, route, tokens_per_rank
     from .split_table import apart_after_four_steps, counted_step, params_of, zeros_for
     from .tensor_parallel import (
         ColumnParallel,

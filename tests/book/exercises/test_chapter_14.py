@@ -55,82 +55,44 @@ def two_mistakes_at_once(X, weight, bias, grad_Y):
 
 
 @right("14.2")
-def in_a_few_lines(tokens, expert, apply_expert):
-    k = dist.get_world_size()
-    order = (expert % k).argsort()
-    sent = (expert % k).bincount(minlength=k)
-    received = torch.zeros_like(sent)
-    dist.all_to_all_single(received, sent)
-    sent, received = sent.tolist(), received.tolist()
-    there, which = tokens.new_zeros(sum(received), tokens.shape[1]), expert.new_zeros(sum(received))
-    dist.all_to_all_single(there, tokens[order], received, sent)
-    dist.all_to_all_single(which, expert[order], output_split_sizes=received, input_split_sizes=sent)
-    for i, e in enumerate(which.tolist()):  # token by token
-        there[i : i + 1] = apply_expert(e, there[i : i + 1])
-    back = torch.empty_like(tokens)
-    dist.all_to_all_single(back, there, sent, received)
-    result = torch.empty_like(tokens)
-    result[order] = back
-    return result
+def with_an_embedding_layer(weight, first, tokens, grad_X):
+    mine = (tokens >= first) & (tokens < first + len(weight))
+    leaf = weight.clone().requires_grad_()
+    own = torch.nn.functional.embedding(tokens[mine] - first, leaf)
+    (grad_weight,) = torch.autograd.grad(own, leaf, grad_X[mine])
+    X = torch.zeros_like(grad_X)
+    X[mine] = own.detach()
+    dist.all_reduce(X)
+    return X, grad_weight
 
 
 @right("14.2")
-def with_the_expert_as_a_column(tokens, expert, apply_expert):
-    k, rank = dist.get_world_size(), dist.get_rank()
-    table = torch.zeros(k, k, dtype=torch.int64)
-    table[rank] = (expert % k).bincount(minlength=k)
-    dist.all_reduce(table)
-    order = (expert % k).argsort(stable=True)
-    sent, received = table[rank].tolist(), table[:, rank].tolist()
-    packed = torch.cat([tokens, expert[:, None].to(tokens.dtype)], 1)
-    there = packed.new_empty(sum(received), packed.shape[1])
-    dist.all_to_all_single(there, packed[order], received, sent)
-    for e in range(rank, 12, k):  # experts without tokens, too
-        mine = there[:, -1] == e
-        there[mine, :-1] = apply_expert(e, there[mine, :-1])
-    back = torch.empty_like(packed)
-    dist.all_to_all_single(back, there, sent, received)
-    return back[order.argsort(), :-1]
+def with_one_hot_rows(weight, first, tokens, grad_X):
+    rows = first + torch.arange(len(weight))
+    chosen = (tokens[:, None] == rows).to(weight.dtype)
+    X = chosen @ weight
+    dist.all_reduce(X)
+    return [X, chosen.T @ grad_X]
 
 
-@wrong("14.2", "input_split_sizes must have one number per rank")
-def counts_without_the_last_ranks(tokens, expert, apply_expert):
-    k = dist.get_world_size()
-    home = expert % k
-    sent, order = home.bincount().tolist(), home.argsort()
-    counts = [torch.zeros(k, dtype=torch.int64) for _ in range(k)]
-    dist.all_gather(counts, home.bincount(minlength=k))
-    received = torch.stack(counts)[:, dist.get_rank()].tolist()
-    there, which = tokens.new_zeros(sum(received), tokens.shape[1]), expert.new_zeros(sum(received))
-    dist.all_to_all_single(there, tokens[order], received, sent)
-    dist.all_to_all_single(which, expert[order], received, sent)
-    for i, e in enumerate(which.tolist()):
-        there[i] = apply_expert(e, there[i : i + 1])
-    back = torch.empty_like(tokens)
-    dist.all_to_all_single(back, there, sent, received)
-    return back[order.argsort()]
+@wrong("14.2", "it does not return two tensors")
+def returns_the_rows_alone(weight, first, tokens, grad_X):
+    return with_one_hot_rows(weight, first, tokens, grad_X)[0]
 
 
-@wrong("14.2", "the ranks do not call the same collectives")
-def leaves_out_ranks_without_tokens(tokens, expert, apply_expert):
-    if len(tokens) == 0:
-        return tokens
-    dist.all_to_all_single(torch.empty(3), torch.empty(3))
-    return tokens
+@wrong("14.2", "of a token that occurs several times only the last gradient counts")
+def assigns_the_gradients(weight, first, tokens, grad_X):
+    X, grad_weight = with_one_hot_rows(weight, first, tokens, grad_X)
+    grad_weight = torch.zeros_like(weight)
+    for token, grad in zip(tokens.tolist(), grad_X, strict=True):
+        if first <= token < first + len(weight):
+            grad_weight[token - first] = grad
+    return X, grad_weight
 
 
-@wrong("14.2", "which lives on rank")
-def shifts_the_ranks(tokens, expert, apply_expert):
-    k = dist.get_world_size()
-    home = (expert + 1) % k
-    sent = home.bincount(minlength=k)
-    received = torch.zeros_like(sent)
-    dist.all_to_all_single(received, sent)
-    which = expert.new_zeros(int(received.sum()))
-    dist.all_to_all_single(which, expert[home.argsort()], received.tolist(), sent.tolist())
-    for e in which.unique().tolist():
-        apply_expert(e, tokens.new_ones(1, tokens.shape[1]))
-    return tokens
+@wrong("14.2", "it raised IndexError")
+def takes_every_token_for_its_own(weight, first, tokens, grad_X):
+    return weight[tokens - first], torch.zeros_like(weight)
 
 
 class TestAnswers(RightAnswers, WrongAnswers):

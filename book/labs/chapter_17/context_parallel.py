@@ -18,7 +18,8 @@ from torch import nn
 
 from ..chapter_13.network_parts import Network, TransformerParts
 from ..chapter_13.zero import momentum_step
-from .autograd_collectives import Group, all_to_all, part_sizes, summed, to_next
+from ..chapter_14.autograd_collectives import Group, part_sizes, summed
+from .exchanges import all_to_all, to_next
 
 __all__ = [
     "PlacesAttention",

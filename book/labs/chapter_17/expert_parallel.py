@@ -15,7 +15,8 @@ from torch import nn
 
 from d2lite.transformer import MLP
 
-from .autograd_collectives import Group, all_to_all, exchanged, part_sizes, summed
+from ..chapter_14.autograd_collectives import Group, part_sizes, summed
+from .exchanges import all_to_all, exchanged
 
 __all__ = ["Experts", "ExpertsOverRanks", "by_expert", "rebalance", "route", "tokens_per_rank"]
 

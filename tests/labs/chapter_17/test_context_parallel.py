@@ -9,11 +9,11 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 
-from d2lite.labs.chapter_14 import (
+from d2lite.labs.chapter_14 import part_sizes
+from d2lite.labs.chapter_17 import (
     add_block,
     causal_attention,
     context_step,
-    part_sizes,
     recut,
     ring_attention,
     split_text,
