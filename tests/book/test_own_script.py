@@ -40,7 +40,7 @@ SAID = {
 def test_each_bug_is_one_change_of_the_script_and_has_a_row():
     code = SCRIPT.read_text()
     assert list(NAMES["SCRIPT_BUGS"]) == list(SAID)
-    assert [row for row in ROWS if row != "bug"] == list(SAID)
+    assert [row for row in ROWS if row != "bug"] == list(SAID)[1:]  # the first one has its report on the page
     for right, wrong in NAMES["SCRIPT_BUGS"].values():
         assert code.count(right) == 1 and right != wrong
         compile(code.replace(right, wrong), "train.py", "exec")
@@ -51,7 +51,11 @@ def test_each_bug_is_one_change_of_the_script_and_has_a_row():
 def test_the_rehearsal_says_what_the_page_says(bug):
     found, (has_finding, said) = NAMES["rehearsed"](bug), SAID[bug]
     assert found.error == "" and bool(found.findings) == has_finding == found.exit_code, report_text(found)
-    assert said in report_text(found) and has_finding == ("finding" in ROWS[bug])
+    assert said in report_text(found)
+    if bug not in ROWS:  # the first one has its report on the page
+        assert has_finding
+        return
+    assert has_finding == ("finding" in ROWS[bug])
     nothing = ROWS[bug] == "nothing"  # else it is a fact: a learning rate that the right script has not
     assert nothing == (not has_finding and "learning rate 0.2" in said)
 
