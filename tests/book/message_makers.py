@@ -120,7 +120,7 @@ MAKERS |= {
 
 
 def script_says(path, *arguments):
-    return subprocess.run([sys.executable, *arguments], cwd=path, capture_output=True, text=True, timeout=60).stderr
+    return subprocess.run([sys.executable, *arguments], cwd=path, capture_output=True, text=True, timeout=300).stderr
 
 
 SPAWN = (
