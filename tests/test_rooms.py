@@ -40,8 +40,9 @@ ARROWS = {
     "d2lite.labs.chapter_12": SHOWN | {"d2lite.labs.chapter_07"},
     "d2lite.labs.chapter_13": SHOWN,
     "d2lite.labs.chapter_14": TOP | {"d2lite.figures", "d2lite.labs.chapter_13", "d2lite.profiling"},
-    "d2lite.labs.chapter_15": SHOWN | {"d2lite.labs.chapter_13", "d2lite.labs.chapter_14"},
-    "d2lite.labs.chapter_16": SHOWN | {"d2lite.costs", "d2lite.labs.chapter_08", "d2lite.labs.chapter_13"},
+    "d2lite.labs.chapter_15": SHOWN | {"d2lite.labs.chapter_13", "d2lite.labs.chapter_14", "d2lite.profiling"},
+    "d2lite.labs.chapter_16": SHOWN
+    | {"d2lite.costs", "d2lite.labs.chapter_08", "d2lite.labs.chapter_13", "d2lite.profiling"},
     "d2lite.labs.chapter_17": TOP | {"d2lite.labs.chapter_13", "d2lite.labs.chapter_14"},
 }
 # what the front door opens although it stands above d2lite: names that were always called from there

@@ -6,7 +6,7 @@ from d2lite._install import missing
 from notebook_ranks.shared.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from .measured_on_ranks import mean_pass, one_device, record_on_rank, seconds_of
+    from .measured_on_ranks import mean_pass, one_device, record_on_rank, step_seconds
     from .pipeline import (
         Stage,
         backward_pass,
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     )
     from .pipeline_search import shortest_step
     from .pipeline_step import bubble_formula, bubble_of, microbatches_held, predict_pipeline
+    from .rows_of_ranks import split_row
     from .schedule_puzzle import SchedulePuzzle
-    from .split_row import add_row
     from .torch_schedules import TORCH_SCHEDULES, torch_schedule
 
 __all__, __getattr__, __dir__ = lazy_names(__name__, missing)

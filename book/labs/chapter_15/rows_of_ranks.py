@@ -8,10 +8,10 @@ from notebook_ranks.shared.format import format_bytes
 
 from ..chapter_14.split_table import apart_after_four_steps, counted_step
 
-__all__ = ["add_row"]
+__all__ = ["split_row"]
 
 
-def add_row(workers: Workers, name: str, cut: Callable[[Any], Any], step: Callable[..., Any]) -> int:
+def split_row(workers: Workers, name: str, cut: Callable[[Any], Any], step: Callable[..., Any]) -> int:
     """Print a row for each rank, and return the bytes that rank 0 sends in a step.
 
     Args:
