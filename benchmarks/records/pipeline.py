@@ -22,7 +22,7 @@ RANKS = 2
 
 def measured(chapter, name, num_microbatches, num_steps, batch_size, width):
     """Return one row as a dictionary; `chapter` has the functions of the chapter's cells, {name: function}."""
-    schedule, step_seconds, mean_pass = SCHEDULES[name], chapter["step_seconds"], chapter["mean_pass"]
+    schedule, seconds_of_step, mean_pass = SCHEDULES[name], chapter["seconds_of_step"], chapter["mean_pass"]
     passes = [schedule(rank, RANKS, num_microbatches) for rank in range(RANKS)]
     events = chapter["fastest_step"](schedule, num_microbatches, batch_size, None, num_steps, width)
     costs = [[mean_pass(events, rank, kind) for rank in range(RANKS)] for kind in ("forward", "backward")]
@@ -31,8 +31,8 @@ def measured(chapter, name, num_microbatches, num_steps, batch_size, width):
     return {
         "schedule": name,
         "microbatches": num_microbatches,
-        "step_s": step_seconds(events),
-        "predicted_step_s": step_seconds(drawn),
+        "step_s": seconds_of_step(events),
+        "predicted_step_s": seconds_of_step(drawn),
         "bubble": bubble_of(events),
         "predicted_bubble": bubble_of(drawn),
         "formula": bubble_formula(RANKS, num_microbatches),

@@ -6,7 +6,7 @@ from d2lite._install import missing
 from notebook_ranks.shared.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from .measured_on_ranks import mean_pass, one_device, record_on_rank, step_seconds
+    from .measured_on_ranks import mean_pass, one_device, record_on_rank, seconds_of_step
     from .pipeline import (
         Stage,
         backward_pass,

@@ -13,7 +13,7 @@ from d2lite.transformer import Transformer
 from .pipeline import my_stage, run_passes
 from .pipeline_schedule import Pass
 
-__all__ = ["mean_pass", "one_device", "record_on_rank", "step_seconds"]
+__all__ = ["mean_pass", "one_device", "record_on_rank", "seconds_of_step"]
 
 
 def record_on_rank(
@@ -45,7 +45,7 @@ def record_on_rank(
     return recorder.steps
 
 
-def step_seconds(events: Sequence[Event]) -> float:
+def seconds_of_step(events: Sequence[Event]) -> float:
     """Return how long a step lasts, from the beginning of its first event to the end of its last one."""
     return max(event.end_s for event in events) - min(event.start_s for event in events)
 
@@ -60,7 +60,7 @@ def one_device(batch_size: int, num_steps: int = 5) -> float | None:
         F.cross_entropy(net(X).flatten(0, 1), y.flatten()).backward()
         recorder.lap("forward and backward")
         recorder.end()
-    return min(step_seconds(step) for step in recorder.steps[1:])
+    return min(seconds_of_step(step) for step in recorder.steps[1:])
 
 
 def mean_pass(events: Sequence[Event], rank: int, kind: str) -> float:
