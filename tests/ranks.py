@@ -3,10 +3,11 @@
 import os
 
 import pytest
+import torch.distributed as dist
 
 from d2lite import Workers
 
-__all__ = ["NEEDS_RANKS", "close_pools", "pool_of"]
+__all__ = ["NEEDS_RANKS", "close_pools", "my_pair", "pool_of"]
 
 NEEDS_RANKS = pytest.mark.skipif(os.name == "nt", reason="needs ranks")
 _pools = {}  # {number of ranks: the pool}
@@ -23,6 +24,12 @@ def pool_of(*sizes):
         return _pools[request.param]
 
     return pool
+
+
+def my_pair():
+    """Return the group of this rank of four, ranks 0 and 2 or 1 and 3, the number of the pair, and its place in it."""
+    pairs = [dist.new_group([0, 2]), dist.new_group([1, 3])]
+    return pairs[dist.get_rank() % 2], dist.get_rank() % 2, dist.get_rank() // 2
 
 
 def close_pools():

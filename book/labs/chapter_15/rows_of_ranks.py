@@ -6,7 +6,7 @@ from typing import Any
 from d2lite.workers import Workers
 from notebook_ranks.shared.format import format_bytes
 
-from ..chapter_14.split_table import apart_after_four_steps, counted_step
+from ..chapter_14.split_table import counted_step, from_one_device
 
 __all__ = ["split_row"]
 
@@ -23,15 +23,7 @@ def split_row(workers: Workers, name: str, cut: Callable[[Any], Any], step: Call
     Raises:
         ValueError: if four steps do not give the weights and the losses of one device.
     """
-    found = workers.run(apart_after_four_steps, cut, step)
-    apart, right = max(row[0] for row in found), found[0][2]
-    losses = [sum(of_step) for of_step in zip(*(row[1] for row in found), strict=True)]
-    off = max(abs(a - b) for a, b in zip(losses, right, strict=True))
-    if not (apart < 1e-9 and off < 1e-9):
-        raise ValueError(
-            f"{name}: expected the network of one device within 1e-9, got weights that are {apart:.0e} and losses that "
-            f"are {off:.0e} apart. Compare the gradients of the first step."
-        )
+    apart = from_one_device(workers, name, cut, step)
     sent = []
     for rank, (held, calls) in enumerate(workers.run(counted_step, cut, step)):
         sent.append(sum(call.sent_n_bytes for call in calls))

@@ -2,13 +2,12 @@
 
 import pytest
 import torch
-import torch.distributed as dist
 import torch.nn.functional as F
 
 from d2lite.labs.chapter_14 import shard_network, shard_sequence, summed, tensor_step
 from d2lite.labs.chapter_15 import gpipe, my_stage, one_f_one_b, pipeline_step
 from d2lite.transformer import Transformer
-from tests.ranks import NEEDS_RANKS, pool_of
+from tests.ranks import NEEDS_RANKS, my_pair, pool_of
 
 pytestmark = [
     NEEDS_RANKS,
@@ -17,12 +16,6 @@ pytestmark = [
 
 
 pool = pool_of(4)
-
-
-def my_pair():
-    """The ranks 0 and 2, or 1 and 3; each pair works on other numbers."""
-    pairs = [dist.new_group([0, 2]), dist.new_group([1, 3])]
-    return pairs[dist.get_rank() % 2], dist.get_rank() % 2, dist.get_rank() // 2
 
 
 def make_net(seed):

@@ -2,11 +2,10 @@
 
 import pytest
 import torch
-import torch.distributed as dist
 
 from d2lite.labs.chapter_14 import summed
 from d2lite.labs.chapter_17 import Experts, ExpertsOverRanks, causal_attention, ring_attention, ulysses_attention
-from tests.ranks import NEEDS_RANKS, pool_of
+from tests.ranks import NEEDS_RANKS, my_pair, pool_of
 
 pytestmark = [
     NEEDS_RANKS,
@@ -15,12 +14,6 @@ pytestmark = [
 
 
 pool = pool_of(4)
-
-
-def my_pair():
-    """The ranks 0 and 2, or 1 and 3; each pair works on other numbers."""
-    pairs = [dist.new_group([0, 2]), dist.new_group([1, 3])]
-    return pairs[dist.get_rank() % 2], dist.get_rank() % 2, dist.get_rank() // 2
 
 
 def attention(attend):
