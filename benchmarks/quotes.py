@@ -112,10 +112,10 @@ def ring_figure(hosts, per_host, algorithm, what):
     return found[what]
 
 
-def step_ratio(how, **wanted):
+def step_ratio(how, *, limited):
     """Return min or max of measured over predicted steps in cluster.json; `limited` says whether the cable was."""
-    rows = [row | {"limited": row["mbit"] is not None} for row in speed.rows(_kept("cluster")["links"])]
-    return how(row["step_s"] / row["predicted_s"] for row in rows if wanted.items() <= row.items())
+    rows = [row for row in speed.rows(_kept("cluster")["links"]) if (row["mbit"] is not None) == limited]
+    return how(row["step_s"] / row["predicted_s"] for row in rows)
 
 
 def lenet_on_two_ms(mbit, part):
@@ -179,11 +179,6 @@ def of_the_published(name, of="accuracies", num_seeds=20):
     trials = [trial for trial in _kept(PUBLISHED)["trials"] if trial["seed"] < num_seeds]
     before, after = (column(trials, arm, of) for arm in ("one device", name))
     return compare_arms(before.values(), after.values(), paired=True)
-
-
-def published_loss(name, of, what):
-    """Return by how many points an arm lowers the accuracy: "difference", or an end of its interval."""
-    return -100 * getattr(of_the_published(name, of), what)
 
 
 def gained_by_new_statistics():
@@ -667,7 +662,7 @@ QUOTES = (
         "Old statistics account for {:.1f} of the {:.1f} points of *half as many steps* (99%: {:.1f} to {:.1f}).",
         (
             _interval(gained_by_new_statistics, (1, 1, 1))[0],
-            partial(published_loss, "half as many steps", "accuracies", "difference"),
+            _interval(lambda: of_the_published("half as many steps"), (-1, -1, -1))[0],
             *_interval(gained_by_new_statistics, (1, 1, 1))[1:],
         ),
     ),

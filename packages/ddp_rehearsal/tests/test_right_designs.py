@@ -131,7 +131,7 @@ def test_reductions_in_groups_of_their_own():
 def test_what_was_not_compared_or_observed_is_said():
     def facts(*noted):
         observed = ranks(list(noted), list(noted))
-        return " ".join(run_facts(Outcome(observed=observed, ending="enough", seconds=1.0, outputs={}, gpus=2)))
+        return " ".join(run_facts(Outcome(observed=observed, ending="enough", seconds=1.0, outputs={}, offered=2)))
 
     assert "Sharded weights were not compared" in facts(update(1, sharded=True))
     assert "Not all of rank 1 was observed: KeyError: 3" in facts(update(1), NotObserved(1, None, "KeyError: 3"))

@@ -58,7 +58,7 @@ class Outcome:
 
     `reports` and `records` are those of `notebook_ranks`, of each rank; `waited_s` is how long nothing had moved.
     `alone` says why the script ran as one process and not as ranks of torchrun: `OWN_RANKS`, `ONE_PROCESS` or "".
-    `gpus` is how many were used, `offered` how many there were: a script that starts its ranks itself may want more.
+    `offered` is how many GPUs there were: a script that starts its ranks itself may use fewer, or want more.
     """
 
     observed: Sequence[RankObservations]
@@ -69,9 +69,13 @@ class Outcome:
     records: Mapping[int, FlightRecord] = field(default_factory=dict)
     outputs: Mapping[int, str] = field(default_factory=dict)
     alone: str = ""
-    gpus: int = 0
     offered: int = 0
     card: str = ""
+
+    @property
+    def gpus(self) -> int:
+        """How many GPUs were used."""
+        return self.offered if self.alone == ONE_PROCESS else min(self.offered, len(self.observed))
 
 
 def run_ranks(
@@ -141,7 +145,6 @@ def _run(
             records=records,
             outputs=outputs,
             alone=watch.again or alone,
-            gpus=gpus if alone == ONE_PROCESS else min(gpus, len(observed)),
             offered=gpus,
             card=card,
         )
