@@ -1,7 +1,7 @@
 """Rules: from what was observed on all ranks to findings. Pure functions.
 
-A finding is sure. What may be intended, such as tensors that differ because ranks hold different parts of a network,
-is a note.
+A finding is meant to be sure. What may be intended, such as tensors that differ because ranks hold different parts of a
+network, is a note; `--allow` makes notes of findings that somebody intends.
 """
 
 from collections.abc import Callable
