@@ -225,6 +225,8 @@ def test_a_parameter_that_is_not_trained_may_differ():
     assert the_one(unlike_at_the_end(ranks(*runs))).is_sure
     frozen = [[*run[:2], replace(run[2], untrained=("bank",))] for run in runs]
     assert not the_one(unlike_at_the_end(ranks(*frozen))).is_sure
+    divided = [[begins(), forward(1, f"{r}", loader=0), *run] for r, run in enumerate(frozen)]
+    assert the_one(unlike_at_the_end(ranks(*divided))).is_sure  # the examples of a rank change from epoch to epoch
 
 
 def test_a_mode_that_is_changed_on_purpose():

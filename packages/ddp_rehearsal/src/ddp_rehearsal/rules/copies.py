@@ -318,7 +318,9 @@ def unlike_at_the_end(observed: Observed) -> list[Finding]:
                 "DistributedDataParallel averages gradients only. Average these weights over the ranks, or compute "
                 "their change from what all ranks have together."
             )
-            sure = bool(states[0].group) and any(name not in states[0].untrained for name in apart)
+            # what is not trained may belong to the rank's own examples, unless a sampler hands these round
+            is_shared = any(name not in states[0].untrained for name in apart) or _divide_examples(observed, [0])
+            sure = bool(states[0].group) and is_shared
             return [Finding("copies", words, repair, ranks=tuple(range(len(observed))), step=last.step, is_sure=sure)]
     return []
 
