@@ -9,6 +9,7 @@ from ddp_rehearsal.observations import (
     Drawn,
     Ended,
     Evaluated,
+    JoinBegins,
     Loaded,
     LoaderBegins,
     LossReduced,
@@ -20,8 +21,7 @@ from ddp_rehearsal.observations import (
     Saved,
     Scheduled,
     State,
-    Strangers,
-    Uneven,
+    UnusedTensors,
 )
 from ddp_rehearsal.rules.collectives import (
     gathered_without_gradient,
@@ -99,7 +99,7 @@ def test_an_update_that_one_rank_leaves_out():
 
 def test_a_join_gives_ranks_different_numbers_of_updates():
     def run(n):
-        rows = [(0, Uneven(1, HERE))] + [(0, update(s, passes=s, joins=1, group=(0, 1))) for s in range(1, n + 1)]
+        rows = [(0, JoinBegins(1, HERE))] + [(0, update(s, passes=s, joins=1, group=(0, 1))) for s in range(1, n + 1)]
         later = [(0, update(n + s, prints(w=s), prints(w=s), passes=s, joins=2, group=(0, 1))) for s in (1, 2)]
         return [one for _, one in [*rows, *later]]
 
@@ -220,7 +220,7 @@ def test_epochs_of_different_lengths(tmp_path, loop, is_sure):
     finding = the_one(uneven_loaders(ranks(run(8), run(7))))
     assert finding.ranks == (1,) and finding.is_sure is is_sure and "8 on rank 0, 7 on rank 1" in finding.words
     assert uneven_loaders(ranks(run(8), run(8))) == []
-    assert uneven_loaders(ranks(run(8, Uneven(1, HERE)), run(7))) == []
+    assert uneven_loaders(ranks(run(8, JoinBegins(1, HERE)), run(7))) == []
     assert uneven_loaders(ranks(run(8, Ended(9, None, "returned")), run(7))) == []
 
 
@@ -289,7 +289,7 @@ def test_parameters_that_no_optimizer_holds():
     run = [update(1), state(unheld={"head.weight": (3, 4), "head.bias": (3,)})]
     note = the_one(not_held(ranks(run)))
     assert not note.is_sure and "head.weight and head.bias of Net get gradients" in note.words
-    finding = the_one(not_held(ranks([*run, Strangers(2, HERE, 0, ((3, 4), (3,)))])))
+    finding = the_one(not_held(ranks([*run, UnusedTensors(2, HERE, 0, ((3, 4), (3,)))])))
     assert finding.is_sure and "2 tensors that no network has" in finding.words
     assert not_held(ranks([update(1), state()])) == []
 
@@ -387,7 +387,7 @@ def test_parts_that_are_clipped_by_their_own_norms():
 
 
 def test_an_optimizer_that_holds_nothing_of_the_network():
-    strangers = Strangers(9, None, 0, ((3, 2), (3,)), are_all=True)
+    strangers = UnusedTensors(9, None, 0, ((3, 2), (3,)), are_all=True)
     finding = the_one(not_held(ranks([update(), strangers])))
     assert finding.is_sure and "its updates change nothing" in finding.words
     assert not_held(ranks([update(), replace(strangers, are_all=False)])) == []

@@ -14,7 +14,7 @@ from ddp_rehearsal.observations import (
     Reduced,
     Saved,
     State,
-    Strangers,
+    UnusedTensors,
 )
 from ddp_rehearsal.ranks import Outcome
 from ddp_rehearsal.report import run_facts
@@ -266,8 +266,8 @@ def test_an_optimizer_of_the_script_may_keep_gradients():
 
 def test_tensors_of_other_shapes_were_not_replaced():
     state = State(3, HERE, model=0, name="Net", params=prints(w=1), unheld={"probe": (2, 5)})
-    assert not the_one(not_held(ranks([update(1), state, Strangers(2, HERE, 0, ((3, 4),))]))).is_sure
-    assert the_one(not_held(ranks([update(1), state, Strangers(2, HERE, 0, ((2, 5),))]))).is_sure
+    assert not the_one(not_held(ranks([update(1), state, UnusedTensors(2, HERE, 0, ((3, 4),))]))).is_sure
+    assert the_one(not_held(ranks([update(1), state, UnusedTensors(2, HERE, 0, ((2, 5),))]))).is_sure
 
 
 def test_what_is_said_of_copies():
@@ -290,7 +290,7 @@ def test_equal_values_that_were_read_do_not_show_that_all_are_equal():
 
 def test_a_tensor_of_an_optimizer_that_is_used_later():
     state = State(3, HERE, model=0, name="Net", params=prints(w=1), unheld={"a": (3, 4), "b": (4,), "c": (5,)})
-    assert not the_one(not_held(ranks([update(1), state, Strangers(2, HERE, 0, ((3, 4),))]))).is_sure
+    assert not the_one(not_held(ranks([update(1), state, UnusedTensors(2, HERE, 0, ((3, 4),))]))).is_sure
 
 
 def test_reductions_in_groups_of_their_own():

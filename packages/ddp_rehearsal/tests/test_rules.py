@@ -9,12 +9,12 @@ from ddp_rehearsal.observations import (
     DataSet,
     Ended,
     Forward,
+    JoinBegins,
     Joined,
     Loaded,
     LoaderBegins,
     RankObservations,
     Saved,
-    Uneven,
     Update,
     Wrapped,
 )
@@ -435,7 +435,7 @@ def test_different_numbers_of_updates():
     assert finding.ranks == (1,) and "2 on rank 0, 1 on rank 1, 2 on rank 2" in finding.words
     for right in ([more, more], [more, [update(1)]], [more, [update(1), Ended(9, None, "exit", 1)]]):
         assert num_steps(ranks(*right)) == []
-    assert num_steps(ranks([Uneven(1, None), *more], fewer)) == []
+    assert num_steps(ranks([JoinBegins(1, None), *more], fewer)) == []
     probe = [update(1), replace(update(2), optimizer=1), end]  # rank 0 trains one more network
     assert num_steps(ranks(probe, fewer)) == [] and num_steps(ranks([end], fewer)) == []
     actors = [[update(1, weights=prints(w=r)), *[update(2)] * r, end] for r in (0, 1)]

@@ -42,8 +42,8 @@ __all__ = [
     "Scheduled",
     "Sent",
     "State",
-    "Strangers",
-    "Uneven",
+    "UnusedTensors",
+    "JoinBegins",
     "Update",
     "Wrapped",
     "as_line",
@@ -73,7 +73,7 @@ class Joined(Observation):
 
 
 @dataclass(frozen=True)
-class Uneven(Observation):
+class JoinBegins(Observation):
     """The script begins a `Join`: ranks may have different numbers of minibatches."""
 
 
@@ -281,7 +281,7 @@ class LostAttributes(Observation):
 
 
 @dataclass(frozen=True)
-class Strangers(Observation):
+class UnusedTensors(Observation):
     """Shapes of parameters that an optimizer holds, which never got a gradient and are in no module that was called.
 
     `are_all` says that it holds no others.
@@ -440,7 +440,7 @@ _KIND_OF: dict[str, type[Observation]] = {
     for kind in (
         Clipped, DataSet, Drawn, Ended, Evaluated, Failed, Forward, Joined, Loaded, LoaderBegins, LossReduced,
         LostAttributes, Memory, NotObserved, NotWaited, NothingLoaded, Opened, Reduced, Sampled, Saved, Scheduled,
-        Sent, State, Strangers, Uneven, Update, Wrapped,
+        Sent, State, UnusedTensors, JoinBegins, Update, Wrapped,
     )
 }  # fmt: skip
 

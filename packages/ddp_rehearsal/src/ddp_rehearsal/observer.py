@@ -47,6 +47,7 @@ from ddp_rehearsal.observations import (
     Ended,
     Evaluated,
     Forward,
+    JoinBegins,
     Joined,
     Loaded,
     LoaderBegins,
@@ -65,8 +66,7 @@ from ddp_rehearsal.observations import (
     Scheduled,
     Sent,
     State,
-    Strangers,
-    Uneven,
+    UnusedTensors,
     Update,
     Wrapped,
     as_line,
@@ -132,7 +132,7 @@ class Observer:
         self.writing, self.unwritten = threading.Lock(), b""
         self.pid, self.thread = os.getpid(), threading.get_ident()
         self.progress, self.step, self.depth, self.backwards = 0, 1, 0, 0
-        self.updated = False  # the step has ended, and the next one has not begun
+        self.step_is_over = False  # the step has ended, and the next one has not begun
         self.over_since = 0.0  # when the last step has ended; 0 before
         self.passes = self.joins = self.lost = self.plain_passes = 0
         self.own_collectives = OwnCollectives()
@@ -167,7 +167,7 @@ class Observer:
         self.counts: dict[int, int] = {}
         self.sampled: tuple[dict[str, tuple[nn.Parameter, torch.Tensor]], dict[str, Any]] | None = None
         self.halves = False
-        self.updates: int | None = None  # id of the optimizer whose update runs; it may call others
+        self.running: int | None = None  # id of the optimizer whose update runs; it may call others
         self.named: dict[str, nn.Parameter] = {}  # the parameters of that update
         self.begun: dict[str, Any] = {}  # its facts
         self.last: tuple[nn.Parameter, Print] | None = None  # a gradient of the last update
@@ -197,7 +197,7 @@ class Observer:
 
     def note(self, kind: type[Observation], **facts: Any) -> None:
         """Note an observation, with the step and the place in the script; write it, unless its kind waits."""
-        facts.setdefault("step", self.step + self.updated)
+        facts.setdefault("step", self.step + self.step_is_over)
         if "place" not in facts:
             facts["place"] = _place_now()
         self.waiting.append((kind, facts))
@@ -285,7 +285,7 @@ class Observer:
                 self.waiting.append((NotObserved, {"step": self.step, "place": None, "error": words[:500]}))
         self.failed = True
 
-    def _unseen(self, function: Callable[..., None], *args: Any) -> None:
+    def _past_the_pretence(self, function: Callable[..., None], *args: Any) -> None:
         """Call a function of the observer quietly, with `__torch_function__` switched off.
 
         Pretend GPUs would otherwise look at each of its calls, which takes time. It is used for what happens in each
@@ -303,21 +303,21 @@ class Observer:
             self.depth += 1
             self.halves |= self.samples and torch._C._is_any_autocast_enabled()
             if self.depth == 1 and not self.in_backward and torch.is_grad_enabled():
-                if not self.optimizers and self.updates is None:
+                if not self.optimizers and self.running is None:
                     self._look_for_update_by_hand(module)
                 self._begin_step()
                 self.entry, self.looks_for_entry = "", self.step <= FIRST_STEPS
                 if self.activations < 0 and self.step == 2 and not self.measured:
                     self._quietly(self._begin_to_measure, module)
             if self.looks_for_entry and module._parameters:
-                self._unseen(self._enter, args)
+                self._past_the_pretence(self._enter, args)
 
     def _begin_step(self) -> None:
         """The first forward or backward pass after an update begins the next step, or there have been enough."""
         if self.over_since:
             self.end("enough")
             self.enough()
-        self.step, self.updated = self.step + self.updated, False
+        self.step, self.step_is_over = self.step + self.step_is_over, False
         if self.not_loaded:
             self._quietly(self._note_not_loaded)
 
@@ -353,7 +353,9 @@ class Observer:
                 self.evaluated.add(self.loader)
                 self._quietly(lambda: self.note(Evaluated, loader=self.loader[0], epoch=self.loader[1]))
         elif not self.in_backward:
-            self._unseen(self._forward, module, args, rest[0] if len(rest) == 2 else {}, rest[-1] if rest else None)
+            self._past_the_pretence(
+                self._forward, module, args, rest[0] if len(rest) == 2 else {}, rest[-1] if rest else None
+            )
 
     def _forward(self, module: nn.Module, args: object, kwargs: object, output: object) -> None:
         inner = _inner(module)
@@ -431,10 +433,10 @@ class Observer:
             return backward(*args, **kwargs)
         if self.in_backward:  # of a part that is computed again
             return backward(*args, **kwargs)
-        self._unseen(self._look_for_kept_gradients)
+        self._past_the_pretence(self._look_for_kept_gradients)
         if self.own_collectives.reduced is not None:
             self._quietly(self._look_for_reduced_loss, [*args, *kwargs.values()])
-        if self.updates is None:
+        if self.running is None:
             if not self.optimizers and not self.modules:
                 self._look_for_update_by_hand([*args, *kwargs.values()])
             self._begin_step()
@@ -450,7 +452,7 @@ class Observer:
         finally:
             self.in_backward = False
             if self.scaler is not None:
-                self._unseen(self._read_scaled_gradient)
+                self._past_the_pretence(self._read_scaled_gradient)
 
     def _read_scaled_gradient(self) -> None:
         """Keep how large a gradient is that has the factor of a GradScaler: the script may divide by it itself."""
@@ -463,7 +465,7 @@ class Observer:
     def _clear(self, clear: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if self._is_mine():
             if self.scaler is None and self.backwards:
-                self._unseen(self._count_lost)
+                self._past_the_pretence(self._count_lost)
             self.backwards = 0  # an update was left out, as a GradScaler does where a gradient is infinite
         return clear(*args, **kwargs)
 
@@ -487,11 +489,11 @@ class Observer:
     # updates
 
     def _before_update(self, optimizer: torch.optim.Optimizer, args: object, kwargs: object) -> None:
-        if self._is_mine() and self.updates in (None, id(optimizer)):
+        if self._is_mine() and self.running in (None, id(optimizer)):
             if self.counts.get(id(optimizer), 0) >= self.steps:  # nothing was called in between
                 self._begin_step()
-            self.updates, self.begun = id(optimizer), {}
-            self._unseen(self._begin_update, optimizer, args, kwargs)
+            self.running, self.begun = id(optimizer), {}
+            self._past_the_pretence(self._begin_update, optimizer, args, kwargs)
 
     def _begin_update(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         self.named = named = self._named(optimizer)
@@ -555,17 +557,17 @@ class Observer:
         return groups.pop() or () if len(groups) == 1 else ()
 
     def _after_update(self, optimizer: torch.optim.Optimizer, args: object, kwargs: object) -> None:
-        if not self._is_mine() or self.updates != id(optimizer):
+        if not self._is_mine() or self.running != id(optimizer):
             return
-        self.updates = None
+        self.running = None
         self.progress += 1
-        self._unseen(self._end_update, optimizer)
+        self._past_the_pretence(self._end_update, optimizer)
         self.counts[id(optimizer)] = self.counts.get(id(optimizer), 0) + 1
         self.backwards, self.kept = 0, False
         self.lost = self.plain_passes = 0
         self.minibatches.clear()
         self._note_random_numbers()
-        self.updated = True
+        self.step_is_over = True
         self.looks_for_entry = False
         self.ended_ns.append(time.time_ns())
         if self.counts[id(optimizer)] >= self.steps:
@@ -589,7 +591,7 @@ class Observer:
     def _look_for_update_by_hand(self, seen: nn.Module | list[Any]) -> None:
         """Look at a module, or at what goes into a backward pass where no module was called."""
         if self.by_hand is None or self.passes > self.hand_passes:
-            self._unseen(self._see_update_by_hand, seen)
+            self._past_the_pretence(self._see_update_by_hand, seen)
             if self.by_hand is not None and self.counts.get(BY_HAND, 0) >= self.steps:
                 self.end("enough")
                 self.enough()
@@ -621,7 +623,7 @@ class Observer:
             closure=True,
             **self._facts_of_update(named.values()),
         )
-        self.by_hand, self.updated, self.backwards = (first_seen, small, now, first), True, 0
+        self.by_hand, self.step_is_over, self.backwards = (first_seen, small, now, first), True, 0
         self.progress += 1
         self.counts[BY_HAND] = self.counts.get(BY_HAND, 0) + 1
 
@@ -651,7 +653,7 @@ class Observer:
         for number, params in self.held_by.items():
             shapes = [tuple(p.shape) for i, p in params.items() if i not in of_modules and i not in self.got_grad]
             if shapes:
-                self.note(Strangers, optimizer=number, shapes=tuple(shapes), are_all=len(shapes) == len(params))
+                self.note(UnusedTensors, optimizer=number, shapes=tuple(shapes), are_all=len(shapes) == len(params))
         if self.sharded:
             return
         trained = {id(p) for module in self.modules for p in module.parameters()}
@@ -752,10 +754,10 @@ class Observer:
     def _clip(self, clip: Callable[..., Any], parameters: Any, max_norm: Any, *args: Any, **kwargs: Any) -> Any:
         params = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
         facts: dict[str, Any] = {}
-        self._unseen(self._begin_clip, params, max_norm, facts)
+        self._past_the_pretence(self._begin_clip, params, max_norm, facts)
         norm = clip(params, max_norm, *args, **kwargs)
         if facts:
-            self._unseen(self._end_clip, params, float(norm), float(max_norm), facts)
+            self._past_the_pretence(self._end_clip, params, float(norm), float(max_norm), facts)
         return norm
 
     def _end_clip(self, params: Sequence[nn.Parameter], norm: float, most: float, facts: dict[str, Any]) -> None:
@@ -779,7 +781,7 @@ class Observer:
         return scale(scaler, *args, **kwargs)
 
     def _read_scale(self, get: Callable[..., float], scaler: Any) -> float:
-        if self._is_mine() and self.backwards and self.updates is None:
+        if self._is_mine() and self.backwards and self.running is None:
             self.scaler = None  # the script may divide by it itself
         return get(scaler)
 
@@ -838,7 +840,7 @@ class Observer:
         if self._is_mine():
             self.progress += 1
             if not self.in_backward and self.begun.get("closure") is not True:
-                self.depth, self.updates = 0, None  # a pass or an update may have ended by an error
+                self.depth, self.running = 0, None  # a pass or an update may have ended by an error
             self.loader = self.iterators.get(iterator, (-1, -1))
             self.minibatches[self.loader[0]] += 1
             if (loader := self.fresh.pop(iterator, None)) is not None:
@@ -958,7 +960,7 @@ class Observer:
         # none was known, so that all of the module's own are missing; to ask a sharded module for them would gather it
         if state and found and len(found.unexpected_keys) == len(state) and found.missing_keys:
             facts = {"name": str(next(iter(state))), "own": found.missing_keys[0]}
-            self.not_loaded[id(module)] = module, facts | {"place": _place_now(), "step": self.step + self.updated}
+            self.not_loaded[id(module)] = module, facts | {"place": _place_now(), "step": self.step + self.step_is_over}
         elif state and self.not_loaded:  # it was tried again, with other names
             parts = set(map(id, module.modules()))
             for number, (other, _) in list(self.not_loaded.items()):
@@ -971,7 +973,7 @@ class Observer:
             self.note(NothingLoaded, **facts)
 
     def _calls_itself(self) -> bool:
-        return self._is_mine() and not self.in_backward and self.updates is None
+        return self._is_mine() and not self.in_backward and self.running is None
 
     def _put_together(self, name: str, tensor: torch.Tensor | None, **facts: Any) -> None:
         if self.depth:
@@ -984,7 +986,7 @@ class Observer:
         return self.own_collectives.calls + self.passes + len(self.ddps)
 
     def _may_end_earlier(self, enter: Callable[..., Any], join: object) -> Any:
-        self._quietly(lambda: self.note(Uneven))
+        self._quietly(lambda: self.note(JoinBegins))
         self.joins, self.passes, self.hand_passes = self.joins + 1, 0, 0
         return enter(join)
 

@@ -8,13 +8,13 @@ from ddp_rehearsal.fingerprint import Print
 from ddp_rehearsal.observations import (
     Failed,
     Forward,
+    JoinBegins,
     Joined,
     LoaderBegins,
     NotWaited,
     Observed,
     RankObservations,
     State,
-    Uneven,
     Update,
 )
 from ddp_rehearsal.rules.minibatches import equal_rows, minibatch_rows
@@ -139,7 +139,7 @@ def _not_copies(observed: Observed, ranks: tuple[int, ...], updates: Sequence[Te
         return [_not_reduced(observed, updates[updates.index(first) :], found, apart, meant)]
     if len({u.lrs for rank in ranks for u in observed[rank].of(Update) if u.step == first.step}) > 1:
         return []  # `learning_rates` says so
-    if any(one.of(Uneven) for one in observed):
+    if any(one.of(JoinBegins) for one in observed):
         words = (
             f"the weights ({name}) differ after step {first.step}, although their gradients do not: in a Join a rank "
             "with fewer minibatches makes fewer updates, and its optimizer has another state from then on."
@@ -359,7 +359,7 @@ def _states(observed: Observed) -> list[list[State]]:
     """Return the states of each module at the end on all ranks, if all have made the same updates."""
     ends = {(u.joins, u.passes) for one in observed for u in one.of(Update)[-1:]}
     by_model = [{state.model: state for state in one.of(State)} for one in observed]
-    if len(observed) < 2 or len(ends) != 1 or any(one.of(Uneven) for one in observed):
+    if len(observed) < 2 or len(ends) != 1 or any(one.of(JoinBegins) for one in observed):
         return []
     found = [[of[number] for of in by_model] for number in by_model[0] if all(number in of for of in by_model)]
     return [states for states in found if len({(state.name, *state.params) for state in states}) == 1]

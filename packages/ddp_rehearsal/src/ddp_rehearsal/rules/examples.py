@@ -11,12 +11,12 @@ from ddp_rehearsal.observations import (
     Ended,
     Evaluated,
     Forward,
+    JoinBegins,
     Joined,
     LoaderBegins,
     Observed,
     RankObservations,
     Reduced,
-    Uneven,
     Update,
 )
 from ddp_rehearsal.repairs import OF_ITERABLE
@@ -217,7 +217,7 @@ def num_steps(observed: Observed) -> list[Finding]:
     updates = [[u for u in one.of(Update) if u.optimizer in shared] for one in observed]
     most = max(map(len, updates))
     fewer = tuple(rank for rank, of in enumerate(updates) if len(of) < most)
-    if not fewer or any(one.of(Uneven) for one in observed) or left_out_updates(observed):
+    if not fewer or any(one.of(JoinBegins) for one in observed) or left_out_updates(observed):
         return []
     said = ", ".join(f"{len(of)} on rank {rank}" for rank, of in enumerate(updates))
     last = updates[fewer[0]][-1]
@@ -284,7 +284,7 @@ def uneven_loaders(observed: Observed) -> list[Finding]:
     loaders = [training_loader(one) for one in observed]
     known = [begins for begins in loaders if begins is not None and begins.num_batches > 0]
     sizes = [begins.num_batches for begins in known]
-    if len(known) < len(observed) or len(set(sizes)) == 1 or any(one.of(Uneven) for one in observed):
+    if len(known) < len(observed) or len(set(sizes)) == 1 or any(one.of(JoinBegins) for one in observed):
         return []
     if any(one.of(Ended) and one.of(Ended)[-1].how == "returned" for one in observed):
         return []  # `num_steps` compares what they have done

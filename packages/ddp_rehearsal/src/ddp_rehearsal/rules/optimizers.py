@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import replace
 
 from ddp_rehearsal.finding import Finding
-from ddp_rehearsal.observations import Ended, Observed, Scheduled, State, Strangers, Update
+from ddp_rehearsal.observations import Ended, Observed, Scheduled, State, UnusedTensors, Update
 from ddp_rehearsal.rules.copies import meant_as_copies
 from ddp_rehearsal.rules.side_by_side import GRADIENTS, aligned, all_same, side_by_side
 from notebook_ranks.shared.format import listed
@@ -36,10 +36,10 @@ def not_held(observed: Observed) -> list[Finding]:
     """Find parameters that get gradients and are in no optimizer; sure if it holds others that no network has."""
     for one in observed:
         unheld = {name: (state.name, shape) for state in one.of(State) for name, shape in state.unheld.items()}
-        strangers = one.of(Strangers)
-        if not unheld and strangers and all(s.are_all for s in strangers):
+        unused = one.of(UnusedTensors)
+        if not unheld and unused and all(s.are_all for s in unused):
             optimizers = {u.optimizer for u in one.of(Update)}
-            if optimizers == {s.optimizer for s in strangers}:
+            if optimizers == {s.optimizer for s in unused}:
                 return [_holds_nothing(observed)]
         if not unheld:
             continue
@@ -51,7 +51,7 @@ def not_held(observed: Observed) -> list[Finding]:
         get, are = ("gets", "is") if len(names) == 1 else ("get", "are")
         words = f"{who} {get} gradients, and {are} in no optimizer."
         found = Finding("arithmetic", words, "", step=last.step if last else 0, place=place)
-        shapes = [shape for s in strangers for shape in s.shapes]
+        shapes = [shape for s in unused for shape in s.shapes]
         if sorted(shapes) == sorted(shape for _, shape in unheld.values()):  # those that were replaced
             words += (
                 f" The optimizer holds {len(shapes)} tensor{'s' * (len(shapes) > 1)} that no network has: it was "
