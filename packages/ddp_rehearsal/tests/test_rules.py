@@ -413,12 +413,13 @@ def test_a_sampler_that_is_not_told_the_epoch():
 
 
 def test_data_sets_that_differ():
-    def run(*items, trains=True, labels=()):
+    def run(*items, trains=True, labels=(), chosen=""):
         begins = LoaderBegins(1, HERE, loader=0, epoch=0, sampler="DistributedSampler")
-        return [begins, *([forward(1, "x", loader=0)] if trains else []), DataSet(9, None, 0, items, labels)]
+        return [begins, *([forward(1, "x", loader=0)] if trains else []), DataSet(9, None, 0, items, labels, chosen)]
 
     note = the_one(data_sets(ranks(run("a", "z"), run("a", "y"))))
     assert not note.is_sure and note.ranks == (0, 1) and note.place == HERE
+    assert the_one(data_sets(ranks(run("a", "z", chosen="0 1"), run("a", "y", chosen="0 2")))).is_sure  # random_split
     one, other = run("a", "z", labels=("3", "4")), run("a", "y", labels=("3", "5"))
     assert the_one(data_sets(ranks(one, other))).is_sure
     kept = run("a", "y", labels=("3", "4"))  # a random change of the same example, kept in memory

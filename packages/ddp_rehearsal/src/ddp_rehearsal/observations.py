@@ -117,12 +117,13 @@ class DataSet(Observation):
     """The digests of the first and the last example of the data set of a DataLoader, if they are always the same.
 
     `labels` are those of the numbers, texts and tensors of whole numbers after the first part of an example; "" if it
-    has none.
+    has none. `chosen` is that of the numbers of the examples, if the data set is a subset of another one.
     """
 
     loader: int
     items: tuple[str, ...]
     labels: tuple[str, ...] = ()
+    chosen: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,7 +26,15 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import lr_scheduler
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
-from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, IterableDataset, RandomSampler, dataloader
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    DistributedSampler,
+    IterableDataset,
+    RandomSampler,
+    Subset,
+    dataloader,
+)
 
 from ddp_rehearsal.fingerprint import (
     MOST_VALUES,
@@ -889,7 +897,8 @@ class Observer:
                 seen = {tuple(self._digest(data[i]) for i in (0, n - 1)) for _ in range(READINGS_OF_AN_EXAMPLE)}
                 if len(seen) == 1 and "" not in (items := seen.pop()):
                     labels = tuple(self._digest_of_label(data[i]) for i in (0, n - 1))
-                    self.note(DataSet, loader=number, items=items, labels=labels)
+                    chosen = _digest_of_numbers(data.indices) if isinstance(data, Subset) else ""
+                    self.note(DataSet, loader=number, items=items, labels=labels, chosen=chosen)
 
     def _digest(self, example: object) -> str:
         tensor = first_tensor([example])
@@ -1050,6 +1059,10 @@ def _facts_of_parts(sampler: DistributedSampler[Any]) -> dict[str, int]:
     repeats = 0 if sampler.drop_last else max(0, sampler.total_size - _len(sampler.dataset))
     seed = int(sampler.seed) if sampler.num_replicas > 1 else -1
     return {"repeats": repeats, "seed": seed, "parts": sampler.num_replicas, "part": sampler.num_samples}
+
+
+def _digest_of_numbers(numbers: Iterable[int]) -> str:
+    return tensor_digest(torch.tensor([int(number) for number in numbers]))
 
 
 def _is_label(tensor: torch.Tensor) -> bool:

@@ -202,7 +202,9 @@ def data_sets(observed: Observed) -> list[Finding]:
                 "each rank has a part of its own."
             )
             labels = {data.labels for data in of.values()}
-            is_sure = len(labels) > 1  # else the examples may be alike, and changed at random on each rank
+            chosen = {data.chosen for data in of.values()}
+            # else the examples may be alike, and changed at random on each rank
+            is_sure = len(labels) > 1 or len(chosen) > 1
             place = begins.place if begins else None
             return [Finding("examples", words, repair, ranks=tuple(of), step=1, place=place, is_sure=is_sure)]
     return []
