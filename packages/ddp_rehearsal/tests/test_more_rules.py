@@ -40,6 +40,7 @@ from ddp_rehearsal.rules.copies import (
 from ddp_rehearsal.rules.devices import rank_as_gpu
 from ddp_rehearsal.rules.examples import (
     copies_of_workers,
+    left_out_alone,
     padded_evaluation,
     same_order_again,
     sampler_seeds,
@@ -64,7 +65,9 @@ LOOP = """for X, y in loader:
 
 
 def begins(**facts):
-    return LoaderBegins(1, HERE, loader=0, epoch=0, **{"sampler": "DistributedSampler", "shuffles": True, **facts})
+    return LoaderBegins(
+        1, HERE, **{"loader": 0, "epoch": 0, "sampler": "DistributedSampler", "shuffles": True, **facts}
+    )
 
 
 def there(line):
@@ -221,7 +224,35 @@ def test_epochs_of_different_lengths(tmp_path, loop, is_sure):
     assert finding.ranks == (1,) and finding.is_sure is is_sure and "8 on rank 0, 7 on rank 1" in finding.words
     assert uneven_loaders(ranks(run(8), run(8))) == []
     assert uneven_loaders(ranks(run(8, JoinBegins(1, HERE)), run(7))) == []
-    assert uneven_loaders(ranks(run(8, Ended(9, None, "returned")), run(7))) == []
+    ended = Ended(9, None, "returned")
+    assert uneven_loaders(ranks(run(8, ended), run(7, ended))) == []  # and none has waited
+    assert the_one(uneven_loaders(ranks(run(8), run(7, ended)))).is_sure is is_sure
+
+
+def test_streams_of_different_lengths():
+    def run(n):
+        epochs = [begins(iterable=True, sampler="_Infinite"), begins(iterable=True, sampler="_Infinite", epoch=1)]
+        second = replace(epochs[1], step=n + 1)
+        return [epochs[0], forward(1, f"{n}", loader=0), *(update(s, minibatches=1) for s in (1, 2)), second]
+
+    assert "10 on rank 0, 5 on rank 1" in the_one(uneven_loaders(ranks(run(10), run(5)))).words
+    assert uneven_loaders(ranks(run(10), run(5)[:-1])) == []  # the second epoch was not seen
+
+
+def test_a_backward_pass_that_one_rank_leaves_out():
+    def run(r, *more, **facts):
+        steps = [[forward(s, f"{r} {s}", in_ddp=True), update(s, group=(0, 1), **facts)] for s in (1, 2, 3)]
+        return [*more, *(one for of in steps for one in of)]
+
+    skipped = forward(2, "nan", in_ddp=True)
+    note = the_one(left_out_alone(ranks(run(0), run(1, skipped))))
+    assert note.ranks == (1,) and note.step == 2 and "2 times in step 2, and others 1:" in note.words
+    assert left_out_alone(ranks(run(0), run(1))) == []
+    both = the_one(left_out_alone(ranks(run(0, replace(skipped, step=3)), run(1, skipped))))  # each in its turn
+    assert (both.ranks, both.step) == ((1,), 2)
+    assert left_out_alone(ranks(run(0, skipped), run(1, skipped))) == []  # decided together
+    assert left_out_alone(ranks(run(0), run(1, replace(skipped, in_ddp=False)))) == []
+    assert left_out_alone(ranks(run(0, backwards=2), run(1, skipped, backwards=2))) == []
 
 
 def test_an_evaluation_that_counts_repeated_examples():

@@ -15,12 +15,13 @@ from ddp_rehearsal.observations import (
     Saved,
     State,
     UnusedTensors,
+    Wrapped,
 )
 from ddp_rehearsal.ranks import Outcome
 from ddp_rehearsal.report import run_facts
 from ddp_rehearsal.rules.collectives import reductions_in_another_order
 from ddp_rehearsal.rules.copies import are_copies, copies, said_of_copies, unlike_at_the_end
-from ddp_rehearsal.rules.devices import one_gpu
+from ddp_rehearsal.rules.devices import group_of_one, one_gpu
 from ddp_rehearsal.rules.examples import equal_minibatches, forgotten_set_epoch, padded_evaluation, shared_examples
 from ddp_rehearsal.rules.files import loaded_to_gpu_0, one_file
 from ddp_rehearsal.rules.gradients import gradients_kept
@@ -211,6 +212,14 @@ def test_reductions_of_two_steps_are_in_no_other_order():
     a, b = (Reduced(1, ("train.py", line, "main"), "all_reduce") for line in (10, 12))
     later = [replace(one, step=2) for one in (b, a)]
     assert reductions_in_another_order(ranks([a, later[0]], [b, later[1]])) == []
+
+
+def test_processes_with_a_group_of_their_own():
+    alone = [replace(JOINED, size=1), update(1)]
+    assert not the_one(group_of_one(ranks(alone, alone))).is_sure  # trials of a search
+    wrapped = [*alone, Wrapped(1, HERE, (0,), "Net")]
+    assert the_one(group_of_one(ranks(wrapped, wrapped))).is_sure
+    assert group_of_one(ranks(wrapped)) == [] == group_of_one(ranks([replace(JOINED, size=2)], [JOINED]))
 
 
 def test_processes_that_share_a_gpu_by_gloo():

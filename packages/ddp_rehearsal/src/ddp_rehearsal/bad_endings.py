@@ -129,7 +129,7 @@ def _named(message: str, outcome: Outcome, ranks: Sequence[int]) -> tuple[str, s
 def _error_words(report: Report) -> str:
     """Return the type and the first line of an error's message; the last one of an error in another process."""
     lines = [line.strip() for line in report["message"].splitlines() if line.strip()] or [""]
-    if "terminated with the following error" in lines[0]:  # of torch.multiprocessing.spawn
+    if "terminated with the following error" in lines[0] or "in replica" in lines[0]:  # of spawn, and nn.DataParallel
         return lines[-1]
     last = f" {lines[-1]}" if "in DataLoader worker process" in lines[0] else ""
     return f"{report['type']}: {lines[0]}{last}"

@@ -182,15 +182,15 @@ def rows_of_inputs(value: object) -> tuple[str, ...]:
     return tuple(map("+".join, zip(*rows, strict=True)))
 
 
-def first_tensor(value: object, depth: int = 0) -> torch.Tensor | None:
+def first_tensor(value: object, fewest_dims: int = 1) -> torch.Tensor | None:
     """Return the first tensor with a dimension in lists, tuples and dicts, which may be nested four deep; else None."""
-    return next(_tensors(value, depth), None)
+    return next(_tensors(value, 0, fewest_dims), None)
 
 
-def _tensors(value: object, depth: int) -> Iterator[torch.Tensor]:
+def _tensors(value: object, depth: int, fewest_dims: int = 1) -> Iterator[torch.Tensor]:
     if isinstance(value, torch.Tensor):
-        if value.dim():
+        if value.dim() >= fewest_dims:
             yield value
     elif depth < 4 and isinstance(value, list | tuple | dict):
         for item in value.values() if isinstance(value, dict) else value:
-            yield from _tensors(item, depth + 1)
+            yield from _tensors(item, depth + 1, fewest_dims)

@@ -67,9 +67,10 @@ class Observation:
 
 @dataclass(frozen=True)
 class Joined(Observation):
-    """The rank has joined the process group."""
+    """The rank has joined a process group of `size` ranks."""
 
     backend: str
+    size: int = -1
 
 
 @dataclass(frozen=True)

@@ -380,7 +380,7 @@ class Observer:
                 "drops_out": any(isinstance(part, _DropoutNd) and part.p > 0 for part in parts),
                 "batch_norms": sum(isinstance(part, BATCH_NORMS) for part in parts),
             }
-        result = first_tensor([output])
+        result = first_tensor([output], fewest_dims=0)  # it may be a loss
         self.note(
             Forward,
             model=self._number_of_module(module),
@@ -1001,7 +1001,7 @@ class Observer:
 
     def _join_group(self, join: Callable[..., None], *args: Any, **kwargs: Any) -> None:
         join(*args, **kwargs)
-        self._quietly(lambda: self.note(Joined, backend=str(dist.get_backend())))
+        self._quietly(lambda: self.note(Joined, backend=str(dist.get_backend()), size=dist.get_world_size()))
 
 
 def _print(tensor: torch.Tensor, complete: bool = True) -> Print:

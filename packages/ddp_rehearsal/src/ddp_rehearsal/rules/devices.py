@@ -5,7 +5,18 @@ from ddp_rehearsal.observations import Joined, Observed, Update, Wrapped
 from ddp_rehearsal.rules.script_text import takes_rank_for_gpu
 from ddp_rehearsal.rules.side_by_side import ranks_words
 
-__all__ = ["one_gpu", "rank_as_gpu", "train_on_cpu"]
+__all__ = ["group_of_one", "one_gpu", "rank_as_gpu", "train_on_cpu"]
+
+
+def group_of_one(observed: Observed) -> list[Finding]:
+    """Find ranks that each have joined a group of their own; sure if their networks are in DistributedDataParallel."""
+    joined = [one.of(Joined)[0] for one in observed if one.of(Joined)]
+    if len(observed) < 2 or len(joined) < len(observed) or any(of.size != 1 for of in joined):
+        return []
+    words = f"each of the {len(observed)} processes joins a group of one: they train {len(observed)} networks."
+    repair = "Call init_process_group() without world_size and rank: it takes those of torchrun."
+    is_sure = all(one.of(Wrapped) for one in observed)
+    return [Finding("copies", words, repair, ranks=tuple(range(len(observed))), place=joined[0].place, is_sure=is_sure)]
 
 
 def one_gpu(observed: Observed) -> list[Finding]:

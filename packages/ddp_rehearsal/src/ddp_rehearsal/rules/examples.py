@@ -34,6 +34,7 @@ __all__ = [
     "data_sets",
     "equal_minibatches",
     "forgotten_set_epoch",
+    "left_out_alone",
     "num_steps",
     "padded_evaluation",
     "same_order_again",
@@ -284,12 +285,15 @@ def uneven_loaders(observed: Observed) -> list[Finding]:
     It is sure if a `for` runs to their end and the gradients are averaged: then one rank waits for the others at last.
     """
     loaders = [training_loader(one) for one in observed]
-    known = [begins for begins in loaders if begins is not None and begins.num_batches > 0]
-    sizes = [begins.num_batches for begins in known]
-    if len(known) < len(observed) or len(set(sizes)) == 1 or any(one.of(JoinBegins) for one in observed):
+    known = [begins for begins in loaders if begins is not None]
+    if len(known) < len(observed):
         return []
-    if any(one.of(Ended) and one.of(Ended)[-1].how == "returned" for one in observed):
-        return []  # `num_steps` compares what they have done
+    sizes = [_length_of_epoch(one, begins) for one, begins in zip(observed, known, strict=True)]
+    if min(sizes) < 1 or len(set(sizes)) == 1 or any(one.of(JoinBegins) for one in observed):
+        return []
+    ends = [one.of(Ended)[-1].how if one.of(Ended) else "" for one in observed]
+    if num_steps(observed) or all(how == "returned" for how in ends):
+        return []
     said = ", ".join(f"{n} on rank {rank}" for rank, n in enumerate(sizes))
     few = sizes.index(min(sizes))
     words = (
@@ -303,6 +307,41 @@ def uneven_loaders(observed: Observed) -> list[Finding]:
     is_sure = any(u.group for one in observed for u in one.of(Update)) and runs_to_the_end(known[few].place)
     place = known[few].place
     return [Finding("examples", words, repair, ranks=(few,), step=min(sizes) + 1, place=place, is_sure=is_sure)]
+
+
+def _length_of_epoch(one: RankObservations, begins: LoaderBegins) -> int:
+    """Return how many minibatches an epoch of a DataLoader has; of an iterable those of the first, if it was seen."""
+    if begins.num_batches > 0 and not begins.iterable:
+        return begins.num_batches
+    steps = [b.step for b in one.of(LoaderBegins) if b.loader == begins.loader]
+    each = {u.minibatches for u in one.of(Update)[1:]}
+    return steps[1] - steps[0] if len(steps) > 1 and each == {1} else -1
+
+
+def left_out_alone(observed: Observed) -> list[Finding]:
+    """Find ranks that leave out a backward pass in which DistributedDataParallel averages."""
+    updates = [u for one in observed for u in one.of(Update)]
+    if len({u.optimizer for u in updates}) != 1 or any(one.of(JoinBegins) for one in observed):
+        return []
+    if any(u.backwards != 1 or len(u.group) != len(observed) for u in updates):
+        return []
+    last = min(one.num_updates for one in observed)
+    passes = [[f for f in one.of(Forward) if f.training and f.in_ddp] for one in observed]
+    per_step = [Counter(f.step for f in of) for of in passes]
+    step = next((s for s in range(1, last + 1) if len({of[s] for of in per_step}) > 1), 0)
+    fewest, most = (choose(of[step] for of in per_step) for choose in (min, max))
+    if not step or not fewest:
+        return []
+    ranks = tuple(rank for rank, of in enumerate(per_step) if of[step] > fewest)
+    begins = training_loader(observed[ranks[0]])
+    words = (
+        f"{ranks_words(ranks)} called the network {most} times in step {step}, and others {fewest}: a backward pass is "
+        "left out. The others wait for it, and get that of a later minibatch."
+    )
+    repair = "Decide on all ranks alike, by all_reduce, or multiply the loss by 0 where it should not count."
+    place = next(f.place for f in passes[ranks[0]] if f.step == step)
+    is_sure = begins is not None and runs_to_the_end(begins.place)
+    return [Finding("examples", words, repair, ranks=ranks, step=step, place=place, is_sure=is_sure)]
 
 
 def padded_evaluation(observed: Observed) -> list[Finding]:
