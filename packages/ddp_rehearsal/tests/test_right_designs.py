@@ -165,6 +165,16 @@ def test_each_rank_saves_a_network_of_its_own(tmp_path, text, is_own):
     assert the_one(copies(ranks(*of))).is_sure is not is_own
 
 
+def test_a_table_on_each_rank_for_the_examples_of_all():
+    def run(r, *more):
+        start = update(1, prints(w=r), prints(w=r), before=prints(w=[r, 2]))
+        return [JOINED, begins(), *more, forward(1, f"{r}", loader=0), start]
+
+    assert the_one(copies(ranks(run(1), run(2)))).is_sure
+    exchange = Reduced(1, HERE, "all_to_all_single")
+    assert not the_one(copies(ranks(run(1, exchange), run(2, exchange)))).is_sure
+
+
 FORWARD = """
 class Net(nn.Module):
     def __init__(self):

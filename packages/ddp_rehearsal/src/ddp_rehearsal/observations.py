@@ -258,8 +258,8 @@ class State(Observation):
     """What a module holds at the end of the run: the prints of its parameters and buffers.
 
     `unheld` are parameters that get gradients and are in no optimizer, with their shapes, `not_averaged` those that get
-    gradients and that DistributedDataParallel does not average, `untrained` those that need no gradient or that it was
-    told to ignore. `syncs_buffers` says that it sends buffers before each forward pass,
+    gradients and that DistributedDataParallel does not average, `untrained` those that need no gradient. Those that it
+    was told to ignore are left out. `syncs_buffers` says that it sends buffers before each forward pass,
     `evaluated` that it was called without gradients alone.
     """
 

@@ -676,10 +676,10 @@ class Observer:
                 State,
                 model=number,
                 name=type(_inner(module)).__name__,
-                params=self._prints_of(named, True),
+                params=self._prints_of({n: p for n, p in named.items() if id(p) not in self.ignored}, True),
                 buffers=self._prints_of(dict(_inner(module).named_buffers()), True),
                 unheld={name: tuple(p.shape) for name, p in got if held and id(p) not in held},
-                untrained=tuple(n for n, p in named.items() if not p.requires_grad or id(p) in self.ignored),
+                untrained=tuple(n for n, p in named.items() if not p.requires_grad),
                 not_averaged=tuple(
                     name for name, p in got if averaged is not None and id(p) not in {*averaged, *self.ignored}
                 ),
@@ -987,7 +987,7 @@ class Observer:
     def _put_together(self, name: str, tensor: torch.Tensor | None, **facts: Any) -> None:
         if self.depth:
             self._quietly(lambda: self.note(Reduced, name=name, in_forward=True, **facts))
-        elif name in TOGETHER:
+        elif name in TOGETHER or name.startswith("all_to_all"):
             self._quietly(lambda: self.note(Reduced, name=name, values=_few_values(tensor), **facts))
 
     def _calls(self) -> int:

@@ -14,6 +14,7 @@ from ddp_rehearsal.observations import (
     NotWaited,
     Observed,
     RankObservations,
+    Reduced,
     State,
     Update,
 )
@@ -175,8 +176,10 @@ def meant_as_copies(observed: Observed, ranks: Sequence[int], updates: Sequence[
     Equal weights at the start do not, nor weights that were broadcast: networks that are trained apart, one for each
     fold or learning rate, often begin alike. What does: DistributedDataParallel; a DistributedSampler, unless each rank
     saves a network of its own; gradients that are equal although the minibatches are not, so that something averages
-    them.
+    them. With an all-to-all each rank may hold a part, such as an expert or a table, for the examples of all.
     """
+    if any(r.name.startswith("all_to_all") for rank in ranks for r in observed[rank].of(Reduced)):
+        return False
     if any(u.group for rank in ranks for u in observed[rank].of(Update)):
         return True
     if _divide_examples(observed, ranks) and not saves_for_each_rank(updates[0].place):
