@@ -15,6 +15,7 @@ import pytest
 from d2lite import __main__ as command
 from ddp_rehearsal import rehearse, report_text
 from ddp_rehearsal.pretend_gpus import pretend_gpus_environment
+from notebook_ranks.tempdir import sweep_tempdirs
 from packages.ddp_rehearsal.tests.bugs import BUGS, SCRIPTS
 
 PATIENCE_S = 3  # enough here: what hangs is all that runs
@@ -220,10 +221,34 @@ def test_control_c_ends_all_ranks(tmp_path):
     assert process.wait(20) == 130
 
 
+STARTS_ITS_OWN = """
+import time
+import torch
+import torch.multiprocessing as mp
+
+def sleep(rank):
+    torch.cuda.set_device(rank)
+    open("began", "a").close()
+    time.sleep(600)
+
+if __name__ == "__main__":
+    mp.spawn(sleep, nprocs=2)
+"""
+
+
+@pytest.mark.slow
+def test_a_killed_command_leaves_no_process_that_its_script_has_started(tmp_path):
+    process = sleeping_rehearsal(tmp_path, STARTS_ITS_OWN)
+    started = psutil.Process(process.pid).children(recursive=True)
+    process.kill()
+    process.wait(20)
+    _, alive = psutil.wait_procs(started, timeout=20)
+    sweep_tempdirs()  # as the next start of a pool or a rehearsal does
+    assert len(started) >= 4 and alive == []
+
+
 @pytest.mark.slow
 def test_a_killed_command_leaves_no_rank(tmp_path):
-    from notebook_ranks.tempdir import sweep_tempdirs
-
     folders = folders_of_pools()
     process = sleeping_rehearsal(tmp_path)
     ranks = [p for p in psutil.Process(process.pid).children(recursive=True)]
@@ -236,10 +261,13 @@ def test_a_killed_command_leaves_no_rank(tmp_path):
     assert len(left) == 1 and folders_of_pools() <= folders
 
 
-def sleeping_rehearsal(folder):
+SLEEPS = "import time\nopen('began', 'a').close()\ntime.sleep(600)\n"
+
+
+def sleeping_rehearsal(folder, text=SLEEPS):
     """Start the command with a script that sleeps, and return its process once the script has begun."""
     script = folder / "train.py"
-    script.write_text("import time\nopen('began', 'a').close()\ntime.sleep(600)\n")
+    script.write_text(text)
     process = subprocess.Popen([sys.executable, "-m", "d2lite", "rehearse", str(script)], env=with_path())
     until = time.monotonic() + 60
     while not Path("began").exists() and time.monotonic() < until:

@@ -2,10 +2,10 @@
 
 It reads one line of JSON from its standard input, the request, and writes a line for each rank that ends. When its
 standard input is closed, it ends all ranks. It is no `notebook_ranks.rank_starter`: that one gives each rank a pipe for
-its calls, and spawns ranks where a fork is not safe; these have files, and must be forks in all cases.
+its calls, and spawns ranks where a fork is not safe; these have files, and must be forks in all cases. It leads a
+process group, so that processes which a script has started end with it.
 """
 
-import contextlib
 import gc
 import json
 import os
@@ -32,7 +32,7 @@ def main() -> None:
         ranks = {run_in_fork(run_alone, request): 0}
     else:
         ranks = {run_in_fork(_become_rank, rank, request): rank for rank in range(request["gpus"])}
-    threading.Thread(target=_end_with_the_input, args=(list(ranks),), daemon=True).start()
+    threading.Thread(target=_end_with_the_input, daemon=True).start()
     while ranks:
         pid, status = os.wait()
         if pid in ranks:
@@ -44,11 +44,9 @@ def _become_rank(rank: int, request: dict[str, Any]) -> None:
     run_rank(rank, request)
 
 
-def _end_with_the_input(pids: list[int]) -> None:
+def _end_with_the_input() -> None:
     sys.stdin.read()
-    for pid in pids:
-        with contextlib.suppress(OSError):
-            os.kill(pid, signal.SIGKILL)
+    os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
 if __name__ == "__main__":
