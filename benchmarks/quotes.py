@@ -596,8 +596,8 @@ QUOTES = (
     ),
     Quote(
         "book/06-horovod.ipynb",
-        "with {:.0f} seeds: both ranks learn. They end {:.1f} to {:.1f} points below the run with the broadcast, with a "
-        "loss of {:.2f} to {:.2f} against {:.2f} to {:.2f}.",
+        "with {:.0f} seeds: both ranks learn. They end {:.1f} to {:.1f} points below the run with the broadcast, with "
+        "a loss of {:.2f} to {:.2f} against {:.2f} to {:.2f}.",
         (
             num_seeds,
             lambda: -100 * max(more_than_small("no broadcast, 0.02", "accuracies")),
