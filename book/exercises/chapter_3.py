@@ -306,7 +306,7 @@ def _by_rule(rule: str) -> Callable[..., Shards]:
 _TIME = "A replica needs (its examples / its speed) seconds. When do all of them end at the same moment?"
 
 UNEQUAL = Exercise(
-    name="3.4",
+    name="3.3",
     title="A minibatch for devices of unequal speed",
     solution=lambda X, y, devices, speeds: _cut(X, y, speeds),
     cases=lambda: {
@@ -440,7 +440,7 @@ _CHANGE = "Write down the seconds of an epoch with each of the changes. How many
 _FIX = dict(zip(("computing", "sending", "overhead"), CHANGES, strict=True))  # the change that fits a part by its name
 
 SIXTEEN = Exercise(
-    name="3.5",
+    name="3.4",
     title="Sixteen GPUs: what is left for each, what takes longest, and what to change first",
     solution=lambda batch_size, example_s, sending_s, overhead_s: (
         batch_size / GPUS,

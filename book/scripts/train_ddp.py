@@ -38,7 +38,8 @@ def train_step(net, optimizer, X, y, args):
     X_pieces, y_pieces = X.split(args.piece_size), y.split(args.piece_size)
     optimizer.zero_grad()
     for i, (X_piece, y_piece) in enumerate(zip(X_pieces, y_pieces, strict=True), start=1):
-        with contextlib.nullcontext() if i == len(X_pieces) else net.no_sync():  # only the last piece sends
+        # only the last piece sends; nullcontext is for a block that changes nothing
+        with contextlib.nullcontext() if i == len(X_pieces) else net.no_sync():
             with torch.autocast(X.device.type, torch.bfloat16, enabled=args.bf16):
                 y_hat = net(X_piece).float()
             (F.cross_entropy(y_hat, y_piece, reduction="sum") / len(X)).backward()  # the pieces add up to the mean

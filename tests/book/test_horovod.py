@@ -184,16 +184,34 @@ def test_all_reduces_start_from_the_last_layer_on_and_before_backward_returns(ce
         assert [int(name.removeprefix("params.")) // 2 for name in names] == [3, 3, 2, 2, 1, 1, 0, 0]
 
 
-def test_the_gap_of_the_chapter_is_checked(cells, pool, capsys):
-    there = defined_in("wrong-mean", defined_in("forget", cells, "apart = workers"), "weights =", workers=pool)
-    (answer,) = [c.source for c in nbformat.read(SOLUTIONS, as_version=4).cells if c.id == "gap"]
-    for gap, shown in ((answer, "False on both ranks"), (CELLS["gap"], "not yet")):
-        exec(compile(f"{gap}\n\n\n{CELLS['gap-check']}", "cell gap", "exec"), dict(vars(there)))
-        assert capsys.readouterr().out.count(shown) == (3 if shown == "not yet" else 2)
-    with pytest.raises(AssertionError, match="no broadcast: expected False on both ranks"):
-        exec(
-            compile(f"def ranks_agree(net):\n    return True\n\n\n{CELLS['gap-check']}", "", "exec"), dict(vars(there))
-        )
+@pytest.fixture(scope="module")
+def answer():
+    (cell,) = [c.source for c in nbformat.read(SOLUTIONS, as_version=4).cells if c.id == "gap"]
+    return cell
+
+
+def test_the_gap_of_the_chapter_is_checked(cells, pool, capsys, answer):
+    given = {**vars(cells), "workers": pool}
+    for gap, shown in ((answer, "on both ranks"), (CELLS["gap"], "Not yet")):
+        exec(compile(f"{gap}\n\n\n{CELLS['gap-check']}", "cell gap", "exec"), dict(given))
+        assert capsys.readouterr().out.count(shown) == 2
+    with pytest.raises(AssertionError, match="expected False on both ranks"):
+        exec(compile(f"def ranks_agree(net):\n    return True\n\n\n{CELLS['gap-check']}", "", "exec"), dict(given))
+
+
+def test_ranks_that_agree_are_told_from_those_of_both_faults(cells, pool, answer):
+    there = defined_in("wrong-mean", defined_in("forget", cells, "apart = workers"), "weights =")
+    namespace = vars(there)
+    exec(compile(answer, "cell gap", "exec"), namespace)
+
+    @by_value
+    def train_and_ask(cells, hvd):
+        net = LeNet(seed=hvd.rank()).double()
+        cells.train_steps(hvd, net, cells.make_batches(2), lr=0.1)
+        return cells.ranks_agree(net)
+
+    for hvd, expected in ((there.hvd, True), (there.forgetful, False), (there.wrong, False)):
+        assert pool.run(train_and_ask, SimpleNamespace(**namespace), hvd) == [expected, expected]
 
 
 def test_the_whole_training_on_two_ranks_is_that_of_one_process(cells, pool):

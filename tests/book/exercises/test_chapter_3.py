@@ -63,7 +63,7 @@ def cut(X, y, sizes):
     return X.split(sizes), y.split(sizes)
 
 
-@right("3.4")
+@right("3.3")
 def one_by_one(X, y, devices, speeds):
     sizes = [0] * len(devices)
     for _ in range(len(X)):  # each example to the device that ends first with it
@@ -72,31 +72,31 @@ def one_by_one(X, y, devices, speeds):
     return cut(X, y, sizes)
 
 
-@right("3.4")
+@right("3.3")
 def rounded_cuts(X, y, devices, speeds):
     places = [int(len(X) * part / sum(speeds) + 0.5) for part in accumulate(speeds)][:-1]
     return [list(X.tensor_split(places)), list(y.tensor_split(places))]
 
 
-@right("3.4")
+@right("3.3")
 def rest_to_the_fastest(X, y, devices, speeds):
     sizes = [int(len(X) * speed / sum(speeds)) for speed in speeds]
     sizes[speeds.index(max(speeds))] += len(X) - sum(sizes)
     return cut(X, y, sizes)
 
 
-@right("3.4")
+@right("3.3")
 def generators_of_arrays(X, y, devices, speeds):
     X_shards, y_shards = rounded_cuts(X, y, devices, speeds)
     return (shard.numpy() for shard in X_shards), (shard.numpy() for shard in y_shards)
 
 
-@wrong("3.4", "each share is rounded on its own, and split refuses")
+@wrong("3.3", "each share is rounded on its own, and split refuses")
 def rounded_shares(X, y, devices, speeds):
     return cut(X, y, [round(len(y) * speed / sum(speeds)) for speed in speeds])
 
 
-@wrong("3.4", "each share is rounded on its own, and where the sizes do not add up")
+@wrong("3.3", "each share is rounded on its own, and where the sizes do not add up")
 def rounded_slices(X, y, devices, speeds):
     X_shards, y_shards, begin = [], [], 0
     for device, speed in zip(devices, speeds, strict=True):
@@ -107,7 +107,7 @@ def rounded_slices(X, y, devices, speeds):
     return X_shards, y_shards
 
 
-@right("3.4")
+@right("3.3")
 def rounded_shares_and_the_rest_one_by_one(X, y, devices, speeds):
     exact = [len(y) * speed / sum(speeds) for speed in speeds]
     sizes = [int(share) for share in exact]
@@ -117,28 +117,28 @@ def rounded_shares_and_the_rest_one_by_one(X, y, devices, speeds):
     return cut(X, y, sizes)
 
 
-@wrong("3.4", "it does not return two lists, X_shards and y_shards")
+@wrong("3.3", "it does not return two lists, X_shards and y_shards")
 def sizes_alone(X, y, devices, speeds):
     return [round(len(X) * speed / sum(speeds)) for speed in speeds]
 
 
-@wrong("3.4", "the order of the examples has changed")
+@wrong("3.3", "the order of the examples has changed")
 def strided(X, y, devices, speeds):
     order = torch.arange(len(y)).flip(0)
     return rounded_cuts(X[order], y[order], devices, speeds)
 
 
-@wrong("3.4", "an example is in more than one shard")
+@wrong("3.3", "an example is in more than one shard")
 def overlapping(X, y, devices, speeds):
     return [X] * len(devices), [y] * len(devices)
 
 
-@wrong("3.4", "it does not return two lists, X_shards and y_shards")
+@wrong("3.3", "it does not return two lists, X_shards and y_shards")
 def pairs(X, y, devices, speeds):
     return list(zip(*rounded_cuts(X, y, devices, speeds), strict=True))
 
 
-@right("3.5")
+@right("3.4")
 def by_examples_per_second(batch_size, example_s, sending_s, overhead_s):
     each = batch_size // 16
     parts = [(overhead_s, "overhead"), (each * example_s, "computing"), (sending_s, "sending")]
@@ -151,7 +151,7 @@ def by_examples_per_second(batch_size, example_s, sending_s, overhead_s):
 
 
 def test_each_change_is_the_best_one_somewhere_and_each_part_the_longest():
-    found = [find_exercise("3.5").solution(*args) for args in find_exercise("3.5").cases().values()]
+    found = [find_exercise("3.4").solution(*args) for args in find_exercise("3.4").cases().values()]
     assert {part for _, part, _ in found} == {"overhead", "computing", "sending"}
     assert {change for *_, change in found} == {"larger minibatch", "faster network", "less overhead"}
 
