@@ -624,7 +624,7 @@ QUOTES = (
     ),
     Quote(
         "book/07-many-machines.ipynb",
-        "In two rows of LeNet the complete step is even shorter than its computing alone ({:.1f} against {:.1f} ms, "
+        "the complete step of LeNet on two hosts is even shorter than its computing alone ({:.1f} against {:.1f} ms, "
         "and {:.1f} against {:.1f} ms).",
         tuple(partial(lenet_on_two_ms, mbit, part) for mbit in (1000, None) for part in ("step_s", "compute_s")),
     ),
