@@ -659,8 +659,8 @@ QUOTES = (
     ),
     Quote(
         "book/09-learning-rate-and-batch-size.ipynb",
-        "Of the {:.1f} points of *half as many steps*, {:.1f} (99%: {:.1f} to {:.1f}) were due to statistics that do not "
-        "fit.",
+        "Of the {:.1f} points of *half as many steps*, {:.1f} (99%: {:.1f} to {:.1f}) were due to statistics that do "
+        "not fit.",
         (
             _interval(lambda: of_the_published("half as many steps"), (-1, -1, -1))[0],
             *_interval(gained_by_new_statistics, (1, 1, 1)),
