@@ -34,13 +34,13 @@ test: export D2LITE_QUICK = 1
 test: export D2LITE_LEDGER = off
 test: setup ## the quick tests; every chapter on two GPUs, with few examples and epochs
 	$(BIN)/python -m pytest tests packages -m "not slow and not release" $(PARALLEL) $(BOUND) $(RERUN) $(ARGS)
-	$(ON_GPUS) $(NBVAL) $(CHAPTERS) $(PARALLEL) $(BOUND) --nbval-cell-timeout=120
+	$(ON_GPUS) $(NBVAL) $(CHAPTERS) $(PARALLEL) $(BOUND) --nbval-cell-timeout=300
 
 test-slow: export D2LITE_QUICK = 1
 test-slow: export D2LITE_LEDGER = off
 test-slow: setup ## tests of more than four seconds each; appendices and solutions on two GPUs
 	$(BIN)/python -m pytest tests packages -m "slow and not release" $(PARALLEL) $(BOUND) $(RERUN) $(ARGS)
-	$(ON_GPUS) $(NBVAL) book/appendix book/solutions $(PARALLEL) $(BOUND) --nbval-cell-timeout=120
+	$(ON_GPUS) $(NBVAL) book/appendix book/solutions $(PARALLEL) $(BOUND) --nbval-cell-timeout=300
 
 test-release: export D2LITE_QUICK = 1
 test-release: export D2LITE_LEDGER = off
@@ -51,7 +51,7 @@ pretend: export D2LITE_QUICK = 1
 pretend: export D2LITE_LEDGER = off
 pretend: NOTEBOOKS ?= $(CHAPTERS) book/appendix book/solutions
 pretend: setup ## every notebook on GPUS=2 GPUs (0: on the CPU), with few examples and epochs; NOTEBOOKS=... chooses some
-	$(ON_GPUS) $(NBVAL) $(NOTEBOOKS) $(PARALLEL) $(BOUND) --nbval-cell-timeout=240
+	$(ON_GPUS) $(NBVAL) $(NOTEBOOKS) $(PARALLEL) $(BOUND) --nbval-cell-timeout=300
 
 test-full: export D2LITE_LEDGER = off
 test-full: setup ## everything as a learner runs it, and every notebook on 1 and on 4 GPUs

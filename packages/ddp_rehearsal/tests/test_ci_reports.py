@@ -9,7 +9,7 @@ import pytest
 
 from ddp_rehearsal.baseline import compare_with_baseline
 from ddp_rehearsal.ci_reports import report_github, report_junit, report_sarif
-from ddp_rehearsal.finding import Finding, Rehearsal
+from ddp_rehearsal.finding import Finding, Rehearsal, with_allowed
 
 HERE = str(Path("train.py").resolve())
 FOUND = Finding("copies", "w, 100%: <apart>\nlate.", "Use DDP.", ranks=(0, 1), step=3, place=(HERE, 7, "main"))
@@ -27,6 +27,12 @@ def test_annotations_of_github():
     assert second == "::warning title=rehearsal%3A arithmetic::a note%0ALook." and "1 finding" in last
     assert report_github(replace(GREEN, error="no such module")).startswith("::error title=rehearsal%3A error::The scr")
     assert report_github(GREEN).count("\n") == 0
+
+
+def test_what_is_allowed_becomes_a_note():
+    allowed = with_allowed(RUN, ["copies"])
+    assert allowed.exit_code == 0 and [note.kind for note in allowed.notes] == ["copies", "arithmetic"]
+    assert with_allowed(RUN, ["files"]).exit_code == 1
 
 
 def test_sarif():

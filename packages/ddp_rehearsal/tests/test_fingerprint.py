@@ -12,6 +12,7 @@ from ddp_rehearsal.fingerprint import (
     MOST_VALUES,
     first_tensor,
     row_prints,
+    rows_of_inputs,
     tensor_digest,
     tensor_print,
     tensor_prints,
@@ -128,6 +129,18 @@ def test_no_other_word_has_the_sum_of_a_word():
             words + change + 1,
         ):
             assert row_sums(words.reshape(1, 1)) != row_sums(other.reshape(1, 1))
+
+
+def test_examples_are_the_first_table_and_not_a_time_or_a_task():
+    x, ids, t = torch.arange(12.0).reshape(4, 3), torch.arange(4), torch.tensor([0.5])
+    rows = row_prints(x)
+    for given_to_it in ([x], [ids, x], [t, x], [t.expand(4, 1), x], [torch.ones(1, 3), x], [{"i": ids, "x": x}]):
+        assert rows_of_inputs(given_to_it) == rows
+    mask = torch.ones(4, 3, dtype=torch.bool)
+    assert rows_of_inputs([mask, x]) == rows
+    users = rows_of_inputs([ids, ids.flip(0)])
+    assert len(set(users)) == 4 and users != rows_of_inputs([ids, ids])  # a user and an item
+    assert rows_of_inputs([ids.float(), t]) == row_prints(ids.float()) and rows_of_inputs(["text", 3]) == ()
 
 
 @given(st.permutations(range(6)), st.sampled_from(DTYPES[:6]))

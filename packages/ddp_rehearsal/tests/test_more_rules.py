@@ -9,6 +9,7 @@ from ddp_rehearsal.observations import (
     Drawn,
     Ended,
     Evaluated,
+    JoinBegins,
     Loaded,
     LoaderBegins,
     LossReduced,
@@ -20,8 +21,7 @@ from ddp_rehearsal.observations import (
     Saved,
     Scheduled,
     State,
-    Strangers,
-    Uneven,
+    UnusedTensors,
 )
 from ddp_rehearsal.rules.collectives import (
     gathered_without_gradient,
@@ -30,9 +30,9 @@ from ddp_rehearsal.rules.collectives import (
     reductions_in_another_order,
 )
 from ddp_rehearsal.rules.copies import (
+    are_copies,
     copies,
     left_out_updates,
-    replicas,
     unlike_at_the_end,
     unlike_buffers,
     unlike_when_evaluated,
@@ -40,6 +40,7 @@ from ddp_rehearsal.rules.copies import (
 from ddp_rehearsal.rules.devices import rank_as_gpu
 from ddp_rehearsal.rules.examples import (
     copies_of_workers,
+    left_out_alone,
     padded_evaluation,
     same_order_again,
     sampler_seeds,
@@ -64,7 +65,9 @@ LOOP = """for X, y in loader:
 
 
 def begins(**facts):
-    return LoaderBegins(1, HERE, loader=0, epoch=0, **{"sampler": "DistributedSampler", "shuffles": True, **facts})
+    return LoaderBegins(
+        1, HERE, **{"loader": 0, "epoch": 0, "sampler": "DistributedSampler", "shuffles": True, **facts}
+    )
 
 
 def there(line):
@@ -99,12 +102,12 @@ def test_an_update_that_one_rank_leaves_out():
 
 def test_a_join_gives_ranks_different_numbers_of_updates():
     def run(n):
-        rows = [(0, Uneven(1, HERE))] + [(0, update(s, passes=s, joins=1, group=(0, 1))) for s in range(1, n + 1)]
+        rows = [(0, JoinBegins(1, HERE))] + [(0, update(s, passes=s, joins=1, group=(0, 1))) for s in range(1, n + 1)]
         later = [(0, update(n + s, prints(w=s), prints(w=s), passes=s, joins=2, group=(0, 1))) for s in (1, 2)]
         return [one for _, one in [*rows, *later]]
 
     observed = ranks(run(4), run(3))
-    assert left_out_updates(observed) == [] and copies(observed) == [] and replicas(observed)
+    assert left_out_updates(observed) == [] and copies(observed) == [] and are_copies(observed)
     stale = run(3)[:-2] + [replace(u, weights=prints(w=9.0)) for u in run(3)[-2:]]
     note = the_one(copies(ranks(run(4), stale)))
     assert not note.is_sure and "in a Join" in note.words
@@ -165,9 +168,10 @@ def epochs(period, n, **facts):
 
 
 def test_minibatches_that_come_again_in_the_same_order():
-    run = epochs(4, 8)
+    run = epochs(4, 8, num_batches=4)
     finding = the_one(same_order_again(ranks(run, run)))
-    assert (finding.step, finding.is_sure) == (5, True) and "itertools.cycle" in finding.repair
+    assert (finding.step, finding.is_sure) == (5, True) and "keeps the first one" in finding.repair
+    assert not the_one(same_order_again(ranks(epochs(4, 8, num_batches=9)))).is_sure  # a part, perhaps on purpose
     assert same_order_again(ranks(epochs(8, 8))) == []
     assert same_order_again(ranks(epochs(4, 8, shuffles=False))) == []  # nobody wants another order
     assert same_order_again(ranks(epochs(1, 8))) == []  # made up
@@ -185,10 +189,11 @@ def test_each_worker_reads_all():
 
 def test_samplers_of_different_seeds():
     def run(seed, **facts):
-        return [begins(seed=seed, **facts), forward(1, f"{seed}", loader=0)]
+        return [begins(**{"seed": seed, "parts": 2, **facts}), forward(1, f"{seed}", loader=0)]
 
     assert "1 on rank 0, 2 on rank 1" in the_one(sampler_seeds(ranks(run(1), run(2)))).words
     assert sampler_seeds(ranks(run(1), run(1))) == []
+    assert sampler_seeds(ranks(*(run(seed) for seed in (1, 1, 2, 2)))) == []  # a seed for each pair of ranks
     assert sampler_seeds(ranks(run(1, shuffles=False), run(2, shuffles=False))) == []
 
 
@@ -218,22 +223,55 @@ def test_epochs_of_different_lengths(tmp_path, loop, is_sure):
     finding = the_one(uneven_loaders(ranks(run(8), run(7))))
     assert finding.ranks == (1,) and finding.is_sure is is_sure and "8 on rank 0, 7 on rank 1" in finding.words
     assert uneven_loaders(ranks(run(8), run(8))) == []
-    assert uneven_loaders(ranks(run(8, Uneven(1, HERE)), run(7))) == []
-    assert uneven_loaders(ranks(run(8, Ended(9, None, "returned")), run(7))) == []
+    assert uneven_loaders(ranks(run(8, JoinBegins(1, HERE)), run(7))) == []
+    ended = Ended(9, None, "returned")
+    assert uneven_loaders(ranks(run(8, ended), run(7, ended))) == []  # and none has waited
+    assert the_one(uneven_loaders(ranks(run(8), run(7, ended)))).is_sure is is_sure
+
+
+def test_streams_of_different_lengths():
+    def run(n):
+        epochs = [begins(iterable=True, sampler="_Infinite"), begins(iterable=True, sampler="_Infinite", epoch=1)]
+        second = replace(epochs[1], step=n + 1)
+        return [epochs[0], forward(1, f"{n}", loader=0), *(update(s, minibatches=1) for s in (1, 2)), second]
+
+    assert "10 on rank 0, 5 on rank 1" in the_one(uneven_loaders(ranks(run(10), run(5)))).words
+    assert uneven_loaders(ranks(run(10), run(5)[:-1])) == []  # the second epoch was not seen
+
+
+def test_a_backward_pass_that_one_rank_leaves_out():
+    def run(r, *more, **facts):
+        steps = [[forward(s, f"{r} {s}", in_ddp=True), update(s, group=(0, 1), **facts)] for s in (1, 2, 3)]
+        return [*more, *(one for of in steps for one in of)]
+
+    skipped = forward(2, "nan", in_ddp=True)
+    note = the_one(left_out_alone(ranks(run(0), run(1, skipped))))
+    assert note.ranks == (1,) and note.step == 2 and "2 times in step 2, and others 1:" in note.words
+    assert left_out_alone(ranks(run(0), run(1))) == []
+    both = the_one(left_out_alone(ranks(run(0, replace(skipped, step=3)), run(1, skipped))))  # each in its turn
+    assert (both.ranks, both.step) == ((1,), 2)
+    assert left_out_alone(ranks(run(0, skipped), run(1, skipped))) == []  # decided together
+    assert left_out_alone(ranks(run(0), run(1, replace(skipped, in_ddp=False)))) == []
+    assert left_out_alone(ranks(run(0, backwards=2), run(1, skipped, backwards=2))) == []
 
 
 def test_an_evaluation_that_counts_repeated_examples():
-    def run(name, **facts):
-        evaluated = begins(num_examples=101, **{"repeats": 1, **facts})
-        return [evaluated, Evaluated(4, HERE, 0, 0), Reduced(4, HERE, name, 2)]
+    def run(*values, **facts):
+        evaluated = begins(num_examples=101, **{"repeats": 1, "parts": 2, "part": 51, **facts})
+        return [evaluated, Evaluated(4, HERE, 0, 0), *(Reduced(4, HERE, "all_reduce", values=of) for of in values)]
 
-    finding = the_one(padded_evaluation(ranks(run("all_reduce"))))
-    assert finding.is_sure and "1 of the 101" in finding.words and "twice" in finding.words
-    assert not the_one(padded_evaluation(ranks(run("all_gather")))).is_sure  # it may be cut off
-    assert padded_evaluation(ranks(run("all_reduce", repeats=0))) == []
-    trains = run("all_reduce")
+    first, second = run((40.0, 51.0)), run((43.0, 51.0))  # right answers, examples; rank 1 has the repeat
+    finding = the_one(padded_evaluation(ranks(first, second)))
+    assert finding.is_sure and "1 of the 101" in finding.words and finding.words.endswith("counts it twice.")
+    by_minibatch = run((17.0,), (17.0,), (17.0,))
+    assert the_one(padded_evaluation(ranks(first, by_minibatch))).is_sure
+    assert padded_evaluation(ranks(first, run((43.0, 50.0)))) == []  # it was left out
+    note = the_one(padded_evaluation(ranks(first, run((0.7,)))))  # an accuracy, or a time
+    assert not note.is_sure and note.words.endswith("does the evaluation count it twice?")
+    assert padded_evaluation(ranks(first, run((43.0, 51.0), repeats=0))[1:]) == []
+    trains = run((43.0, 51.0))
     trains.insert(2, forward(4, "x", loader=0))
-    assert padded_evaluation(ranks(trains)) == []
+    assert padded_evaluation(ranks([], trains)) == []
 
 
 # arithmetic
@@ -279,22 +317,22 @@ def test_a_network_that_is_left_in_evaluation_mode():
 
 
 def test_parameters_that_no_optimizer_holds():
-    run = [update(1), state(unheld=("head.weight", "head.bias"))]
+    run = [update(1), state(unheld={"head.weight": (3, 4), "head.bias": (3,)})]
     note = the_one(not_held(ranks(run)))
     assert not note.is_sure and "head.weight and head.bias of Net get gradients" in note.words
-    finding = the_one(not_held(ranks([*run, Strangers(2, HERE, 0, ((3, 4), (3,)))])))
+    finding = the_one(not_held(ranks([*run, UnusedTensors(2, HERE, 0, ((3, 4), (3,)))])))
     assert finding.is_sure and "2 tensors that no network has" in finding.words
     assert not_held(ranks([update(1), state()])) == []
 
 
 def test_small_notes():
-    drawn = [Drawn(2, HERE, ("a",))]
+    drawn = [Drawn(2, HERE, "a")]
     assert not the_one(same_random_numbers(ranks(drawn, drawn))).is_sure
-    assert same_random_numbers(ranks(drawn, [Drawn(2, HERE, ("b",))])) == same_random_numbers(ranks(drawn)) == []
+    assert same_random_numbers(ranks(drawn, [Drawn(2, HERE, "b")])) == same_random_numbers(ranks(drawn)) == []
     steps = [one for s in range(1, 6) for one in (update(s), *[Scheduled(s, HERE, "StepLR")] * 2)]
     assert "2 steps for each update" in the_one(too_many_steps_of_a_scheduler(ranks(steps, steps))).words
     assert too_many_steps_of_a_scheduler(ranks(steps)) == []
-    gathered = [Reduced(1, HERE, "all_gather", 8, with_grad=True)]
+    gathered = [Reduced(1, HERE, "all_gather", with_grad=True)]
     assert "no gradient" in the_one(gathered_without_gradient(ranks(gathered))).words
     assert gathered_without_gradient(ranks([replace(gathered[0], with_grad=False)])) == []
     lost = [LostAttributes(1, HERE, ("counter",))]
@@ -302,7 +340,7 @@ def test_small_notes():
 
 
 def test_reductions_in_another_order():
-    a, b = (Reduced(1, there(line), "all_reduce", 1) for line in (10, 12))
+    a, b = (Reduced(1, there(line), "all_reduce") for line in (10, 12))
     finding = the_one(reductions_in_another_order(ranks([a, b], [b, a])))
     assert "line 10 first" in finding.words and "line 12" in finding.words
     assert reductions_in_another_order(ranks([a, b], [a, b])) == []
@@ -380,7 +418,7 @@ def test_parts_that_are_clipped_by_their_own_norms():
 
 
 def test_an_optimizer_that_holds_nothing_of_the_network():
-    strangers = Strangers(9, None, 0, ((3, 2), (3,)), are_all=True)
+    strangers = UnusedTensors(9, None, 0, ((3, 2), (3,)), are_all=True)
     finding = the_one(not_held(ranks([update(), strangers])))
     assert finding.is_sure and "its updates change nothing" in finding.words
     assert not_held(ranks([update(), replace(strangers, are_all=False)])) == []

@@ -265,7 +265,8 @@ def test_wrong_arguments(tmp_path, capsys):
     with pytest.raises(FileNotFoundError, match="expected the path of a Python file"):
         rehearse("no.py")
     for wrong, error in (({"gpus": 0}, ValueError), ({"gpus": 65}, ValueError), ({"steps": 1.5}, TypeError),
-                         ({"patience_s": 0}, ValueError), ({"limit_s": "1"}, TypeError)):  # fmt: skip
+                         ({"patience_s": 0}, ValueError), ({"allow": ["copy"]}, ValueError),
+                         ({"limit_s": "1"}, TypeError)):  # fmt: skip
         with pytest.raises(error, match=next(iter(wrong))):
             rehearse(str(script), **wrong)
     with pytest.raises(ValueError, match="same: expected a whole number, got {10/k} = 10/3"):

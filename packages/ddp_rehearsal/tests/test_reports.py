@@ -102,6 +102,18 @@ def test_an_error_of_all_ranks_before_any_update_is_no_finding():
     assert one.exit_code == 1
 
 
+def test_what_cannot_be_pretended_is_no_mistake_of_the_script():
+    refused = error("pretend GPUs: CUDA graphs are not pretended.", kind="NotImplementedError")
+    given = run("failed", [refused] * 2)
+    own_gpus = [[replace(u, devices=(f"cuda:{one.rank}",)) for u in one.noted] for one in given.observed]
+    given = replace(given, observed=[RankObservations(r, noted) for r, noted in enumerate(own_gpus)])
+    found = rehearsal_of(given)
+    assert found.exit_code == 2 and found.error.startswith("Stopped in step 3. NotImplementedError: pretend GPUs")
+    apart = [replace(one, noted=[replace(u, scaled=True) for u in one.noted]) for one in given.observed]
+    found = rehearsal_of(replace(given, observed=apart))  # what was found until then counts
+    assert found.exit_code == 1 and [finding.kind for finding in found.notes] == ["error"]
+
+
 def test_a_lost_connection_is_not_why_a_script_cannot_be_run():
     lost = error("[c10d] Connection closed by peer", kind="DistNetworkError")
     found = rehearsal_of(run("failed", [lost, lost], updates=(0, 0)))
@@ -193,7 +205,7 @@ def test_facts():
             observed=[RankObservations(0, [*scaled, update(1), update(2), update(3)])], ending="enough", seconds=1.0
         )
     ).facts
-    assert "Global minibatch: 1 = 1 × 1 rows. SGD, learning rate 0.1." in facts
+    assert "Minibatch: 1 row. SGD, learning rate 0.1." in facts
     loader = LoaderBegins(1, None, loader=0, epoch=0, sampler="DistributedSampler", num_batches=9)
     begun = [loader, Forward(1, None, model=0, name="Net", rows=("a",), loader=0, epoch=0), update(1)]
     assert any(

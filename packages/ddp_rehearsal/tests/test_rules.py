@@ -9,17 +9,17 @@ from ddp_rehearsal.observations import (
     DataSet,
     Ended,
     Forward,
+    JoinBegins,
     Joined,
     Loaded,
     LoaderBegins,
     RankObservations,
     Saved,
-    Uneven,
     Update,
     Wrapped,
 )
 from ddp_rehearsal.rules import RULES
-from ddp_rehearsal.rules.copies import copies, replicas
+from ddp_rehearsal.rules.copies import are_copies, copies
 from ddp_rehearsal.rules.devices import one_gpu, train_on_cpu
 from ddp_rehearsal.rules.examples import (
     data_sets,
@@ -81,28 +81,29 @@ def the_one(found):
 def test_a_right_run_has_no_finding_and_no_note():
     observed = ranks(*([JOINED, *rightly(1, r), *rightly(2, r), Ended(3, None, "returned")] for r in (0, 1)))
     assert [finding for rule in RULES for finding in rule(observed)] == []
-    assert replicas(observed)
+    assert are_copies(observed)
 
 
 def test_no_rule_needs_any_observation():
     for observed in (ranks([]), ranks([], []), ranks([JOINED], [])):
         assert [finding for rule in RULES for finding in rule(observed)] == []
-        assert not replicas(observed)
+        assert not are_copies(observed)
 
 
 # copies
 
 DIVIDED = LoaderBegins(1, HERE, loader=0, epoch=0, sampler="DistributedSampler")
 OWN = [update(1, prints(w=r), prints(w=r)) for r in (1, 2)]  # of a network of its own
+ONE = [JOINED, DIVIDED, forward(1, "a row", loader=0)]  # a rank trains on its part: there should be one network
 
 
 def test_gradients_that_nothing_averages():
     apart = [(prints(w=[r, 1], b=r), prints(w=[r, 9], b=r + 9)) for r in (0, 1)]
-    runs = [[JOINED, update(1, broadcast=True), update(2, *apart[r])] for r in (0, 1)]
+    runs = [[*ONE, update(1), update(2, *apart[r])] for r in (0, 1)]
     finding = the_one(copies(ranks(*runs)))
     assert (finding.ranks, finding.step, finding.place, finding.is_sure) == ((0, 1), 2, HERE, True)
     assert "the gradients (w)" in finding.words and "nothing averages them" in finding.words
-    assert not replicas(ranks(*runs))
+    assert not are_copies(ranks(*runs))
 
 
 def test_a_script_without_a_process_group_is_told_so():
@@ -123,8 +124,7 @@ def test_networks_of_their_own_may_be_there_on_purpose(facts):
     note = networks_of_their_own(facts=facts)
     assert not note.is_sure and "on purpose" in note.words and "fold" in note.words
     assert "If there should be one network" in note.repair and "nothing is wrong" in note.repair
-    assert networks_of_their_own(facts={**facts, "broadcast": True}).is_sure  # but weights that were broadcast
-    assert networks_of_their_own(DIVIDED, forward(1, "x", loader=0), facts=facts).is_sure  # or a sampler for ranks
+    assert networks_of_their_own(DIVIDED, forward(1, "x", loader=0), facts=facts).is_sure  # but a sampler for ranks
     assert not networks_of_their_own(forward(1, "x"), facts=facts).is_sure
 
 
@@ -153,7 +153,7 @@ def test_a_small_learning_rate_does_not_hide_different_gradients():
 @pytest.mark.parametrize("apart", [1e-6, 0.0])
 def test_rounding_is_no_finding(apart):
     runs = [[JOINED, update(1, prints(w=[1 + r * apart, 3]), prints(w=[2 + r * apart, 3]))] for r in (0, 1)]
-    assert copies(ranks(*runs)) == [] and replicas(ranks(*runs))
+    assert copies(ranks(*runs)) == [] and are_copies(ranks(*runs))
 
 
 def test_numbers_that_are_not_finite_are_equal():
@@ -185,10 +185,10 @@ def test_parts_of_one_network_are_only_a_note():
     assert not the_one(copies(ranks(*both))).is_sure
 
 
-def some_differ(of):
+def some_differ(of, begin=(JOINED,)):
     """Two ranks with different gradients w; of(r) has further ones of rank r, which may be the same."""
     grads = [prints(w=r, **of(r)) for r in (0, 1)]
-    return the_one(copies(ranks(*([JOINED, update(1, some, some, broadcast=True)] for some in grads))))
+    return the_one(copies(ranks(*([*begin, update(1, some, some)] for some in grads))))
 
 
 @pytest.mark.parametrize(
@@ -217,16 +217,16 @@ def test_some_gradients_that_differ_are_only_a_note(values):
     ],
 )
 def test_a_few_values_that_are_close_by_chance_and_zeros_are_not_the_same(values):
-    finding = some_differ(lambda r: {"b": values(r)})
+    finding = some_differ(lambda r: {"b": values(r)}, ONE)
     assert finding.is_sure and finding.words.endswith("step 1: nothing averages them.")
 
 
 def test_a_tensor_that_is_not_read_shows_nothing():
     grads = [prints(w=r) | {"b": ("not read", "")} for r in (0, 1)]
-    runs = ranks(*([JOINED, update(1, of, of, broadcast=True)] for of in grads))
+    runs = ranks(*([*ONE, update(1, of, of)] for of in grads))
     assert the_one(copies(runs)).words.endswith("step 1: nothing averages them.")
     grads = [prints(w=r) | {"b": (digest, "")} for r, digest in enumerate(("one", "other"))]  # complex numbers
-    runs = ranks(*([JOINED, update(1, of, of, broadcast=True)] for of in grads))
+    runs = ranks(*([*ONE, update(1, of, of)] for of in grads))
     assert the_one(copies(runs)).words.endswith("step 1: nothing averages them.")
 
 
@@ -244,7 +244,7 @@ def test_one_number_that_is_clipped_is_no_average():
 def test_weights_that_differ_by_rounding_later_are_only_a_note(values):
     def run(r):
         start = {"w": (f"{r}", packed(values[0] + 5e-5 * r, *values[1:]))}
-        return [JOINED, replace(OWN[r], broadcast=True), update(2, prints(w=r), prints(w=r), start=start)]
+        return [*ONE, OWN[r], update(2, prints(w=r), prints(w=r), start=start)]
 
     assert the_one(copies(ranks(run(0), run(1)))).is_sure == (len(values) == 1)
 
@@ -260,17 +260,14 @@ def test_weights_that_are_averaged_now_and_then_are_only_a_note(facts):
 
     note = the_one(copies(ranks(run(1), run(2))))
     assert "equal again later" in note.words and not note.is_sure
-    still = [
-        [JOINED, replace(OWN[r], broadcast=True), update(2, prints(w=r), prints(w=r), start=prints(w=r))]
-        for r in (0, 1)
-    ]
+    still = [[*ONE, OWN[r], update(2, prints(w=r), prints(w=r), start=prints(w=r))] for r in (0, 1)]
     assert the_one(copies(ranks(*still))).is_sure
 
 
 def test_weights_that_were_equal_before_they_came_apart_are_not_averaged_later():
     def run(r):
-        first = update(1, prints(w=r), prints(w=r), start=prints(w=7), broadcast=True)
-        return [JOINED, first, update(2, prints(w=r), prints(w=r), start=prints(w=r))]
+        first = update(1, prints(w=r), prints(w=r), start=prints(w=7))
+        return [*ONE, first, update(2, prints(w=r), prints(w=r), start=prints(w=r))]
 
     finding = the_one(copies(ranks(run(1), run(2))))
     assert finding.is_sure and "equal again later" not in finding.words
@@ -345,8 +342,11 @@ def test_the_same_minibatch_in_parts_is_only_a_note():
     assert the_one(equal_minibatches(ranks(run(0), run(1)))).is_sure
     parts = [run(r, {"output": f"part {r}"}) for r in (0, 1)]
     assert not the_one(equal_minibatches(ranks(*parts))).is_sure
-    dropped = [run(r, {"output": f"{r}", "drops_out": True, "in_ddp": True}) for r in (0, 1)]
+    facts = {"drops_out": True, "in_ddp": True, "entry": "x"}
+    dropped = [run(r, {**facts, "output": f"{r}"}) for r in (0, 1)]
     assert the_one(equal_minibatches(ranks(*dropped))).is_sure
+    augmented = [run(r, {**facts, "output": f"{r}", "entry": f"{r}"}) for r in (0, 1)]  # before the first layer
+    assert not the_one(equal_minibatches(ranks(*augmented))).is_sure
     tensors = [run(r, weights=prints(w=r), group=(r, r + 2)) for r in (0, 1)]
     assert not the_one(equal_minibatches(ranks(*tensors))).is_sure
 
@@ -413,12 +413,13 @@ def test_a_sampler_that_is_not_told_the_epoch():
 
 
 def test_data_sets_that_differ():
-    def run(*items, trains=True, labels=()):
+    def run(*items, trains=True, labels=(), chosen=""):
         begins = LoaderBegins(1, HERE, loader=0, epoch=0, sampler="DistributedSampler")
-        return [begins, *([forward(1, "x", loader=0)] if trains else []), DataSet(9, None, 0, items, labels)]
+        return [begins, *([forward(1, "x", loader=0)] if trains else []), DataSet(9, None, 0, items, labels, chosen)]
 
-    finding = the_one(data_sets(ranks(run("a", "z"), run("a", "y"))))
-    assert finding.is_sure and finding.ranks == (0, 1) and finding.place == HERE
+    note = the_one(data_sets(ranks(run("a", "z"), run("a", "y"))))
+    assert not note.is_sure and note.ranks == (0, 1) and note.place == HERE
+    assert the_one(data_sets(ranks(run("a", "z", chosen="0 1"), run("a", "y", chosen="0 2")))).is_sure  # random_split
     one, other = run("a", "z", labels=("3", "4")), run("a", "y", labels=("3", "5"))
     assert the_one(data_sets(ranks(one, other))).is_sure
     kept = run("a", "y", labels=("3", "4"))  # a random change of the same example, kept in memory
@@ -435,7 +436,7 @@ def test_different_numbers_of_updates():
     assert finding.ranks == (1,) and "2 on rank 0, 1 on rank 1, 2 on rank 2" in finding.words
     for right in ([more, more], [more, [update(1)]], [more, [update(1), Ended(9, None, "exit", 1)]]):
         assert num_steps(ranks(*right)) == []
-    assert num_steps(ranks([Uneven(1, None), *more], fewer)) == []
+    assert num_steps(ranks([JoinBegins(1, None), *more], fewer)) == []
     probe = [update(1), replace(update(2), optimizer=1), end]  # rank 0 trains one more network
     assert num_steps(ranks(probe, fewer)) == [] and num_steps(ranks([end], fewer)) == []
     actors = [[update(1, weights=prints(w=r)), *[update(2)] * r, end] for r in (0, 1)]
@@ -476,11 +477,13 @@ def test_gradients_of_the_update_before():
 
 
 def test_clipping_before_the_reduction():
-    def run(r, norm=3.0, later=1.0, most=1.0):
-        return [Clipped(1, HERE, {"w": f"{r}"}, norm, most), update(1, prints(w=later))]
+    def run(r, norm=3.0, later=1.5, most=1.0):
+        return [Clipped(1, HERE, {"w": f"{r}"}, norm, most, clipped=prints(w=1.0 + r)), update(1, prints(w=later))]
 
     finding = the_one(clipped_before_the_reduction(ranks(run(0), run(1, 0.5))))
-    assert finding.ranks == (0, 1) and "3 on rank 0, 0.5 on rank 1" in finding.words
+    note = the_one(clipped_before_the_reduction(ranks(run(0, later=1.6), run(1, 0.5, later=1.6))))
+    assert not note.is_sure and "noise" in note.repair  # something was added to the average
+    assert finding.is_sure and finding.ranks == (0, 1) and "3 on rank 0, 0.5 on rank 1" in finding.words
     assert clipped_before_the_reduction(ranks(run(0), run(0))) == []  # reduced before
     assert clipped_before_the_reduction(ranks(run(0, 0.5), run(1, 0.5))) == []  # nothing was clipped
     assert clipped_before_the_reduction(ranks(run(0), run(1, later=2.0))) == []  # never reduced

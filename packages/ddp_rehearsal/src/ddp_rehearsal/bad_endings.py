@@ -18,15 +18,24 @@ from notebook_ranks.hang_diagnosis import diagnose_hang
 
 __all__ = ["could_not_run", "how_it_ended", "where_ranks_are"]
 
+NOT_PRETENDED = "pretend GPUs: "  # the beginning of what pretend GPUs refuse
 # what PyTorch says of a GPU that is not there
 NO_SUCH_GPU = ("invalid device ordinal", "Invalid device id", "no GPUs found", "No CUDA GPUs are available")
 
 
 def could_not_run(outcome: Outcome) -> str:
-    """Return why the script could not be run: the error that all ranks raised before any update; "" if it could."""
-    if outcome.ending != "failed" or any(one.num_updates for one in outcome.observed):
+    """Return why the script could not be run: the error that all ranks raised before any update; "" if it could.
+
+    What cannot be pretended counts after updates, too.
+    """
+    if outcome.ending != "failed":
         return ""
     errors = [outcome.reports[one.rank] for one in outcome.observed]
+    if all(NOT_PRETENDED in e.get("message", "") for e in errors):
+        step = _step_of(outcome, range(len(errors)))
+        return f"{f'Stopped in step {step}. ' if step > 1 else ''}{_error_words(errors[0])}"
+    if any(one.num_updates for one in outcome.observed):
+        return ""
     if wanted := _wants_more_gpus(outcome, errors):
         return wanted
     if len({(e.get("type"), str(script_place(e.get("frames", ())))) for e in errors}) > 1:
@@ -87,7 +96,7 @@ def _failure(outcome: Outcome) -> Finding:
         return Finding(*named, ranks=ranks, step=step, place=place)
     of_all = len(ranks) == len(outcome.reports)
     repair = repair_of(f"{report['type']}: {report['message']}", of_all, bool(outcome.alone))
-    repair = repair or "Read the traceback in the rank's output."
+    repair = repair or "Read the traceback in the rank's output: --html shows it."
     who = "all ranks" if len(ranks) == len(outcome.reports) > 1 else ", ".join(f"rank {r}" for r in ranks)
     return Finding("error", f"{who} raised {said}", repair, ranks=ranks, step=step, place=place)
 
@@ -120,14 +129,14 @@ def _named(message: str, outcome: Outcome, ranks: Sequence[int]) -> tuple[str, s
 def _error_words(report: Report) -> str:
     """Return the type and the first line of an error's message; the last one of an error in another process."""
     lines = [line.strip() for line in report["message"].splitlines() if line.strip()] or [""]
-    if "terminated with the following error" in lines[0]:  # of torch.multiprocessing.spawn
+    if "terminated with the following error" in lines[0] or "in replica" in lines[0]:  # of spawn, and nn.DataParallel
         return lines[-1]
     last = f" {lines[-1]}" if "in DataLoader worker process" in lines[0] else ""
     return f"{report['type']}: {lines[0]}{last}"
 
 
 _REPAIR = {
-    "error": "Read the last lines of the rank's output.",
+    "error": "Read the last lines of the rank's output: --html shows them.",
     "hang": "All ranks must call the same collectives in the same order.",
 }
 
@@ -141,6 +150,12 @@ _OF_ONE_RANK = {
 }
 
 
+EARLY_END = (
+    "A rank has ended, and others wait for it. Give all ranks as many minibatches, or wrap the loop in "
+    "`with model.join():`; let all ranks make the calls that come after the loop."
+)
+
+
 def _hang(outcome: Outcome) -> Finding:
     found = diagnose_hang(outcome.records)
     waiting = [rank for rank, report in sorted(outcome.reports.items()) if report["state"] != "done"]
@@ -148,6 +163,8 @@ def _hang(outcome: Outcome) -> Finding:
     words, repair = f"no rank has moved for {outcome.waited_s:.0f} s: {found.words}", _REPAIR["hang"]
     functions = {name for one in waiting for _, _, name in outcome.reports[one].get("frames", ())}
     repair = next((of for name, of in _OF_ONE_RANK.items() if name in functions), repair)
+    if any(report["state"] == "done" for report in outcome.reports.values()) and repair == _REPAIR["hang"]:
+        repair = EARLY_END
     if not found.cause:
         words, repair = _hang_outside(outcome, waiting)
     shown = rank if rank is not None and outcome.reports[rank].get("frames") else next(iter(waiting), None)

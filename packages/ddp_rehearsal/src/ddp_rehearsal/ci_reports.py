@@ -13,25 +13,14 @@ from typing import Any
 from urllib.parse import quote
 from xml.etree import ElementTree
 
-from ddp_rehearsal.finding import Finding, Rehearsal
+from ddp_rehearsal.finding import KINDS, Finding, Rehearsal
 from ddp_rehearsal.report import rank_text, verdict_text
 from notebook_ranks.shared.format import printable
 
 __all__ = ["report_github", "report_junit", "report_sarif"]
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
-KINDS = {
-    "copies": "the ranks hold the same weights",
-    "examples": "each rank trains on a part of the examples",
-    "arithmetic": "gradients and updates are those that are meant",
-    "devices": "each rank uses its own GPU",
-    "files": "one rank writes each file",
-    "hang": "all ranks call the same collectives",
-    "error": "the script runs",
-    "same": "the updates are those of one GPU",
-    "costs": "messages and memory have not grown",
-}
-UNSEEN = "The script could not be run: "
+COULD_NOT_RUN = "The script could not be run: "
 
 
 def report_github(rehearsal: Rehearsal) -> str:
@@ -109,7 +98,7 @@ def report_junit(rehearsal: Rehearsal) -> str:
 
 def _all(rehearsal: Rehearsal) -> Iterator[Finding]:
     if rehearsal.error:
-        yield Finding("error", f"{UNSEEN}{rehearsal.error}", "")
+        yield Finding("error", f"{COULD_NOT_RUN}{rehearsal.error}", "")
     yield from [*rehearsal.findings, *rehearsal.notes]
 
 

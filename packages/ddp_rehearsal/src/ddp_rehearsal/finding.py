@@ -1,12 +1,24 @@
 """What a rehearsal found: each finding says what is wrong, where, in which step, and how to mend it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 
 from ddp_rehearsal.observations import Place
 from notebook_ranks.flight_recorder import FlightRecord
 
-__all__ = ["Finding", "Rehearsal", "of_all_ranks"]
+__all__ = ["KINDS", "Finding", "Rehearsal", "of_all_ranks", "with_allowed"]
+
+KINDS = {
+    "copies": "the ranks hold the same weights",
+    "examples": "each rank trains on a part of the examples",
+    "arithmetic": "gradients and updates are those that are meant",
+    "devices": "each rank uses its own GPU",
+    "files": "one rank writes each file",
+    "hang": "all ranks call the same collectives",
+    "error": "the script runs",
+    "same": "the updates are those of one GPU",
+    "costs": "messages and memory have not grown",
+}
 
 UNKNOWN = (
     "Not known without GPUs: speed, errors of NCCL itself, kernels that round differently, and the memory that CUDA "
@@ -20,9 +32,8 @@ NOT_LOOKED_AT = "Not looked at: speed, the memory that CUDA takes, and, with one
 class Finding:
     """What is wrong; `is_sure=False` makes it a note: something to look at, which may be intended.
 
-    `kind` is "copies", "examples", "arithmetic", "devices", "files", "hang", "error", "same" (as on one GPU) or
-    "costs". `ranks`
-    is () if no rank is to blame, or it is not sure which one. `step` counts the updates from 1; 0 stands for none.
+    `kind` is one of `KINDS`. `ranks` is () if no rank is to blame, or it is not sure which one. `step` counts the
+    updates from 1; 0 stands for none.
     """
 
     kind: str
@@ -33,6 +44,14 @@ class Finding:
     step: int = 0
     place: Place | None = None
     is_sure: bool = True
+
+
+def with_allowed(found: "Rehearsal", allowed: Collection[str]) -> "Rehearsal":
+    """Return a rehearsal whose findings of some kinds are notes: what the script does on purpose."""
+    notes = [replace(one, is_sure=False) for one in found.findings if one.kind in allowed]
+    return replace(
+        found, findings=[one for one in found.findings if one.kind not in allowed], notes=[*notes, *found.notes]
+    )
 
 
 def of_all_ranks(found: Sequence[Finding]) -> list[Finding]:

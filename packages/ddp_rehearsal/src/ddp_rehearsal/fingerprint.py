@@ -8,7 +8,7 @@ import hashlib
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
-from itertools import accumulate, pairwise
+from itertools import accumulate, islice, pairwise
 from typing import Any
 
 import torch
@@ -23,6 +23,7 @@ __all__ = [
     "Sample",
     "first_tensor",
     "row_prints",
+    "rows_of_inputs",
     "tensor_digest",
     "tensor_print",
     "tensor_prints",
@@ -39,6 +40,7 @@ MOST_ROWS = 4096
 NUM_VALUES = 8  # of each tensor
 DIGITS = 16  # hexadecimal, of a value
 NUM_SAMPLED = 16
+MOST_TENSORS = 8  # of an input
 
 
 def tensor_print(tensor: torch.Tensor, complete: bool = True) -> Print:
@@ -165,15 +167,30 @@ def row_prints(tensor: torch.Tensor) -> tuple[str, ...]:
     return tuple([hashlib.blake2b(data[i : i + n], digest_size=8).hexdigest() for i in range(0, len(data), n)])
 
 
-def first_tensor(value: object, depth: int = 0) -> torch.Tensor | None:
+def rows_of_inputs(value: object) -> tuple[str, ...]:
+    """Return the digests of the examples in what a network is given, of the first 4096 at most.
+
+    They are the rows of its first tensor with several rows and several values in each: one with fewer may be a time, a
+    task or numbers of examples. Without a tensor of two dimensions all rows of whole numbers are read together.
+    """
+    found = list(islice(_tensors(value, 0), MOST_TENSORS))
+    tables = [t for t in found if t.dim() > 1 and t.dtype != torch.bool]
+    if tables:
+        return row_prints(next((t for t in tables if t.numel() > len(t) > 1), tables[0]))
+    numbers = [t for t in found if len(t) == len(found[0]) and not t.is_floating_point()]
+    rows = [row_prints(t) for t in numbers or found[:1]]
+    return tuple(map("+".join, zip(*rows, strict=True)))
+
+
+def first_tensor(value: object, fewest_dims: int = 1) -> torch.Tensor | None:
     """Return the first tensor with a dimension in lists, tuples and dicts, which may be nested four deep; else None."""
-    return next(_tensors(value, depth), None)
+    return next(_tensors(value, 0, fewest_dims), None)
 
 
-def _tensors(value: object, depth: int) -> Iterator[torch.Tensor]:
+def _tensors(value: object, depth: int, fewest_dims: int = 1) -> Iterator[torch.Tensor]:
     if isinstance(value, torch.Tensor):
-        if value.dim():
+        if value.dim() >= fewest_dims:
             yield value
     elif depth < 4 and isinstance(value, list | tuple | dict):
         for item in value.values() if isinstance(value, dict) else value:
-            yield from _tensors(item, depth + 1)
+            yield from _tensors(item, depth + 1, fewest_dims)

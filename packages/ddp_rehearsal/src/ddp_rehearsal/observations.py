@@ -42,8 +42,8 @@ __all__ = [
     "Scheduled",
     "Sent",
     "State",
-    "Strangers",
-    "Uneven",
+    "UnusedTensors",
+    "JoinBegins",
     "Update",
     "Wrapped",
     "as_line",
@@ -67,13 +67,14 @@ class Observation:
 
 @dataclass(frozen=True)
 class Joined(Observation):
-    """The rank has joined the process group."""
+    """The rank has joined a process group of `size` ranks."""
 
     backend: str
+    size: int = -1
 
 
 @dataclass(frozen=True)
-class Uneven(Observation):
+class JoinBegins(Observation):
     """The script begins a `Join`: ranks may have different numbers of minibatches."""
 
 
@@ -91,8 +92,9 @@ class LoaderBegins(Observation):
     """A DataLoader has given the first minibatch of an epoch.
 
     `epoch` counts its epochs from 0. `sampler_epoch` is the number that a DistributedSampler shuffled with; -1 is a
-    number that is not known. `repeats` is how many examples a DistributedSampler gives twice, so that all ranks have as
-    many, and `seed` its seed.
+    number that is not known, and `epochs_set` says how often the script has set it. `repeats` is how many examples a
+    DistributedSampler gives twice, so that all ranks have as many, `seed` its seed, `parts` into how many it divides
+    the examples, and `part` how many are in one.
     """
 
     loader: int
@@ -106,28 +108,34 @@ class LoaderBegins(Observation):
     iterable: bool = False
     repeats: int = 0
     seed: int = -1
+    parts: int = -1
+    part: int = -1
+    epochs_set: int = 0
 
 
 @dataclass(frozen=True)
 class DataSet(Observation):
     """The digests of the first and the last example of the data set of a DataLoader, if they are always the same.
 
-    `labels` are those of all but the first tensor of an example; "" if it has no more.
+    `labels` are those of the numbers, texts and tensors of whole numbers after the first part of an example; "" if it
+    has none. `chosen` is that of the numbers of the examples, if the data set is a subset of another one.
     """
 
     loader: int
     items: tuple[str, ...]
     labels: tuple[str, ...] = ()
+    chosen: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Forward(Observation):
-    """A forward pass with gradients, of an outermost module `model`: `rows` are the digests of its first input's rows.
+    """A forward pass with gradients, of an outermost module `model`: `rows` are the digests of its examples.
 
     `loader` and `epoch` are those of the DataLoader that gave the last minibatch, -1 without one. `around_ddp` is True
     if the module is inside of a DistributedDataParallel that was not called. `output` is the digest of the first tensor
-    that comes out. `training` is False in evaluation mode. `drops_out` says whether the module has a dropout that is at
-    work, and `batch_norms` how many of its BatchNorms use the rank's own examples.
+    that comes out, `entry` that of what went into the first layer with parameters, in the first steps. `training` is
+    False in evaluation mode. `drops_out` says whether the module has a dropout that is at work, and `batch_norms` how
+    many of its BatchNorms use the rank's own examples.
     """
 
     model: int
@@ -139,6 +147,7 @@ class Forward(Observation):
     syncs: bool = True
     around_ddp: bool = False
     output: str = ""
+    entry: str = ""
     training: bool = True
     drops_out: bool = False
     batch_norms: int = 0
@@ -154,26 +163,28 @@ class Evaluated(Observation):
 
 @dataclass(frozen=True)
 class Reduced(Observation):
-    """The script called a collective that puts numbers of all ranks together; `numel` is their count.
+    """The script called a collective that puts numbers of all ranks together, or any one while a network is called.
 
     `with_grad` says that a tensor among them has a gradient to come, `in_forward` that a network is being called.
-    `adds_up` is False where the operation is neither a sum nor a mean. `group` are its ranks, () for all.
+    `adds_up` is False where the operation is neither a sum nor a mean. `group` are its ranks, () for all. `values` are
+    the numbers that the rank gives, if they are few.
     """
 
     name: str
-    numel: int
     with_grad: bool = False
     in_forward: bool = False
     adds_up: bool = True
     group: tuple[int, ...] = ()
+    values: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
 class Clipped(Observation):
     """Gradients were clipped: their digests before, their norm, and the largest norm that is allowed.
 
-    `scaled` says that they still had the factor of a GradScaler, `flat` that the tensors are a rank's parts of what
-    FullyShardedDataParallel has made flat.
+    `scaled` says that they still had the factor of a GradScaler, and the largest norm has not. `flat` says that the
+    tensors are a rank's parts of what FullyShardedDataParallel has made flat. `clipped` are the gradients afterwards,
+    of some steps.
     """
 
     grads: Mapping[str, str]
@@ -181,6 +192,7 @@ class Clipped(Observation):
     most: float
     scaled: bool = False
     flat: bool = False
+    clipped: Mapping[str, Print | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,9 +205,12 @@ class Update(Observation):
     the `joins`-th `Join`. `lost` counts those whose gradients were cleared without an update, and `minibatches` what
     DataLoaders have given since the update before. `kept` says that a backward pass added its gradients to those of the
     update before, `scaled` that they have the factor of a GradScaler. `group` are the ranks that hold copies, () where
-    nothing says so. With a `closure` the gradients are not those of the update. `broadcast` says that each weight was
-    broadcast before the first update, `hooked` that DistributedDataParallel sends by a hook. Tensors that are `sharded`
-    over ranks are in `weights` with None. An update by hand has the optimizer -1, and its gradients are not known.
+    nothing says so. With a `closure` the gradients are not those of the update. `hooked` says that
+    DistributedDataParallel sends by a hook. Tensors that are `sharded` over ranks are in `weights` with None. Those
+    that the script told DistributedDataParallel to ignore are not there, and `ignores` says that there are some. An
+    update by hand has the optimizer -1, and its gradients are not known.
+
+    `is_own` says that the optimizer is not PyTorch's.
     """
 
     optimizer: int
@@ -212,14 +227,14 @@ class Update(Observation):
     closure: bool = False
     sharded: bool = False
     hooked: bool = False
-    broadcast: bool = False
     group: tuple[int, ...] = ()
-    seconds: float = 0.0
     passes: int = 0
     joins: int = 0
     lost: int = 0
     minibatches: int = 0
     scaled: bool = False
+    ignores: bool = False
+    is_own: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -242,8 +257,9 @@ class Sampled(Observation):
 class State(Observation):
     """What a module holds at the end of the run: the prints of its parameters and buffers.
 
-    `unheld` are parameters that get gradients and are in no optimizer, `not_averaged` those that get gradients and that
-    DistributedDataParallel does not average. `syncs_buffers` says that it sends buffers before each forward pass,
+    `unheld` are parameters that get gradients and are in no optimizer, with their shapes, `not_averaged` those that get
+    gradients and that DistributedDataParallel does not average, `untrained` those that need no gradient. Those that it
+    was told to ignore are left out. `syncs_buffers` says that it sends buffers before each forward pass,
     `evaluated` that it was called without gradients alone.
     """
 
@@ -251,8 +267,9 @@ class State(Observation):
     name: str
     params: Mapping[str, Print | None]
     buffers: Mapping[str, Print | None] = field(default_factory=dict)
-    unheld: tuple[str, ...] = ()
+    unheld: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     not_averaged: tuple[str, ...] = ()
+    untrained: tuple[str, ...] = ()
     group: tuple[int, ...] = ()
     syncs_buffers: bool = False
     evaluated: bool = False
@@ -266,7 +283,7 @@ class LostAttributes(Observation):
 
 
 @dataclass(frozen=True)
-class Strangers(Observation):
+class UnusedTensors(Observation):
     """Shapes of parameters that an optimizer holds, which never got a gradient and are in no module that was called.
 
     `are_all` says that it holds no others.
@@ -295,7 +312,8 @@ class LossReduced(Observation):
 class Opened(Observation):
     """The script opened a file: `mode` has "w", "x" or "a" for writing, "r" for reading, "+" for both.
 
-    A file that is a lock has the mode "lock". `calls` counts what the rank had done together with others by then.
+    A file that is a lock, or is locked, has the mode "lock"; the latter may have no path. `calls` counts what the rank
+    had done together with others by then.
     """
 
     path: str
@@ -305,9 +323,9 @@ class Opened(Observation):
 
 @dataclass(frozen=True)
 class Drawn(Observation):
-    """Random numbers were drawn in a forward pass for training: digests of the generators' states before it."""
+    """Random numbers were drawn in a forward pass for training: a digest of the generators' states before it."""
 
-    states: tuple[str, ...]
+    states: str
 
 
 @dataclass(frozen=True)
@@ -424,7 +442,7 @@ _KIND_OF: dict[str, type[Observation]] = {
     for kind in (
         Clipped, DataSet, Drawn, Ended, Evaluated, Failed, Forward, Joined, Loaded, LoaderBegins, LossReduced,
         LostAttributes, Memory, NotObserved, NotWaited, NothingLoaded, Opened, Reduced, Sampled, Saved, Scheduled,
-        Sent, State, Strangers, Uneven, Update, Wrapped,
+        Sent, State, UnusedTensors, JoinBegins, Update, Wrapped,
     )
 }  # fmt: skip
 

@@ -10,10 +10,13 @@ from ddp_rehearsal.fingerprint import first_tensor
 from ddp_rehearsal.observations import Place
 from ddp_rehearsal.wrapped import wrap
 
-__all__ = ["OwnCollectives", "address_of_data"]
+__all__ = ["TOGETHER", "OwnCollectives", "address_of_data"]
 
 TOGETHER = "all_reduce reduce all_gather all_gather_into_tensor all_gather_object gather gather_object".split()
-OTHERS = "barrier monitored_barrier broadcast_object_list scatter scatter_object_list all_to_all_single".split()
+OTHERS = (
+    "barrier monitored_barrier broadcast broadcast_object_list scatter scatter_object_list all_to_all "
+    "all_to_all_single reduce_scatter reduce_scatter_tensor"
+).split()
 WAITS = "wait synchronize get_future get_future_result is_completed block_current_stream result".split()
 MOST_NOTED = 400
 FAR = 4  # operations between what was reduced and the loss
@@ -36,7 +39,7 @@ class OwnCollectives:
     def watch(
         self, note: Callable[..., None], is_watched: Callable[[], bool], place_now: Callable[[], Place | None]
     ) -> None:
-        """Wrap the collectives: call `note(name, numel, with_grad, **facts)` for those that put numbers together."""
+        """Wrap the collectives: call `note(name, tensor, **facts)` for the first ones."""
 
         def put_together(name: str) -> Callable[..., Any]:
             def around(collective: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -50,7 +53,7 @@ class OwnCollectives:
                 )
                 if self.noted < MOST_NOTED:
                     self.noted += 1
-                    note(name, -1 if tensor is None else tensor.numel(), with_grad, **_of_reduction(given))
+                    note(name, tensor, with_grad=with_grad, **_of_reduction(given))
                 work = collective(*args, **kwargs)
                 first = next((t for t in given if isinstance(t, torch.Tensor)), None)
                 if first is not None and isinstance(work, dist.Work):
@@ -61,9 +64,14 @@ class OwnCollectives:
 
             return around
 
-        def count(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-            self.calls += is_watched()
-            return call(*args, **kwargs)
+        def count(name: str) -> Callable[..., Any]:
+            def around(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+                if is_watched():
+                    self.calls += 1
+                    note(name, None)
+                return call(*args, **kwargs)
+
+            return around
 
         def waited(wait: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
             self.not_waited.clear()
@@ -72,7 +80,7 @@ class OwnCollectives:
         for name in TOGETHER:
             wrap(dist, name, put_together(name), dist.distributed_c10d)
         for name in OTHERS:
-            wrap(dist, name, count, dist.distributed_c10d)
+            wrap(dist, name, count(name), dist.distributed_c10d)
         for name in WAITS:
             if hasattr(dist.Work, name):
                 wrap(dist.Work, name, waited)

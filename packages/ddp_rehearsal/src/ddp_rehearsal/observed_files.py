@@ -13,6 +13,7 @@ __all__ = ["EVENTS", "watch_files"]
 MOST_FILES = 200  # that are noted
 HIDDEN = (f"{os.sep}.", f"{os.sep}__pycache__{os.sep}")  # caches
 NO_FILES = ("/dev/", "/proc/", "/sys/")
+LOCKS = ("fcntl.flock", "fcntl.lockf")  # events of Python
 LOCK = ".lock"  # the end of names of files that are there to be shared
 OF_IMPORTS = (
     "<frozen importlib._bootstrap>",
@@ -29,11 +30,15 @@ WRITES = os.O_WRONLY | os.O_RDWR
 def watch_files(note: Callable[[str, str], None], is_watched: Callable[[], bool], folder: str) -> None:
     """Call `note(path, mode)` for each file that the script opens from now on, once for each path and mode.
 
-    It does so while `is_watched()`; files in `folder` are not the script's.
+    It does so while `is_watched()`; files in `folder` are not the script's. A lock of an open file is noted with the
+    path "".
     """
     seen: set[tuple[str, str]] = set()
 
     def hook(event: str, args: Any) -> None:
+        if event in LOCKS and is_watched() and _by_script() and ("", "lock") not in seen:
+            seen.add(("", "lock"))
+            note("", "lock")
         if event == "open" and len(seen) < MOST_FILES and (is_watched() or _is_log(str(args[0]))):
             path, mode, flags = args
             if isinstance(path, str | bytes):

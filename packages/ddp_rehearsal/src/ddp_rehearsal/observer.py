@@ -1,11 +1,12 @@
 """The observer on a rank: it watches a script through PyTorch's hooks, and writes what it sees as JSON lines.
 
 Public hooks are used where there are some: those of all optimizers and of all modules. `backward`, `zero_grad`,
-`torch.save`, `torch.load`, `clip_grad_norm_`, `broadcast`, the steps of schedulers, DataLoader and
+`torch.save`, `torch.load`, `clip_grad_norm_`, the steps of schedulers, DataLoader and
 DistributedDataParallel are wrapped. The observer changes no tensor and no random number. An error of its own never
 reaches the script.
 """
 
+import math
 import os
 import sys
 import threading
@@ -13,7 +14,6 @@ import time
 import weakref
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +26,21 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import lr_scheduler
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
-from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, IterableDataset, RandomSampler, dataloader
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    DistributedSampler,
+    IterableDataset,
+    RandomSampler,
+    Subset,
+    dataloader,
+)
 
 from ddp_rehearsal.fingerprint import (
     MOST_VALUES,
     Print,
     first_tensor,
-    row_prints,
+    rows_of_inputs,
     tensor_digest,
     tensor_print,
     tensor_prints,
@@ -47,6 +55,7 @@ from ddp_rehearsal.observations import (
     Ended,
     Evaluated,
     Forward,
+    JoinBegins,
     Joined,
     Loaded,
     LoaderBegins,
@@ -65,13 +74,12 @@ from ddp_rehearsal.observations import (
     Scheduled,
     Sent,
     State,
-    Strangers,
-    Uneven,
+    UnusedTensors,
     Update,
     Wrapped,
     as_line,
 )
-from ddp_rehearsal.observed_collectives import OwnCollectives, address_of_data
+from ddp_rehearsal.observed_collectives import TOGETHER, OwnCollectives
 from ddp_rehearsal.observed_files import watch_files
 from ddp_rehearsal.pretend_gpus.backward import leaves_of
 from ddp_rehearsal.pretend_gpus.storages import device_of
@@ -90,8 +98,10 @@ PLAIN = (torch.Tensor, nn.Parameter)  # types of nearly all tensors; a missing a
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 FIRST_STEPS = 3  # in which it is looked for what gets gradients
 MOST_CALLS = 1900  # fewer than the flight recorder keeps
+MOST_COUNTS = 4  # numbers of a tensor, such as how many answers were right, and of how many
 BY_HAND = -1  # stands for an optimizer
-TIMES = 8  # an example is read, to see whether it changes
+READINGS_OF_AN_EXAMPLE = 8  # to see whether it changes
+UNSCALED = 10  # a largest norm of more than 1/10 of a GradScaler's factor has this factor itself
 ONE_WEIGHT = "a weight, not a gradient"  # among names of parameters
 WAIT = (Forward, Clipped)  # these are written with the next observation of another kind, or the next pulse
 LOCK_S = 0.5
@@ -130,13 +140,12 @@ class Observer:
         self.writing, self.unwritten = threading.Lock(), b""
         self.pid, self.thread = os.getpid(), threading.get_ident()
         self.progress, self.step, self.depth, self.backwards = 0, 1, 0, 0
-        self.updated = False  # the step has ended, and the next one has not begun
+        self.step_is_over = False  # the step has ended, and the next one has not begun
         self.over_since = 0.0  # when the last step has ended; 0 before
         self.passes = self.joins = self.lost = self.plain_passes = 0
         self.own_collectives = OwnCollectives()
         self.minibatches: Counter[int] = Counter()  # number of a DataLoader -> what it has given since the last update
         self.lost_names: set[str] = set()
-        self.grad_enabled = True  # for the script, when the observer was called last
         self.in_backward = self.in_schedule = self.failed = self.sharded = self.kept = self.measured = False
         self.numbers: dict[int, int] = {}  # id of an outermost module -> its number
         self.modules: list[nn.Module] = []  # the outermost modules, by their numbers
@@ -145,6 +154,7 @@ class Observer:
         self.in_ddp: dict[int, tuple[int, ...]] = {}  # id of a module or parameter in a DDP -> the ranks of its group
         self.ddps: list[DistributedDataParallel] = []
         self.ignored: dict[int, nn.Parameter] = {}  # by id: those that the script told a DDP to leave alone
+        self.in_fsdp: dict[int, nn.Parameter] = {}  # by id: those of modules in FullyShardedDataParallel
         self.averaged: dict[int, set[int]] = {}  # id of a DDP -> ids of the parameters that it averages
         self.held_by: dict[int, dict[int, nn.Parameter]] = {}  # number of an optimizer -> its parameters, by id
         self.got_grad: dict[int, nn.Parameter] = {}  # by id: those that had a gradient in the first updates
@@ -152,7 +162,11 @@ class Observer:
         self.scales, self.unscaled = False, set[int]()  # ids of parameters whose gradients have lost it
         self.by_hand: tuple[Any, torch.Tensor, Print, dict[str, Any]] | None = None
         self.hand_passes = 0
-        self.random: tuple[str, ...] = ()
+        self.random = ""  # a digest of the states of the generators after step 1
+        self.entry = ""  # digest of what went into the first layer with parameters of this forward pass
+        self.looks_for_entry = False
+        self.scaled_grad: tuple[torch.Tensor, float, float] | None = None  # its largest value, and the factor then
+        self.not_loaded: dict[int, tuple[nn.Module, dict[str, Any]]] = {}  # by id: modules whose load found nothing
         self.evaluated: set[tuple[int, int]] = set()
         self.only_evaluated: dict[int, nn.Module] = {}  # by id: outermost modules that were called without gradients
         self.used: list[Any] = []  # keeps what the ids belong to
@@ -161,17 +175,17 @@ class Observer:
         self.counts: dict[int, int] = {}
         self.sampled: tuple[dict[str, tuple[nn.Parameter, torch.Tensor]], dict[str, Any]] | None = None
         self.halves = False
-        self.sent: set[int] = set()  # addresses of what was broadcast before the first update
-        self.updates: int | None = None  # id of the optimizer whose update runs; it may call others
+        self.running: int | None = None  # id of the optimizer whose update runs; it may call others
         self.named: dict[str, nn.Parameter] = {}  # the parameters of that update
         self.begun: dict[str, Any] = {}  # its facts
         self.last: tuple[nn.Parameter, Print] | None = None  # a gradient of the last update
-        self.ended_at = time.perf_counter()
+        self.last_weight: Print | None = None  # of the same parameter, after the update
         self.ended_ns: list[int] = []  # when the updates ended, on the machine's clock
         self.loaders: weakref.WeakKeyDictionary[Any, list[int]] = weakref.WeakKeyDictionary()  # number, epochs
         self.iterators: weakref.WeakKeyDictionary[Any, tuple[int, int]] = weakref.WeakKeyDictionary()
         self.fresh: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()  # iterator -> its DataLoader
         self.orders: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()  # sampler -> epoch of its order
+        self.epochs_set: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()  # sampler -> how often
         self.loader = (-1, -1)  # that gave the last minibatch, and its epoch
         self.data_sets: dict[int, Any] = {}  # number of a loader with a DistributedSampler -> its data set
         self.measures: Any = None  # activations_held, while it counts in `held`
@@ -191,7 +205,7 @@ class Observer:
 
     def note(self, kind: type[Observation], **facts: Any) -> None:
         """Note an observation, with the step and the place in the script; write it, unless its kind waits."""
-        facts.setdefault("step", self.step + self.updated)
+        facts.setdefault("step", self.step + self.step_is_over)
         if "place" not in facts:
             facts["place"] = _place_now()
         self.waiting.append((kind, facts))
@@ -218,6 +232,7 @@ class Observer:
 
     def end(self, how: str, code: int = 0) -> None:
         """Write that the script has ended, and what can be read only then."""
+        self._quietly(self._note_not_loaded)
         if how != "exit":
             self._quietly(self._read_states)
             self._quietly(self._read_traffic)
@@ -245,12 +260,12 @@ class Observer:
         wrap(DataLoader, "__iter__", self._begin_loader)
         wrap(dataloader._BaseDataLoaderIter, "__next__", self._next)
         wrap(DistributedSampler, "__iter__", self._shuffle)
+        wrap(DistributedSampler, "set_epoch", self._set_epoch)
         wrap(DistributedDataParallel, "__init__", self._wrap_in_ddp)
         for kind in list(vars(lr_scheduler).values()):
             if isinstance(kind, type) and "step" in vars(kind):
                 wrap(kind, "step", self._schedule)
         wrap(dist, "init_process_group", self._join_group, dist.distributed_c10d)
-        wrap(dist, "broadcast", self._broadcast, dist.distributed_c10d)
         self.own_collectives.watch(self._put_together, self._calls_itself, _place_now)
         wrap(Join, "__enter__", self._may_end_earlier)
         wrap(nn.DataParallel, "parallel_apply", self._apply)
@@ -263,7 +278,6 @@ class Observer:
     def _quietly(self, function: Callable[..., None], *args: Any) -> None:
         """Call a function of the observer: it computes no gradients, and its errors do not reach the script."""
         if self._is_mine():
-            self.grad_enabled = torch.is_grad_enabled()
             try:
                 with torch.no_grad():
                     function(*args)
@@ -279,7 +293,7 @@ class Observer:
                 self.waiting.append((NotObserved, {"step": self.step, "place": None, "error": words[:500]}))
         self.failed = True
 
-    def _unseen(self, function: Callable[..., None], *args: Any) -> None:
+    def _past_the_pretence(self, function: Callable[..., None], *args: Any) -> None:
         """Call a function of the observer quietly, with `__torch_function__` switched off.
 
         Pretend GPUs would otherwise look at each of its calls, which takes time. It is used for what happens in each
@@ -297,25 +311,36 @@ class Observer:
             self.depth += 1
             self.halves |= self.samples and torch._C._is_any_autocast_enabled()
             if self.depth == 1 and not self.in_backward and torch.is_grad_enabled():
-                if not self.optimizers and self.updates is None:
+                if not self.optimizers and self.running is None:
                     self._look_for_update_by_hand(module)
                 self._begin_step()
+                self.entry, self.looks_for_entry = "", self.step <= FIRST_STEPS
                 if self.activations < 0 and self.step == 2 and not self.measured:
                     self._quietly(self._begin_to_measure, module)
+            if self.looks_for_entry and module._parameters:
+                self._past_the_pretence(self._enter, args)
 
     def _begin_step(self) -> None:
         """The first forward or backward pass after an update begins the next step, or there have been enough."""
         if self.over_since:
             self.end("enough")
             self.enough()
-        self.step, self.updated = self.step + self.updated, False
+        self.step, self.step_is_over = self.step + self.step_is_over, False
+        if self.not_loaded:
+            self._quietly(self._note_not_loaded)
+
+    def _enter(self, args: object) -> None:
+        """Keep what goes into the first layer that has parameters: a network may change its input before."""
+        tensor = first_tensor([args])
+        self.entry = "" if tensor is None else tensor_digest(tensor)
+        self.looks_for_entry = False
 
     def _begin_to_measure(self, module: nn.Module) -> None:
         params = list(module.parameters())
         if isinstance(module, nn.DataParallel) and len(module.device_ids) > 1:
             return  # its replicas run in threads, and what they keep is not seen here
         learns = any(p.requires_grad for p in params)  # a teacher keeps nothing
-        if self.grad_enabled and learns and not self.sharded and not any(map(_is_sharded, params)):
+        if learns and not self.sharded and not any(map(_is_sharded, params)):
             self.measures = activations_held(params)
             self.held = self.measures.__enter__()
 
@@ -336,7 +361,9 @@ class Observer:
                 self.evaluated.add(self.loader)
                 self._quietly(lambda: self.note(Evaluated, loader=self.loader[0], epoch=self.loader[1]))
         elif not self.in_backward:
-            self._unseen(self._forward, module, args, rest[0] if len(rest) == 2 else {}, rest[-1] if rest else None)
+            self._past_the_pretence(
+                self._forward, module, args, rest[0] if len(rest) == 2 else {}, rest[-1] if rest else None
+            )
 
     def _forward(self, module: nn.Module, args: object, kwargs: object, output: object) -> None:
         inner = _inner(module)
@@ -353,16 +380,17 @@ class Observer:
                 "drops_out": any(isinstance(part, _DropoutNd) and part.p > 0 for part in parts),
                 "batch_norms": sum(isinstance(part, BATCH_NORMS) for part in parts),
             }
-        tensor, result = first_tensor([args, kwargs]), first_tensor([output])
+        result = first_tensor([output], fewest_dims=0)  # it may be a loss
         self.note(
             Forward,
             model=self._number_of_module(module),
-            rows=() if tensor is None else row_prints(tensor),
+            rows=rows_of_inputs([args, kwargs]),
             loader=self.loader[0],
             epoch=self.loader[1],
             syncs=bool(getattr(module, "require_backward_grad_sync", True)),
             around_ddp=id(module) in self.in_ddp,
             output="" if result is None else tensor_digest(result),
+            entry=self.entry,
             **self.facts[key],
         )
 
@@ -383,7 +411,10 @@ class Observer:
             self.names.setdefault(id(param), name)
         if isinstance(module, DistributedDataParallel) and module not in self.ddps:
             self.ddps.append(module)
-        self.sharded |= any(type(part).__name__ in SHARDED for part in module.modules())
+        for part in module.modules():
+            if type(part).__name__ in SHARDED:
+                self.sharded = True
+                self.in_fsdp |= {id(p): p for p in part.parameters()}
 
     def _wrap_in_ddp(
         self, make: Callable[..., None], ddp: nn.Module, module: nn.Module, *args: Any, **kwargs: Any
@@ -410,10 +441,10 @@ class Observer:
             return backward(*args, **kwargs)
         if self.in_backward:  # of a part that is computed again
             return backward(*args, **kwargs)
-        self._unseen(self._look_for_kept_gradients)
+        self._past_the_pretence(self._look_for_kept_gradients)
         if self.own_collectives.reduced is not None:
             self._quietly(self._look_for_reduced_loss, [*args, *kwargs.values()])
-        if self.updates is None:
+        if self.running is None:
             if not self.optimizers and not self.modules:
                 self._look_for_update_by_hand([*args, *kwargs.values()])
             self._begin_step()
@@ -428,13 +459,30 @@ class Observer:
             return backward(*args, **kwargs)
         finally:
             self.in_backward = False
+            if self.scaler is not None:
+                self._past_the_pretence(self._read_scaled_gradient)
+
+    def _read_scaled_gradient(self) -> None:
+        """Keep how large a gradient is that has the factor of a GradScaler: the script may divide by it itself."""
+        learning = (p for module in self.modules for p in module.parameters() if p.grad is not None)
+        small = min(learning, key=torch.Tensor.numel, default=None)
+        self.scaled_grad = None
+        if small is not None and not _is_sharded(small) and small.grad is not None:
+            self.scaled_grad = small, _largest(small.grad), float(self.scale_of(self.scaler))
 
     def _clear(self, clear: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if self._is_mine():
-            if self.scaler is None:
-                self.lost += self.backwards
+            if self.scaler is None and self.backwards:
+                self._past_the_pretence(self._count_lost)
             self.backwards = 0  # an update was left out, as a GradScaler does where a gradient is infinite
         return clear(*args, **kwargs)
+
+    def _count_lost(self) -> None:
+        """Count the backward passes whose gradients are cleared; they are not lost if the weights have moved since."""
+        if self.last is None or self.last_weight is None:
+            self.lost += self.backwards
+        elif self.last[0].grad is not None and _print(self.last[0], False) == self.last_weight:
+            self.lost += self.backwards
 
     def _look_for_reduced_loss(self, given: Sequence[object]) -> None:
         losses = [loss for of in given for loss in (_sequence(of) if isinstance(of, list | tuple) else [of])]
@@ -449,11 +497,11 @@ class Observer:
     # updates
 
     def _before_update(self, optimizer: torch.optim.Optimizer, args: object, kwargs: object) -> None:
-        if self._is_mine() and self.updates in (None, id(optimizer)):
+        if self._is_mine() and self.running in (None, id(optimizer)):
             if self.counts.get(id(optimizer), 0) >= self.steps:  # nothing was called in between
                 self._begin_step()
-            self.updates, self.begun = id(optimizer), {}
-            self._unseen(self._begin_update, optimizer, args, kwargs)
+            self.running, self.begun = id(optimizer), {}
+            self._past_the_pretence(self._begin_update, optimizer, args, kwargs)
 
     def _begin_update(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         self.named = named = self._named(optimizer)
@@ -466,20 +514,21 @@ class Observer:
         grads = self._prints_of(read, self._complete())
         start = grads.pop(ONE_WEIGHT, None)
         first = id(optimizer) not in self.optimizers
+        compared = {name: p for name, p in named.items() if id(p) not in self.ignored}
         self.begun = {
             "place": _place_now(),
             "optimizer": self._number(self.optimizers, optimizer),
             "name": type(optimizer).__name__,
             "lrs": tuple(float(group["lr"]) for group in optimizer.param_groups if "lr" in group),
-            "grads": grads,
-            "before": self._prints_of(named, True) if first else {},
+            "grads": {name: grads[name] for name in compared},
+            "before": self._prints_of(compared, True) if first else {},
             "backwards": self.backwards,
             "kept": self.kept,
             "closure": any(map(callable, [*args[1:], *kwargs.values()])),
-            "broadcast": bool(self.sent) and all(address_of_data(p) in self.sent for p in named.values()),
             "hooked": any(getattr(ddp, "_comm_hooks", ()) for ddp in self.ddps),
             "sharded": self.sharded or any(map(_is_sharded, named.values())),
-            "seconds": time.perf_counter() - self.ended_at,
+            "ignores": len(compared) < len(named),
+            "is_own": not type(optimizer).__module__.startswith("torch."),
             **self._facts_of_update(named.values()),
             "lost": self.lost,
             "minibatches": max(self.minibatches.values(), default=0),
@@ -516,25 +565,27 @@ class Observer:
         return groups.pop() or () if len(groups) == 1 else ()
 
     def _after_update(self, optimizer: torch.optim.Optimizer, args: object, kwargs: object) -> None:
-        if not self._is_mine() or self.updates != id(optimizer):
+        if not self._is_mine() or self.running != id(optimizer):
             return
-        self.updates = None
+        self.running = None
         self.progress += 1
-        self._unseen(self._end_update, optimizer)
+        self._past_the_pretence(self._end_update, optimizer)
         self.counts[id(optimizer)] = self.counts.get(id(optimizer), 0) + 1
         self.backwards, self.kept = 0, False
         self.lost = self.plain_passes = 0
         self.minibatches.clear()
         self._note_random_numbers()
-        self.updated = True
-        self.ended_at = time.perf_counter()
+        self.step_is_over = True
+        self.looks_for_entry = False
         self.ended_ns.append(time.time_ns())
         if self.counts[id(optimizer)] >= self.steps:
             self.over_since = self.over_since or time.monotonic()
 
     def _end_update(self, optimizer: torch.optim.Optimizer) -> None:
         if self.begun:
-            self.note(Update, weights=self._prints_of(self.named, self._complete()), **self.begun)
+            compared = {name: p for name, p in self.named.items() if id(p) not in self.ignored}
+            self.note(Update, weights=self._prints_of(compared, self._complete()), **self.begun)
+            self.last_weight = None if self.last is None or _is_sharded(self.last[0]) else _print(self.last[0], False)
             if self.sampled is not None:
                 self._end_sample()
             self.states[id(optimizer)] = optimizer
@@ -548,7 +599,7 @@ class Observer:
     def _look_for_update_by_hand(self, seen: nn.Module | list[Any]) -> None:
         """Look at a module, or at what goes into a backward pass where no module was called."""
         if self.by_hand is None or self.passes > self.hand_passes:
-            self._unseen(self._see_update_by_hand, seen)
+            self._past_the_pretence(self._see_update_by_hand, seen)
             if self.by_hand is not None and self.counts.get(BY_HAND, 0) >= self.steps:
                 self.end("enough")
                 self.enough()
@@ -580,7 +631,7 @@ class Observer:
             closure=True,
             **self._facts_of_update(named.values()),
         )
-        self.by_hand, self.updated, self.backwards = (first_seen, small, now, first), True, 0
+        self.by_hand, self.step_is_over, self.backwards = (first_seen, small, now, first), True, 0
         self.progress += 1
         self.counts[BY_HAND] = self.counts.get(BY_HAND, 0) + 1
 
@@ -590,25 +641,31 @@ class Observer:
             self._quietly(self._see_random_numbers)
 
     def _see_random_numbers(self) -> None:
-        states = [torch.get_rng_state()]
-        if torch.cuda.is_available() and torch.cuda.is_initialized():
-            states.append(torch.cuda.get_rng_state())
-        now = tuple(tensor_digest(state) for state in states)
+        now = self._random_now()
         if self.step == 2 and self.random and now != self.random:
             self.note(Drawn, states=self.random)
         self.random = now
 
+    def _random_now(self) -> str:
+        """Return a digest of the states of the generators."""
+        states = [torch.get_rng_state()]
+        if torch.cuda.is_available() and torch.cuda.is_initialized():
+            states.append(torch.cuda.get_rng_state())
+        return "/".join(map(tensor_digest, states))
+
     def _read_states(self) -> None:
         """Write what the modules hold at the end, and what optimizers hold that no module has."""
         held = set().union(*self.held_by.values())
-        of_modules = {id(p) for module in self.modules for p in module.parameters()}
+        called = [*self.modules, *self.only_evaluated.values()]
+        of_modules = {id(p) for module in called for p in module.parameters()}
         for number, params in self.held_by.items():
             shapes = [tuple(p.shape) for i, p in params.items() if i not in of_modules and i not in self.got_grad]
             if shapes:
-                self.note(Strangers, optimizer=number, shapes=tuple(shapes), are_all=len(shapes) == len(params))
+                self.note(UnusedTensors, optimizer=number, shapes=tuple(shapes), are_all=len(shapes) == len(params))
         if self.sharded:
             return
-        others = [m for m in self.only_evaluated.values() if not of_modules & {id(p) for p in m.parameters()}]
+        trained = {id(p) for module in self.modules for p in module.parameters()}
+        others = [m for m in self.only_evaluated.values() if not trained & {id(p) for p in m.parameters()}]
         for number, module in enumerate([*self.modules, *others]):
             named = dict(_inner(module).named_parameters())
             if any(map(_is_sharded, named.values())):
@@ -619,9 +676,10 @@ class Observer:
                 State,
                 model=number,
                 name=type(_inner(module)).__name__,
-                params=self._prints_of(named, True),
+                params=self._prints_of({n: p for n, p in named.items() if id(p) not in self.ignored}, True),
                 buffers=self._prints_of(dict(_inner(module).named_buffers()), True),
-                unheld=tuple(name for name, p in got if held and id(p) not in held),
+                unheld={name: tuple(p.shape) for name, p in got if held and id(p) not in held},
+                untrained=tuple(n for n, p in named.items() if not p.requires_grad),
                 not_averaged=tuple(
                     name for name, p in got if averaged is not None and id(p) not in {*averaged, *self.ignored}
                 ),
@@ -637,7 +695,7 @@ class Observer:
         calls = [call for call in calls if call["at_s"] * 1e9 <= end]
         if not calls or len(calls) >= MOST_CALLS:
             return
-        n_bytes = sum(prod(size) * _itemsize(call["dtype"]) for call in calls for size in call["sizes"])
+        n_bytes = sum(math.prod(size) * _itemsize(call["dtype"]) for call in calls for size in call["sizes"])
         self.note(Sent, steps=len(self.ended_ns) - 2, collectives=len(calls), n_bytes=n_bytes)
 
     def _begin_sample(self, named: dict[str, nn.Parameter]) -> None:
@@ -704,15 +762,23 @@ class Observer:
     def _clip(self, clip: Callable[..., Any], parameters: Any, max_norm: Any, *args: Any, **kwargs: Any) -> Any:
         params = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
         facts: dict[str, Any] = {}
-        self._unseen(self._begin_clip, params, facts)
+        self._past_the_pretence(self._begin_clip, params, max_norm, facts)
         norm = clip(params, max_norm, *args, **kwargs)
         if facts:
-            self._quietly(lambda: self.note(Clipped, **facts, norm=float(norm), most=float(max_norm)))
+            self._past_the_pretence(self._end_clip, params, float(norm), float(max_norm), facts)
         return norm
+
+    def _end_clip(self, params: Sequence[nn.Parameter], norm: float, most: float, facts: dict[str, Any]) -> None:
+        clipped = self._prints_of(self._gradients(params), True) if self._complete() else {}
+        self.note(Clipped, **facts, norm=norm, most=most, clipped=clipped)
+
+    def _gradients(self, params: Sequence[nn.Parameter]) -> dict[str, torch.Tensor | None]:
+        named = ((self.names.get(id(p), f"parameter {i}"), p.grad) for i, p in enumerate(params))
+        return {name: grad for name, grad in named if grad is not None}
 
     def _clip_values(self, clip: Callable[..., Any], parameters: Any, clip_value: Any, *args: Any, **kw: Any) -> Any:
         params = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
-        if self._is_mine() and self._is_scaled(params):
+        if self._is_mine() and self._is_scaled(params, float(clip_value)):
             facts = {"grads": {}, "norm": 0.0, "most": float(clip_value), "scaled": True}
             self._quietly(lambda: self.note(Clipped, **facts))
         return clip(params, clip_value, *args, **kw)
@@ -723,7 +789,7 @@ class Observer:
         return scale(scaler, *args, **kwargs)
 
     def _read_scale(self, get: Callable[..., float], scaler: Any) -> float:
-        if self._is_mine() and self.backwards and self.updates is None:
+        if self._is_mine() and self.backwards and self.running is None:
             self.scaler = None  # the script may divide by it itself
         return get(scaler)
 
@@ -732,18 +798,26 @@ class Observer:
             self.unscaled |= {id(p) for group in optimizer.param_groups for p in group["params"]}
         return unscale(scaler, optimizer)
 
-    def _is_scaled(self, params: Sequence[torch.Tensor]) -> bool:
-        """Return whether the gradients of parameters still have the factor of a GradScaler."""
+    def _is_scaled(self, params: Sequence[torch.Tensor], most: float = 0.0) -> bool:
+        """Return whether the gradients of parameters have the factor of a GradScaler, and `most`, if given, has not."""
         mine = [p for p in params if p.grad is not None]
-        return bool(mine) and self.scaler is not None and not any(id(p) in self.unscaled for p in mine) and (
-            float(self.scale_of(self.scaler)) != 1.0
-        )  # fmt: skip
+        if not mine or self.scaler is None or any(id(p) in self.unscaled for p in mine):
+            return False
+        factor = float(self.scale_of(self.scaler))
+        return factor != 1.0 and UNSCALED * most < factor and not self._is_divided_by_hand()
 
-    def _begin_clip(self, params: Sequence[nn.Parameter], facts: dict[str, Any]) -> None:
-        grads = [(self.names.get(id(p), f"parameter {i}"), p.grad) for i, p in enumerate(params)]
-        prints = self._prints_of({name: grad for name, grad in grads if grad is not None}, self._complete())
-        facts["scaled"] = self._is_scaled(params)
-        facts["flat"] = self.sharded and not any(map(_is_sharded, params))
+    def _is_divided_by_hand(self) -> bool:
+        """Return whether a gradient has become much smaller since the backward pass: by the factor, or nearly."""
+        if self.scaled_grad is None:
+            return False
+        param, largest, factor = self.scaled_grad
+        return param.grad is not None and 0 < _largest(param.grad) < largest / math.sqrt(factor)
+
+    def _begin_clip(self, params: Sequence[nn.Parameter], max_norm: Any, facts: dict[str, Any]) -> None:
+        prints = self._prints_of(self._gradients(params), self._complete())
+        facts["scaled"] = self._is_scaled(params, float(max_norm))
+        mine = [p for p in params if p.grad is not None]
+        facts["flat"] = bool(mine) and all(id(p) in self.in_fsdp and not _is_sharded(p) for p in mine)
         facts["grads"] = {name: found[0] for name, found in prints.items() if found is not None}
 
     def _schedule(self, step: Callable[..., Any], scheduler: object, *args: Any, **kwargs: Any) -> Any:
@@ -774,7 +848,7 @@ class Observer:
         if self._is_mine():
             self.progress += 1
             if not self.in_backward and self.begun.get("closure") is not True:
-                self.depth, self.updates = 0, None  # a pass or an update may have ended by an error
+                self.depth, self.running = 0, None  # a pass or an update may have ended by an error
             self.loader = self.iterators.get(iterator, (-1, -1))
             self.minibatches[self.loader[0]] += 1
             if (loader := self.fresh.pop(iterator, None)) is not None:
@@ -799,9 +873,14 @@ class Observer:
             num_batches=_len(loader),
             workers=loader.num_workers,
             iterable=isinstance(loader.dataset, IterableDataset),
-            repeats=_repeats(sampler),
-            seed=int(sampler.seed) if type(sampler) is DistributedSampler and sampler.num_replicas > 1 else -1,
+            **(_facts_of_parts(sampler) if type(sampler) is DistributedSampler else {}),
+            epochs_set=self.epochs_set.get(sampler, 0),
         )
+
+    def _set_epoch(self, set_epoch: Callable[..., None], sampler: Any, epoch: int) -> None:
+        if self._is_mine():
+            self.epochs_set[sampler] = self.epochs_set.get(sampler, 0) + 1
+        set_epoch(sampler, epoch)
 
     def _shuffle(self, begin: Callable[..., Any], sampler: Any) -> Any:
         if self._is_mine():
@@ -815,10 +894,11 @@ class Observer:
         """
         for number, data in self.data_sets.items():
             if (n := _len(data)) > 0:
-                seen = {tuple(self._digest(data[i]) for i in (0, n - 1)) for _ in range(TIMES)}
+                seen = {tuple(self._digest(data[i]) for i in (0, n - 1)) for _ in range(READINGS_OF_AN_EXAMPLE)}
                 if len(seen) == 1 and "" not in (items := seen.pop()):
                     labels = tuple(self._digest_of_label(data[i]) for i in (0, n - 1))
-                    self.note(DataSet, loader=number, items=items, labels=labels)
+                    chosen = _digest_of_numbers(data.indices) if isinstance(data, Subset) else ""
+                    self.note(DataSet, loader=number, items=items, labels=labels, chosen=chosen)
 
     def _digest(self, example: object) -> str:
         tensor = first_tensor([example])
@@ -826,14 +906,11 @@ class Observer:
             return "" if tensor is None else tensor_digest(tensor)
 
     def _digest_of_label(self, example: object) -> str:
-        """Return a digest of what comes after the first part of an example: tensors and plain numbers; "" for none."""
+        """Return a digest of the numbers, texts and tensors of whole numbers after the first part of an example."""
         parts = _sequence(example)[1:] if isinstance(example, list | tuple | dict) else []
         with torch._C.DisableTorchFunction():
-            return "/".join(
-                tensor_digest(part) if isinstance(part, torch.Tensor) else repr(part)
-                for part in parts
-                if isinstance(part, torch.Tensor | int | float | str)
-            )
+            tensors = [tensor_digest(p) for p in parts if isinstance(p, torch.Tensor) and _is_label(p)]
+            return "/".join([*tensors, *(repr(p) for p in parts if isinstance(p, int | float | str))])
 
     # files and groups
 
@@ -847,7 +924,12 @@ class Observer:
             names = [str(name) for state in states for name in state]
             on_gpu = any(t.device.type == "cuda" for state in states for t in state.values())
             prefix = next((p for p in PREFIXES if names and all(name.startswith(p) for name in names)), "")
+            if prefix == PREFIXES[0] and not any(names[0] in _names_of(wrapper) for wrapper in self._wrappers()):
+                prefix = ""  # of a class of the script's own
             self.note(Saved, path=path, on_gpu=on_gpu, prefix=prefix, calls=self._calls())
+
+    def _wrappers(self) -> Sequence[nn.Module]:
+        return [*self.ddps, *(module for module in self.modules if isinstance(module, nn.DataParallel))]
 
     def _apply(self, apply: Callable[..., Any], parallel: Any, replicas: Any, *args: Any, **kwargs: Any) -> Any:
         before = [_counts(replica) for replica in replicas[1:]]
@@ -880,39 +962,46 @@ class Observer:
 
     def _load_state(self, load: Callable[..., Any], module: nn.Module, *args: Any, **kwargs: Any) -> Any:
         found = load(module, *args, **kwargs)
-        self._quietly(self._look_for_loaded, args[0] if args else kwargs.get("state_dict"), found)
+        self._quietly(self._look_for_loaded, module, args[0] if args else kwargs.get("state_dict"), found)
         return found
 
-    def _look_for_loaded(self, state: Mapping[str, Any], found: Any) -> None:
+    def _look_for_loaded(self, module: nn.Module, state: Mapping[str, Any], found: Any) -> None:
         # none was known, so that all of the module's own are missing; to ask a sharded module for them would gather it
         if state and found and len(found.unexpected_keys) == len(state) and found.missing_keys:
-            self.note(NothingLoaded, name=str(next(iter(state))), own=found.missing_keys[0])
+            facts = {"name": str(next(iter(state))), "own": found.missing_keys[0]}
+            self.not_loaded[id(module)] = module, facts | {"place": _place_now(), "step": self.step + self.step_is_over}
+        elif state and self.not_loaded:  # it was tried again, with other names
+            parts = set(map(id, module.modules()))
+            for number, (other, _) in list(self.not_loaded.items()):
+                if number in parts or id(module) in set(map(id, other.modules())):
+                    del self.not_loaded[number]
 
-    def _broadcast(self, broadcast: Callable[..., Any], tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        self.own_collectives.calls += self._is_mine()
-        if self.step == 1:
-            self._quietly(lambda: self.sent.add(address_of_data(tensor)))
-        return broadcast(tensor, *args, **kwargs)
+    def _note_not_loaded(self) -> None:
+        while self.not_loaded:
+            _, (_, facts) = self.not_loaded.popitem()
+            self.note(NothingLoaded, **facts)
 
     def _calls_itself(self) -> bool:
-        return self._is_mine() and not self.in_backward and self.updates is None
+        return self._is_mine() and not self.in_backward and self.running is None
 
-    def _put_together(self, name: str, numel: int, with_grad: bool, **facts: Any) -> None:
-        facts |= {"name": name, "numel": numel, "with_grad": with_grad, "in_forward": self.depth > 0}
-        self._quietly(lambda: self.note(Reduced, **facts))
+    def _put_together(self, name: str, tensor: torch.Tensor | None, **facts: Any) -> None:
+        if self.depth:
+            self._quietly(lambda: self.note(Reduced, name=name, in_forward=True, **facts))
+        elif name in TOGETHER or name.startswith("all_to_all"):
+            self._quietly(lambda: self.note(Reduced, name=name, values=_few_values(tensor), **facts))
 
     def _calls(self) -> int:
         """Return how often the rank has done something together with others, as far as was seen."""
         return self.own_collectives.calls + self.passes + len(self.ddps)
 
     def _may_end_earlier(self, enter: Callable[..., Any], join: object) -> Any:
-        self._quietly(lambda: self.note(Uneven))
+        self._quietly(lambda: self.note(JoinBegins))
         self.joins, self.passes, self.hand_passes = self.joins + 1, 0, 0
         return enter(join)
 
     def _join_group(self, join: Callable[..., None], *args: Any, **kwargs: Any) -> None:
         join(*args, **kwargs)
-        self._quietly(lambda: self.note(Joined, backend=str(dist.get_backend())))
+        self._quietly(lambda: self.note(Joined, backend=str(dist.get_backend()), size=dist.get_world_size()))
 
 
 def _print(tensor: torch.Tensor, complete: bool = True) -> Print:
@@ -965,11 +1054,35 @@ def _name_of_sampler(sampler: object) -> str:
     return f"{kind.__module__}.{kind.__name__}" if is_other else kind.__name__
 
 
-def _repeats(sampler: Any) -> int:
-    """Return how many examples a DistributedSampler gives twice, so that all ranks have as many; 0 for any other."""
-    if type(sampler) is not DistributedSampler or sampler.drop_last:
-        return 0
-    return max(0, sampler.total_size - _len(sampler.dataset))
+def _facts_of_parts(sampler: DistributedSampler[Any]) -> dict[str, int]:
+    """Return how a DistributedSampler divides the examples; it gives some twice, so that all ranks have as many."""
+    repeats = 0 if sampler.drop_last else max(0, sampler.total_size - _len(sampler.dataset))
+    seed = int(sampler.seed) if sampler.num_replicas > 1 else -1
+    return {"repeats": repeats, "seed": seed, "parts": sampler.num_replicas, "part": sampler.num_samples}
+
+
+def _digest_of_numbers(numbers: Iterable[int]) -> str:
+    return tensor_digest(torch.tensor([int(number) for number in numbers]))
+
+
+def _is_label(tensor: torch.Tensor) -> bool:
+    return tensor.numel() == 1 or not (tensor.is_floating_point() or tensor.is_complex())
+
+
+def _few_values(tensor: torch.Tensor | None) -> tuple[float, ...]:
+    """Return the real numbers of a tensor that has few; () of any other."""
+    if tensor is None or tensor.numel() > MOST_COUNTS or tensor.is_complex() or tensor.layout is not torch.strided:
+        return ()
+    return tuple(map(float, tensor.flatten().tolist()))
+
+
+def _names_of(module: nn.Module) -> set[str]:
+    return {name for name, _ in (*module.named_parameters(), *module.named_buffers())}
+
+
+def _largest(tensor: torch.Tensor) -> float:
+    """Return the largest absolute value of a gradient; 0 of one that is empty or sparse."""
+    return float(tensor.detach().abs().max()) if tensor.layout is torch.strided and tensor.numel() else 0.0
 
 
 def _len(thing: Any) -> int:

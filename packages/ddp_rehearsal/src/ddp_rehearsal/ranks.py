@@ -226,7 +226,10 @@ class _Watch:
         if self.again:
             return "again"
         died = self.ended(ended)
-        states = {r: "died" if r in died else self.pulses.get(r, {}).get("state", "starts") for r in self.names}
+        states = {
+            r: ("done" if died[r] == 0 else "died") if r in died else self.pulses.get(r, {}).get("state", "starts")
+            for r in self.names
+        }
         over = {rank for rank, pulse in self.pulses.items() if pulse.get("over_s", 0.0) > AFTER_S}
         active = [rank for rank, state in states.items() if state in ("running", "starts") and rank not in over]
         now = time.monotonic()
@@ -341,10 +344,10 @@ def _report(
     if exits:
         place = [exits[-1].place] if exits[-1].place else []
         return {"state": "error", "type": "SystemExit", "message": str(exits[-1].code), "frames": place}
-    if one.rank in ended:
+    if one.rank in ended and ended[one.rank] != 0:  # 0: by os._exit
         return {"state": "died", "exitcode": ended[one.rank], "output": outputs[one.rank]}
     state = pulses.get(one.rank, {}).get("state", "running")
-    if state in ("enough", "done"):
+    if state in ("enough", "done") or one.rank in ended:
         return {"state": "done"}
     dump = dumps.get(one.rank)
     return {"state": "running", "frames": dump["frames"]} if dump else {"state": "silent"}

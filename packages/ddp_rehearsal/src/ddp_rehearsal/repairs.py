@@ -2,8 +2,19 @@
 
 import re
 
-__all__ = ["refusal_of_a_gpu", "repair_of"]
+__all__ = ["OF_ITERABLE", "refusal_of_a_gpu", "repair_of"]
 
+OF_ITERABLE = (
+    "An IterableDataset takes no sampler: let each rank, and each worker of its DataLoader, read its own part in "
+    "__iter__, for example by itertools.islice(examples, rank, None, world_size), and as many examples on each rank. "
+    "Data sets of Hugging Face have split_dataset_by_node."
+)
+
+PORT = (
+    "Another job has this port: choose a free one, or let torchrun choose it with --standalone, or "
+    "--rdzv-backend=c10d --rdzv-endpoint=localhost:0."
+)
+AT_THE_TOP = "What a started process gets must be defined at the top of a file: no lambda, no inner function."
 # {a part of what PyTorch says on GPUs alone: how to mend it}
 _REFUSALS = {
     "Expected all tensors to be on the same device": "Move each to the rank's device: X.to(device), y.to(device).",
@@ -16,8 +27,8 @@ _REFUSALS = {
     "should be the same or input should be a MKLDNN": "Move each minibatch to the rank's device, as the network.",
     "re-initialize CUDA in forked subprocess": "A worker of a DataLoader, or another fork, uses a GPU: keep the data "
     "set on the CPU and move each minibatch in the loop; or num_workers=0, or multiprocessing_context='spawn'.",
-    "device type for generator but found": "Give the loader or the function a generator of that device: "
-    "generator=torch.Generator(device='cuda'); or leave torch.set_default_device out.",
+    "device type for generator but found": "Leave torch.set_default_device out and move tensors yourself, or give the "
+    "function a generator of that device: torch.Generator(device='cuda'). A DistributedSampler makes one on the CPU.",
     "indices should be either on": "Move the indices to the device of the tensor, or leave them on the CPU.",
     "cannot pin": "pin_memory=True is for data on the CPU: leave it out for data that is on a GPU.",
     "module must have its parameters and buffers on device": "Move the network to the first of device_ids before "
@@ -45,17 +56,13 @@ REPAIRS = {
     "No inf checks were recorded for this optimizer": "Each optimizer of scaler.step() needs gradients of a loss that "
     "was scaled: scaler.scale(loss).backward().",
     "step() has already been called since the last update()": "Call scaler.update() once after each scaler.step().",
-    "expected unspecified sampler option": "An IterableDataset takes no sampler: let each rank read its own part in "
-    "__iter__, for example by itertools.islice(examples, rank, None, world_size).",
+    "expected unspecified sampler option": OF_ITERABLE,
     "expected unspecified shuffle option": "An IterableDataset takes no shuffle: shuffle in its __iter__.",
     "sampler option is mutually exclusive with shuffle": "Leave shuffle out: DistributedSampler shuffles.",
-    "EADDRINUSE": "Another job has this port: choose a free one, or let torchrun choose it with "
-    "--standalone, or --rdzv-backend=c10d --rdzv-endpoint=localhost:0.",
-    "ddress already in use": "Another job has this port: choose a free one, or let torchrun choose it with "
-    "--standalone, or --rdzv-backend=c10d --rdzv-endpoint=localhost:0.",
-    "Can't pickle": "What a started process gets must be defined at the top of a file: no lambda, no inner function.",
-    "Can't get local object": "What a started process gets must be defined at the top of a file: no lambda, no inner "
-    "function.",
+    "EADDRINUSE": PORT,
+    "ddress already in use": PORT,
+    "Can't pickle": AT_THE_TOP,
+    "Can't get local object": AT_THE_TOP,
     "cannot pickle": "Make it in the started process, and pass only what is needed to make it.",
     "unrecognized arguments: --local": 'torchrun sets the variable LOCAL_RANK: int(os.environ["LOCAL_RANK"]).',
     "KeyError: 'LOCAL_RANK'": "Start the script by torchrun, or take the rank from what starts it.",
@@ -90,6 +97,6 @@ def repair_of(message: str, of_all: bool = True, is_alone: bool = False) -> str:
     `of_all` says whether all ranks have raised it, `is_alone` whether the script was not started by torchrun.
     """
     if found := NO_ATTRIBUTE.search(message):
-        return f"The network is inside of the wrapper: write model.module.{found[2]}."
+        return f"The network is inside of the wrapper: write model.module.{found[2]}, if the network has it."
     known = REPAIRS | ({} if of_all else OF_SOME_RANKS) | (OF_ONE_PROCESS if is_alone else {})
     return next((repair for part, repair in known.items() if part in message), "")

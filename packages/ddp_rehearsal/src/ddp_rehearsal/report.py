@@ -24,7 +24,7 @@ from ddp_rehearsal.observations import (
 )
 from ddp_rehearsal.pretend_gpus.cards import card_of
 from ddp_rehearsal.ranks import Outcome
-from ddp_rehearsal.rules.copies import compared_at_the_end, replicas
+from ddp_rehearsal.rules.copies import are_copies, said_of_copies
 from ddp_rehearsal.rules.minibatches import minibatch_rows
 from notebook_ranks.shared.format import format_bytes, printable
 
@@ -102,25 +102,28 @@ def run_facts(outcome: Outcome) -> list[str]:
         return [*facts, "No update was seen, so that weights and gradients were not compared."]
     rows = [_usual_minibatch(one) for one in observed]
     sizes = list(map(len, rows))
+    is_sharded = any(u.sharded for one in observed for u in one.of(Update))
     lr = ", ".join(f"{lr:g}" for lr in dict.fromkeys(updates[0].lrs))
     rule = f"{updates[0].name}, learning rate {lr}" if lr else "Updates by hand"
     if any(size >= MOST_ROWS for size in sizes):
         facts.append(f"{rule}.")  # not all rows were read
     elif len(observed) > 1 and sizes[0] and all(of == rows[0] for of in rows):
-        facts.append(f"Minibatch: {sizes[0]} rows, the same on all ranks. {rule}.")
+        facts.append(f"Minibatch: {sizes[0]} row{'s' * (sizes[0] != 1)}, the same on all ranks. {rule}.")
     elif all(sizes):
         each = f"{len(sizes)} × {sizes[0]}" if len(set(sizes)) == 1 else " + ".join(map(str, sizes))
-        facts.append(f"Global minibatch: {sum(sizes)} = {each} rows. {rule}.")
+        is_global = is_sharded or are_copies(observed)
+        many = f"Global minibatch: {sum(sizes)} = {each}" if is_global else f"Minibatches of the ranks: {each}"
+        many = many if len(sizes) > 1 else f"Minibatch: {sizes[0]}"
+        facts.append(f"{many} row{'s' * (sum(sizes) != 1)}. {rule}.")
     else:
         facts.append(f"{rule}.")
     if scheduled := len(observed[0].of(Scheduled)):
         facts.append(f"Learning rates: {scheduled} steps of a scheduler in {observed[0].num_updates} updates.")
     if outcome.ending == "enough" and (left := _left_of_the_epoch(observed[0])):
         facts.append(left)
-    if len(observed) > 1 and replicas(observed):
-        of = "" if compared_at_the_end(observed) else " in the optimizer"
-        facts.append(f"The weights{of} are the same on all ranks after each update.")
-    if any(u.sharded for one in observed for u in one.of(Update)):
+    if copies := said_of_copies(observed):
+        facts.append(copies)
+    if is_sharded:
         facts.append("Sharded weights were not compared: each rank has its own part of them.")
     for one in observed:
         facts += [f"Not all of rank {one.rank} was observed: {missed.error}" for missed in one.of(NotObserved)]
@@ -150,11 +153,10 @@ def _left_of_the_epoch(one: RankObservations) -> str:
     trained = {(forward.loader, forward.epoch) for forward in one.of(Forward)}
     for begins in one.of(LoaderBegins):
         others = [key for key in trained if key[0] == begins.loader and key[1] != begins.epoch]
-        if (begins.loader, begins.epoch) in trained and not others and begins.num_batches > one.num_updates:
-            n = begins.num_batches
-            return (
-                f"The first epoch has not ended: it has {n} minibatches on each rank. See its end with --steps {n + 1}."
-            )
+        n, each = begins.num_batches, max(1, statistics.mode(u.minibatches for u in one.of(Update)))
+        if (begins.loader, begins.epoch) in trained and not others and n > each * one.num_updates:
+            more = -(-n // each) + 1
+            return f"The first epoch has not ended: it has {n} minibatches on rank 0. See its end with --steps {more}."
     return ""
 
 

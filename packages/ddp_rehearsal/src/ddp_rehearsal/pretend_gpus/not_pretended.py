@@ -19,7 +19,7 @@ GRAPHS = "pretend GPUs: CUDA graphs are not pretended. Run the step without capt
 REST = "pretend GPUs: {} needs a real GPU, and is not pretended. Leave it out, or run it on a machine with GPUs."
 DEFAULT_TYPE = "pretend GPUs: this default type is not pretended. Write torch.set_default_device('cuda') in its place."
 ABOUT_HARDWARE = (
-    "_sleep utilization temperature power_draw clock_rate memory_usage device_memory_used list_gpu_processes cudart"
+    "_sleep utilization temperature power_draw clock_rate memory_usage device_memory_used list_gpu_processes"
 ).split()
 ABOUT_ALLOCATOR = "_record_memory_history _snapshot _dump_snapshot memory_snapshot caching_allocator_alloc".split()
 
@@ -47,6 +47,19 @@ def _not_compiled(compile: Callable[..., Any]) -> Callable[..., Any]:
         return what
 
     return give_back
+
+
+class Profiler:
+    """`torch.cuda.cudart()`: the beginning and the end of a profile do nothing, and all else is refused."""
+
+    def cudaProfilerStart(self) -> int:  # noqa: N802
+        """Return 0, as where no profiler looks on."""
+        return 0
+
+    cudaProfilerStop = cudaProfilerStart  # noqa: N815
+
+    def __getattr__(self, name: str) -> Any:
+        return _refused(f"torch.cuda.cudart().{name}")
 
 
 class NoGraph:
@@ -86,7 +99,8 @@ def refuse_the_rest() -> None:
     replace({"compile": _compile, "set_default_tensor_type": set_default_tensor_type}, torch)
     replace({name: _not_compiled(getattr(torch.jit, name)) for name in ("script", "trace")}, torch.jit)
     replace({name: NoGraph for name in ("CUDAGraph", "graph", "make_graphed_callables")}, torch.cuda)
-    replace({name: _refused(f"torch.cuda.{name}") for name in ABOUT_HARDWARE}, torch.cuda)
+    replace({name: _refused(f"torch.cuda.{name}") for name in ABOUT_HARDWARE} | {"cudart": Profiler}, torch.cuda)
+    replace({"start": lambda: None, "stop": lambda: None}, torch.cuda.profiler)
     replace({name: _refused(f"torch.cuda.memory.{name}") for name in ABOUT_ALLOCATOR}, torch.cuda, torch.cuda.memory)
     # PyTorch calls this before anything that needs CUDA; nothing that is pretended does
     replace({"_lazy_init": _lazy_init}, torch.cuda)

@@ -1,7 +1,7 @@
 """Rules: from what was observed on all ranks to findings. Pure functions.
 
-A finding is sure. What may be intended, such as tensors that differ because ranks hold different parts of a network,
-is a note.
+A finding is meant to be sure. What may be intended, such as tensors that differ because ranks hold different parts of a
+network, is a note; `--allow` makes notes of findings that somebody intends.
 """
 
 from collections.abc import Callable
@@ -21,12 +21,13 @@ from ddp_rehearsal.rules.copies import (
     unlike_buffers,
     unlike_when_evaluated,
 )
-from ddp_rehearsal.rules.devices import one_gpu, rank_as_gpu, train_on_cpu
+from ddp_rehearsal.rules.devices import group_of_one, one_gpu, rank_as_gpu, train_on_cpu
 from ddp_rehearsal.rules.examples import (
     copies_of_workers,
     data_sets,
     equal_minibatches,
     forgotten_set_epoch,
+    left_out_alone,
     num_steps,
     padded_evaluation,
     same_order_again,
@@ -69,6 +70,7 @@ from ddp_rehearsal.rules.optimizers import (
 __all__ = ["RULES"]
 
 RULES: tuple[Callable[[Observed], list[Finding]], ...] = (
+    group_of_one,
     one_gpu,
     left_out_updates,
     copies,
@@ -83,6 +85,7 @@ RULES: tuple[Callable[[Observed], list[Finding]], ...] = (
     copies_of_workers,
     uneven_loaders,
     num_steps,
+    left_out_alone,
     padded_evaluation,
     learning_rates,
     gradients_kept,

@@ -17,14 +17,14 @@ CLOSE = 1e-6
 
 
 def reductions_in_another_order(observed: Observed) -> list[Finding]:
-    """Find reductions, at two lines of the script, that two ranks call in different orders."""
+    """Find reductions, at two lines of the script, that two ranks call in different orders within a step."""
     calls = [[r for r in one.of(Reduced) if r.name == "all_reduce" and r.place and not r.group] for one in observed]
     for a, b in combinations(range(len(observed)), 2):
         for i, (x, y) in enumerate(zip(calls[a], calls[b], strict=False)):
             if x.place == y.place:
                 continue
             later = zip(calls[a][i + 1 :], calls[b][i + 1 :], strict=False)
-            if any(p.place == y.place and q.place == x.place for p, q in later):
+            if any(p.place == y.place and q.place == x.place and p.step == x.step for p, q in later):
                 lines = x.place[1], y.place[1]  # type: ignore[index]
                 words = (
                     f"ranks {a} and {b} call two reductions in different orders: rank {a} that of line {lines[0]} "

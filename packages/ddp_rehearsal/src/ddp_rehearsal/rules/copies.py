@@ -8,17 +8,18 @@ from ddp_rehearsal.fingerprint import Print
 from ddp_rehearsal.observations import (
     Failed,
     Forward,
+    JoinBegins,
     Joined,
     LoaderBegins,
     NotWaited,
     Observed,
     RankObservations,
+    Reduced,
     State,
-    Uneven,
     Update,
 )
 from ddp_rehearsal.rules.minibatches import equal_rows, minibatch_rows
-from ddp_rehearsal.rules.script_text import averages_weights
+from ddp_rehearsal.rules.script_text import averages_weights, saves_for_each_rank
 from ddp_rehearsal.rules.side_by_side import (
     GRADIENTS,
     WEIGHTS,
@@ -37,11 +38,11 @@ from notebook_ranks.shared.format import listed
 
 __all__ = [
     "UNFINISHED",
-    "compared_at_the_end",
+    "are_copies",
     "copies",
     "left_out_updates",
     "meant_as_copies",
-    "replicas",
+    "said_of_copies",
     "unlike_at_the_end",
     "unlike_buffers",
     "unlike_when_evaluated",
@@ -58,6 +59,8 @@ OR_ON_PURPOSE = (
     "validation, a member of an ensemble, a setting of a search."
 )
 IF_ONE = f"If there should be one network: {REDUCE} Otherwise nothing is wrong."
+ELSEWHERE = "The script averages or sends weights elsewhere, and did not in these steps: see more with --steps."
+FIRST_UPDATES = 4
 STATISTICS = ("running_mean", "running_var", "num_batches_tracked")  # of BatchNorm
 
 
@@ -69,10 +72,28 @@ def copies(observed: Observed) -> list[Finding]:
     return found
 
 
-def replicas(observed: Observed) -> bool:
-    """Return whether the weights were compared, and equal on all ranks after each update, rounding aside."""
+def are_copies(observed: Observed) -> bool:
+    """Return whether the weights were compared, and equal on all ranks after each update, rounding aside.
+
+    Of several groups of ranks each holds copies of its own.
+    """
     compared = comparable(observed)
     return bool(compared) and not any(weights_apart(u) or not known(u.weights) for _, of in compared for u in of)
+
+
+def said_of_copies(observed: Observed) -> str:
+    """Return a sentence about weights that are the same on all ranks after each update; "" if they are not."""
+    compared = comparable(observed)
+    if len(observed) < 2 or not compared or any(weights_apart(u) for _, of in compared for u in of):
+        return ""
+    if not are_copies(observed):
+        return "The weights on the ranks differ by rounding at most, as far as they were read."
+    of = "" if _compared_at_the_end(observed) else " in the optimizer"
+    if any(u.ignores for one in observed for u in one.of(Update)):
+        of = " that DistributedDataParallel does not ignore"
+    on = " and on ".join(dict.fromkeys(ranks_words(ranks) for ranks, _ in compared))
+    on = "all ranks" if all(len(ranks) == len(observed) for ranks, _ in compared) else on
+    return f"The weights{of} are the same on {on} after each update."
 
 
 def _not_copies(observed: Observed, ranks: tuple[int, ...], updates: Sequence[Tensors]) -> list[Finding]:
@@ -99,7 +120,7 @@ def _not_copies(observed: Observed, ranks: tuple[int, ...], updates: Sequence[Te
             words = f"{started_apart[0]} is not the same tensor on all ranks. Do the ranks hold parts of one network?"
             return [replace(found, words=words, is_sure=False)]
         words = f"each rank trains a network of its own: their weights ({name}) differ from the beginning."
-        return [_or_on_purpose(replace(found, words=words), _divide_examples(observed, ranks))]
+        return [_or_on_purpose(replace(found, words=words), meant_as_copies(observed, ranks, updates))]
     meant = meant_as_copies(observed, ranks, updates)
     if not first.grads:
         words = f"the weights ({name}) are no longer the same on all ranks after step {first.step}."
@@ -108,15 +129,18 @@ def _not_copies(observed: Observed, ranks: tuple[int, ...], updates: Sequence[Te
                 f"the weights ({name}) are not the same on all ranks after the update by hand of step {first.step}: "
                 "nothing averages the gradients."
             )
+            if averages_weights(first.place):
+                return [replace(found, words=f"{words} {ELSEWHERE}", is_sure=False)]
         return [_or_on_purpose(replace(found, words=words), meant)]
     apart = names_apart(first.grads, GRADIENTS)
     if name in apart and any(UNFINISHED in raised.report["message"] for one in observed for raised in one.of(Failed)):
         return []  # the end of the run says so
     if name in apart:
-        return [_not_reduced(observed, first, replace(found, words=_before_the_update(apart, first)), apart, meant)]
+        found = replace(found, words=_before_the_update(apart, first))
+        return [_not_reduced(observed, updates[updates.index(first) :], found, apart, meant)]
     if len({u.lrs for rank in ranks for u in observed[rank].of(Update) if u.step == first.step}) > 1:
         return []  # `learning_rates` says so
-    if any(one.of(Uneven) for one in observed):
+    if any(one.of(JoinBegins) for one in observed):
         words = (
             f"the weights ({name}) differ after step {first.step}, although their gradients do not: in a Join a rank "
             "with fewer minibatches makes fewer updates, and its optimizer has another state from then on."
@@ -149,13 +173,16 @@ def _averaged_later(first: Tensors, updates: Sequence[Tensors]) -> bool:
 def meant_as_copies(observed: Observed, ranks: Sequence[int], updates: Sequence[Tensors]) -> bool:
     """Return whether something shows that the ranks should hold copies.
 
-    Equal weights at the start do not: networks that are trained apart, one for each fold or learning rate, often begin
-    with the same seed. What does: DistributedDataParallel; a DistributedSampler; weights that were broadcast; gradients
-    that are equal although the minibatches are not, so that something averages them.
+    Equal weights at the start do not, nor weights that were broadcast: networks that are trained apart, one for each
+    fold or learning rate, often begin alike. What does: DistributedDataParallel; a DistributedSampler, unless each rank
+    saves a network of its own; gradients that are equal although the minibatches are not, so that something averages
+    them. With an all-to-all each rank may hold a part, such as an expert or a table, for the examples of all.
     """
-    if _divide_examples(observed, ranks):
+    if any(r.name.startswith("all_to_all") for rank in ranks for r in observed[rank].of(Reduced)):
+        return False
+    if any(u.group for rank in ranks for u in observed[rank].of(Update)):
         return True
-    if any(u.group or u.broadcast for rank in ranks for u in observed[rank].of(Update)):
+    if _divide_examples(observed, ranks) and not saves_for_each_rank(updates[0].place):
         return True
     rows = [minibatch_rows(observed[rank]) for rank in ranks]
     return any(
@@ -177,9 +204,10 @@ def _before_the_update(apart: Sequence[str], first: Tensors) -> str:
 
 
 def _not_reduced(
-    observed: Observed, first: Tensors, found: Finding, apart: Sequence[str], meant_as_copies: bool
+    observed: Observed, updates: Sequence[Tensors], found: Finding, apart: Sequence[str], meant: bool
 ) -> Finding:
-    """Return the finding that gradients, or some of them, were not the same on all ranks before an update."""
+    """Return the finding that gradients, or some of them, were not the same on all ranks before the first update."""
+    first = updates[0]
     said, step, ones = found.words, found.step, [observed[rank] for rank in found.ranks]
     forwards = [f for one in ones for f in one.of(Forward) if f.step == step]
     in_ddp = any(u.group for one in ones for u in one.of(Update))
@@ -213,10 +241,15 @@ def _not_reduced(
     if in_ddp:
         words = f"{said}, although the network is in DistributedDataParallel."
         return replace(found, words=words, repair="Change gradients on all ranks alike, or on none.")
-    others = [name for name, prints in first.grads.items() if any(prints) and shown_alike(prints, GRADIENTS)]
+    others = [  # in the first update a gradient may be 0, which shows nothing
+        name
+        for name in first.grads
+        if any(any(u.grads[name]) and shown_alike(u.grads[name], GRADIENTS) for u in updates[:FIRST_UPDATES])
+    ]
     if others:
         same = f"{len(others)} others were" if len(others) > 1 else f"that of {others[0]} was"
-        if _divide_examples(observed, found.ranks) and not names_apart(first.before or first.start):
+        divided = _divide_examples(observed, found.ranks) and not saves_for_each_rank(first.place)
+        if divided and not names_apart(first.before or first.start):
             words = f"{said}, and {same}: only a part of the gradients is averaged."
             repair = f"Average {listed(apart[:3])} too: all parameters that get a gradient, or the network by DDP."
             return replace(found, words=words, repair=repair)
@@ -225,11 +258,10 @@ def _not_reduced(
     if not any(one.of(Joined) for one in ones):
         words = f"{said}: the script never joins a process group, and trains {len(ones)} networks."
         repair = f"Call torch.distributed.init_process_group(). {REDUCE}"
-        return _or_on_purpose(replace(found, words=words, repair=repair), meant_as_copies)
+        return _or_on_purpose(replace(found, words=words, repair=repair), meant)
     if averages_weights(found.place):
-        words = f"{said}. The script averages weights elsewhere, and did not in these steps: see more with --steps."
-        return replace(found, words=words, is_sure=False)
-    return _or_on_purpose(replace(found, words=f"{said}: nothing averages them."), meant_as_copies)
+        return replace(found, words=f"{said}. {ELSEWHERE}", is_sure=False)
+    return _or_on_purpose(replace(found, words=f"{said}: nothing averages them."), meant)
 
 
 def _is_left_out_by_ddp(ones: Sequence[RankObservations], name: str) -> bool:
@@ -289,14 +321,16 @@ def unlike_at_the_end(observed: Observed) -> list[Finding]:
                 "DistributedDataParallel averages gradients only. Average these weights over the ranks, or compute "
                 "their change from what all ranks have together."
             )
-            sure = bool(states[0].group)
+            # what is not trained may belong to the rank's own examples, unless a sampler hands these round
+            is_shared = any(name not in states[0].untrained for name in apart) or _divide_examples(observed, [0])
+            sure = bool(states[0].group) and is_shared
             return [Finding("copies", words, repair, ranks=tuple(range(len(observed))), step=last.step, is_sure=sure)]
     return []
 
 
 def unlike_when_evaluated(observed: Observed) -> list[Finding]:
     """Note a network that all ranks evaluate, such as an average of weights, and that is not the same on all."""
-    if not replicas(observed):
+    if not are_copies(observed):
         return []
     for states in _states(observed):
         apart = names_apart(_of_all([state.params for state in states])) if states[0].evaluated else []
@@ -328,7 +362,7 @@ def _states(observed: Observed) -> list[list[State]]:
     """Return the states of each module at the end on all ranks, if all have made the same updates."""
     ends = {(u.joins, u.passes) for one in observed for u in one.of(Update)[-1:]}
     by_model = [{state.model: state for state in one.of(State)} for one in observed]
-    if len(observed) < 2 or len(ends) != 1 or any(one.of(Uneven) for one in observed):
+    if len(observed) < 2 or len(ends) != 1 or any(one.of(JoinBegins) for one in observed):
         return []
     found = [[of[number] for of in by_model] for number in by_model[0] if all(number in of for of in by_model)]
     return [states for states in found if len({(state.name, *state.params) for state in states}) == 1]
@@ -338,7 +372,7 @@ def _of_all(prints: Sequence[Mapping[str, Print | None]]) -> dict[str, list[Prin
     return {name: [of.get(name) for of in prints] for name in prints[0]}
 
 
-def compared_at_the_end(observed: Observed) -> bool:
+def _compared_at_the_end(observed: Observed) -> bool:
     """Return whether all parameters of the modules were compared at the end of the run, and were equal."""
     states = [of for of in _states(observed) if not of[0].evaluated]
     return bool(states) and not any(names_apart(_of_all([state.params for state in of])) for of in states)

@@ -1,5 +1,6 @@
 """Rules of examples: which ones the ranks train on, how often, and in which order."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations
@@ -10,14 +11,16 @@ from ddp_rehearsal.observations import (
     Ended,
     Evaluated,
     Forward,
+    JoinBegins,
+    Joined,
     LoaderBegins,
     Observed,
     RankObservations,
     Reduced,
-    Uneven,
     Update,
 )
-from ddp_rehearsal.rules.copies import copies, left_out_updates, replicas
+from ddp_rehearsal.repairs import OF_ITERABLE
+from ddp_rehearsal.rules.copies import are_copies, copies, left_out_updates
 from ddp_rehearsal.rules.minibatches import forwards_of, loader_of, minibatch_rows, same_steps, training_loader
 from ddp_rehearsal.rules.script_text import runs_to_the_end
 from ddp_rehearsal.rules.side_by_side import (
@@ -31,6 +34,7 @@ __all__ = [
     "data_sets",
     "equal_minibatches",
     "forgotten_set_epoch",
+    "left_out_alone",
     "num_steps",
     "padded_evaluation",
     "same_order_again",
@@ -41,10 +45,7 @@ __all__ = [
 
 
 SAMPLER = "Give the DataLoader sampler=DistributedSampler(dataset) and no shuffle=True."
-OF_ITERABLE = (
-    "An IterableDataset takes no sampler: let each rank read its own part in __iter__, for example by "
-    "itertools.islice(examples, rank, None, world_size). Data sets of Hugging Face have split_dataset_by_node."
-)
+GROUP = "Call torch.distributed.init_process_group() first. "
 OF_ALL = ("RandomSampler", "SequentialSampler")  # samplers of all examples
 FEWEST_SHARED = 8  # rows; equal examples of a data set would show within a rank as often as between two
 
@@ -52,7 +53,8 @@ FEWEST_SHARED = 8  # rows; equal examples of a data set would show within a rank
 def equal_minibatches(observed: Observed) -> list[Finding]:
     """Find ranks that train copies on the same minibatch in each step.
 
-    It is sure if what comes out is the same too, or not because of a dropout: otherwise each rank may compute a part.
+    It is sure if what comes out is the same too, or not because of a dropout after the first layer: otherwise each rank
+    may compute a part, or change the examples in a way of its own.
     """
     same = [(a, b) for a, b in combinations(observed, 2) if same_steps(a, b)]
     if not same:
@@ -74,12 +76,21 @@ def equal_minibatches(observed: Observed) -> list[Finding]:
         f"{ranks_words(ranks)} had the same minibatch in each step, row by row: the minibatches of all {len(rows)} "
         "compared steps are equal."
     )
-    repair = SAMPLER
-    if loader is not None and loader.iterable:
-        repair = OF_ITERABLE
-    if loader is None:
-        repair = "Let each rank take a part of its own: examples[rank::world_size], or a generator with seed + rank."
+    repair = "Let each rank take a part of its own: examples[rank::world_size], or a generator with seed + rank."
+    if loader is not None:
+        repair = _division_of(loader, has_group=bool(one.of(Joined)))
     return [replace(found, words=words, repair=repair)]
+
+
+def _division_of(loader: LoaderBegins, has_group: bool) -> str:
+    """Return how to give each rank a part of the examples of a DataLoader."""
+    if loader.iterable:
+        return OF_ITERABLE
+    if loader.sampler in OF_ALL:
+        return SAMPLER if has_group else GROUP + SAMPLER
+    if loader.sampler == "DistributedSampler":
+        return "Give DistributedSampler num_replicas=world_size and rank=rank, or neither: it asks the process group."
+    return f"Let {loader.sampler} give each rank a part of its own, such as its minibatches [rank::world_size]."
 
 
 def _equal_weights(one: RankObservations, other: RankObservations) -> bool:
@@ -94,13 +105,17 @@ def _equal_outputs(one: RankObservations, other: RankObservations) -> bool:
     pairs = list(zip(forwards_of(one), forwards_of(other), strict=False))
     if all(a.output == b.output != "" for a, b in pairs):
         return True
-    return all(a.drops_out and a.in_ddp and a.loader >= 0 for a, _ in pairs)
+    enters_alike = all(a.entry == b.entry for a, b in pairs) and any(a.entry for a, _ in pairs)
+    return enters_alike and all(a.drops_out and a.in_ddp and a.loader >= 0 for a, _ in pairs)
 
 
 def shared_examples(observed: Observed) -> list[Finding]:
     """Find ranks that draw minibatches for copies from the whole data set, each in an order of its own."""
     if any(not finding.is_sure for finding in copies(observed)):
         return []  # networks of their own, such as those of a cross-validation, may have examples in common
+    firsts = [one.of(Update)[0] for one in observed if one.of(Update)]
+    if len({frozenset(u.weights) for u in firsts}) > 1:
+        return []  # different networks
     seen: dict[int, list[str]] = {}
     loaders: dict[int, LoaderBegins] = {}
     for one in observed:
@@ -123,13 +138,16 @@ def shared_examples(observed: Observed) -> list[Finding]:
                 f"ranks {a} and {b} trained on the same examples in one epoch: {shared} of the {len(seen[a])} of rank "
                 f"{a}." + ("" if loaders[a].iterable else f" Each rank draws from all {loaders[a].num_examples}.")
             )
-            repair = OF_ITERABLE if loaders[a].iterable else SAMPLER
+            repair = _division_of(loaders[a], has_group=bool(observed[a].of(Joined)))
             return [Finding("examples", words, repair, ranks=tuple(seen), step=1, place=loaders[a].place)]
     return []
 
 
 def forgotten_set_epoch(observed: Observed) -> list[Finding]:
-    """Find a DistributedSampler that gives the same order in two epochs of training."""
+    """Find a DistributedSampler that gives the same order in two epochs of training.
+
+    It is not sure if the script has set an epoch once: it may go over the examples twice in one.
+    """
     found: dict[int, tuple[LoaderBegins, int]] = {}
     for one in observed:
         began = {(b.loader, b.epoch): b for b in one.of(LoaderBegins) if b.sampler == "DistributedSampler"}
@@ -144,15 +162,19 @@ def forgotten_set_epoch(observed: Observed) -> list[Finding]:
     if not found:
         return []
     second, epoch = next(iter(found.values()))
-    words = f"epoch {epoch + 1} has the same order of examples as an epoch before: set_epoch was not called."
-    repair = "Call sampler.set_epoch(epoch) at the beginning of each epoch."
-    return [Finding("examples", words, repair, ranks=tuple(found), step=second.step, place=second.place)]
+    words = f"epoch {epoch + 1} has the same order of examples as an epoch before: "
+    words += ("set_epoch was not called.", "set_epoch was called once.")[n] if (n := second.epochs_set) < 2 else (
+        f"set_epoch was called {n} times, and not with another number in between."
+    )  # fmt: skip
+    repair = "Call sampler.set_epoch(epoch) with a number of its own at the beginning of each epoch."
+    ranks, place = tuple(found), second.place
+    return [Finding("examples", words, repair, ranks=ranks, step=second.step, place=place, is_sure=n != 1)]
 
 
 def sampler_seeds(observed: Observed) -> list[Finding]:
     """Find DistributedSamplers that shuffle with another seed on each rank, so that their parts overlap."""
     loaders = [training_loader(one) for one in observed]
-    known = [begins for begins in loaders if begins is not None and begins.seed >= 0 and begins.shuffles]
+    known = [begins for begins in loaders if begins and begins.shuffles and begins.parts == len(observed)]
     if len(known) < len(observed) or len({begins.seed for begins in known}) == 1:
         return []
     said = ", ".join(f"{begins.seed} on rank {rank}" for rank, begins in enumerate(known))
@@ -181,7 +203,9 @@ def data_sets(observed: Observed) -> list[Finding]:
                 "each rank has a part of its own."
             )
             labels = {data.labels for data in of.values()}
-            is_sure = len(labels) > 1 or not any(labels.pop())  # else a random change may be kept in memory
+            chosen = {data.chosen for data in of.values()}
+            # else the examples may be alike, and changed at random on each rank
+            is_sure = len(labels) > 1 or len(chosen) > 1
             place = begins.place if begins else None
             return [Finding("examples", words, repair, ranks=tuple(of), step=1, place=place, is_sure=is_sure)]
     return []
@@ -196,14 +220,14 @@ def num_steps(observed: Observed) -> list[Finding]:
     updates = [[u for u in one.of(Update) if u.optimizer in shared] for one in observed]
     most = max(map(len, updates))
     fewer = tuple(rank for rank, of in enumerate(updates) if len(of) < most)
-    if not fewer or any(one.of(Uneven) for one in observed) or left_out_updates(observed):
+    if not fewer or any(one.of(JoinBegins) for one in observed) or left_out_updates(observed):
         return []
     said = ", ".join(f"{len(of)} on rank {rank}" for rank, of in enumerate(updates))
     last = updates[fewer[0]][-1]
     repair = "Give all ranks as many minibatches: DistributedSampler does, and so does drop_last=True of equal parts."
     words = f"the ranks made different numbers of updates: {said}."
     return [
-        Finding("examples", words, repair, ranks=fewer, step=last.step, place=last.place, is_sure=replicas(observed))
+        Finding("examples", words, repair, ranks=fewer, step=last.step, place=last.place, is_sure=are_copies(observed))
     ]
 
 
@@ -217,13 +241,12 @@ def same_order_again(observed: Observed) -> list[Finding]:
         if period and begins is not None and begins.shuffles and len({f.loader for f in forwards}) == 1:
             step = forwards[0].step + period
             words = f"from step {step} on the minibatches of the first {period} steps come again, in the same order."
-            repair = (
-                "Iterate over the DataLoader again in each epoch: itertools.cycle keeps the first one and repeats it."
-            )
-            if len({f.epoch for f in forwards}) > 1:
+            repair = "Iterate over the DataLoader again in each epoch: what keeps the first one repeats its order."
+            if is_sure := len({f.epoch for f in forwards}) > 1:
                 repair = "Set the seed once, before the first epoch, and not again in each: it makes the order."
+            is_sure |= period == begins.num_batches  # a part that is repeated may be meant to be
             ranks = tuple(rank for rank, of in rows.items() if len(of) > period and _comes_again(of, period))
-            return [Finding("examples", words, repair, ranks=ranks, step=step, place=begins.place)]
+            return [Finding("examples", words, repair, ranks=ranks, step=step, place=begins.place, is_sure=is_sure)]
     return []
 
 
@@ -262,12 +285,15 @@ def uneven_loaders(observed: Observed) -> list[Finding]:
     It is sure if a `for` runs to their end and the gradients are averaged: then one rank waits for the others at last.
     """
     loaders = [training_loader(one) for one in observed]
-    known = [begins for begins in loaders if begins is not None and begins.num_batches > 0]
-    sizes = [begins.num_batches for begins in known]
-    if len(known) < len(observed) or len(set(sizes)) == 1 or any(one.of(Uneven) for one in observed):
+    known = [begins for begins in loaders if begins is not None]
+    if len(known) < len(observed):
         return []
-    if any(one.of(Ended) and one.of(Ended)[-1].how == "returned" for one in observed):
-        return []  # `num_steps` compares what they have done
+    sizes = [_length_of_epoch(one, begins) for one, begins in zip(observed, known, strict=True)]
+    if min(sizes) < 1 or len(set(sizes)) == 1 or any(one.of(JoinBegins) for one in observed):
+        return []
+    ends = [one.of(Ended)[-1].how if one.of(Ended) else "" for one in observed]
+    if num_steps(observed) or all(how == "returned" for how in ends):
+        return []
     said = ", ".join(f"{n} on rank {rank}" for rank, n in enumerate(sizes))
     few = sizes.index(min(sizes))
     words = (
@@ -283,26 +309,74 @@ def uneven_loaders(observed: Observed) -> list[Finding]:
     return [Finding("examples", words, repair, ranks=(few,), step=min(sizes) + 1, place=place, is_sure=is_sure)]
 
 
+def _length_of_epoch(one: RankObservations, begins: LoaderBegins) -> int:
+    """Return how many minibatches an epoch of a DataLoader has; of an iterable those of the first, if it was seen."""
+    if begins.num_batches > 0 and not begins.iterable:
+        return begins.num_batches
+    steps = [b.step for b in one.of(LoaderBegins) if b.loader == begins.loader]
+    each = {u.minibatches for u in one.of(Update)[1:]}
+    return steps[1] - steps[0] if len(steps) > 1 and each == {1} else -1
+
+
+def left_out_alone(observed: Observed) -> list[Finding]:
+    """Find ranks that leave out a backward pass in which DistributedDataParallel averages."""
+    updates = [u for one in observed for u in one.of(Update)]
+    if len({u.optimizer for u in updates}) != 1 or any(one.of(JoinBegins) for one in observed):
+        return []
+    if any(u.backwards != 1 or len(u.group) != len(observed) for u in updates):
+        return []
+    last = min(one.num_updates for one in observed)
+    passes = [[f for f in one.of(Forward) if f.training and f.in_ddp] for one in observed]
+    per_step = [Counter(f.step for f in of) for of in passes]
+    step = next((s for s in range(1, last + 1) if len({of[s] for of in per_step}) > 1), 0)
+    fewest, most = (choose(of[step] for of in per_step) for choose in (min, max))
+    if not step or not fewest:
+        return []
+    ranks = tuple(rank for rank, of in enumerate(per_step) if of[step] > fewest)
+    begins = training_loader(observed[ranks[0]])
+    words = (
+        f"{ranks_words(ranks)} called the network {most} times in step {step}, and others {fewest}: a backward pass is "
+        "left out. The others wait for it, and get that of a later minibatch."
+    )
+    repair = "Decide on all ranks alike, by all_reduce, or multiply the loss by 0 where it should not count."
+    place = next(f.place for f in passes[ranks[0]] if f.step == step)
+    is_sure = begins is not None and runs_to_the_end(begins.place)
+    return [Finding("examples", words, repair, ranks=ranks, step=step, place=place, is_sure=is_sure)]
+
+
 def padded_evaluation(observed: Observed) -> list[Finding]:
-    """Find an evaluation over examples that a DistributedSampler repeats, whose counts are then added up."""
+    """Find an evaluation over examples that a DistributedSampler repeats, whose counts are then added up.
+
+    It is sure if a rank that has a repeat adds up the size of its part, and nothing if it adds up the size without it.
+    """
+    found: list[Finding] = []
     for one in observed:
-        evaluated: LoaderBegins | None = None
         trained = {forward.loader for forward in one.of(Forward) if forward.training}
+        evaluated: LoaderBegins | None = None
+        sums: Counter[object] = Counter()  # of the numbers that are given to a collective at one line
         for noted in one.noted:
             if isinstance(noted, Evaluated):  # a pass for minibatches of training is of a teacher, not an evaluation
                 evaluated = None if noted.loader in trained else loader_of(one, noted.loader)
+                sums.clear()
             elif isinstance(noted, Forward) and noted.training:
                 evaluated = None
             elif isinstance(noted, Reduced) and evaluated is not None and evaluated.repeats and noted.adds_up:
-                n = evaluated.repeats
-                words = (
-                    f"DistributedSampler repeats {n} of the {evaluated.num_examples} examples, so that all ranks have "
-                    f"as many: what the evaluation adds up counts {'it' if n == 1 else 'them'} twice."
-                )
-                repair = (
-                    "Evaluate on a part without repeats, such as Subset(data, range(rank, len(data), world_size)), or "
-                    "leave out what was repeated before it is counted."
-                )
-                is_sure = noted.name in ("all_reduce", "reduce")
-                return [Finding("examples", words, repair, step=noted.step, place=evaluated.place, is_sure=is_sure)]
-    return []
+                sums.update({(noted.place, i): x for i, x in enumerate(noted.values)})
+                counts, has_repeat = set(sums.values()), one.rank >= evaluated.parts - evaluated.repeats
+                if has_repeat and any(0 < evaluated.part - n <= evaluated.repeats for n in counts if n == n // 1):
+                    return []
+                found.append(_repeated(evaluated, noted.step, has_repeat and evaluated.part in counts))
+    return sorted(found, key=lambda one: not one.is_sure)[:1]
+
+
+def _repeated(evaluated: LoaderBegins, step: int, is_sure: bool) -> Finding:
+    n, them = evaluated.repeats, "it" if evaluated.repeats == 1 else "them"
+    words = f"DistributedSampler repeats {n} of the {evaluated.num_examples} examples, so that all ranks have as many: "
+    words += (
+        f"what the evaluation adds up counts {them} twice." if is_sure else f"does the evaluation count {them} twice?"
+    )
+    repair = (
+        "Evaluate on a part without repeats, such as Subset(data, range(rank, len(data), world_size)), or leave out "
+        "what was repeated before it is counted."
+    )
+    return Finding("examples", words, repair, step=step, place=evaluated.place, is_sure=is_sure)

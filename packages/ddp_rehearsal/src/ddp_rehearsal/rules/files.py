@@ -1,5 +1,7 @@
 """Rules of files: what several ranks write or read."""
 
+from collections import Counter
+
 from ddp_rehearsal.finding import Finding
 from ddp_rehearsal.observations import (
     Loaded,
@@ -16,16 +18,17 @@ __all__ = ["loaded_to_gpu_0", "nothing_loaded", "one_file", "one_log_folder", "r
 
 
 def one_file(observed: Observed) -> list[Finding]:
-    """Find a file that several ranks write."""
-    writers: dict[str, dict[int, Saved | Opened]] = {}
-    for one in observed:
-        for saved in one.of(Saved):
-            writers.setdefault(saved.path, {}).setdefault(one.rank, saved)
+    """Find a file that several ranks write, with nothing between that they do together."""
+    if _are_locked(observed):
+        return []
+    writers: dict[str, dict[int, list[Saved | Opened]]] = {}
     mixed: dict[str, dict[int, Opened]] = {}
     for one in observed:
+        for saved in one.of(Saved):
+            writers.setdefault(saved.path, {}).setdefault(one.rank, []).append(saved)
         for opened in one.of(Opened):
             if opened.mode == "w":  # "x" lets one rank win
-                writers.setdefault(opened.path, {}).setdefault(one.rank, opened)
+                writers.setdefault(opened.path, {}).setdefault(one.rank, []).append(opened)
             elif opened.mode == "a":
                 mixed.setdefault(opened.path, {}).setdefault(one.rank, opened)
     found = []
@@ -42,12 +45,21 @@ def one_file(observed: Observed) -> list[Finding]:
                 )
             )
     for path, of in writers.items():
-        if len(of) > 1:
-            first = next(iter(of.values()))
+        calls = Counter(number for writing in of.values() for number in {w.calls for w in writing})
+        if len(of) > 1 and max(calls.values()) > 1:
+            first = next(iter(of.values()))[0]
             words = f"{ranks_words(of)} write the same file, {path.rpartition('/')[2]}: it may hold parts of several."
-            repair = "Let rank 0 alone save it, and let the others wait in torch.distributed.barrier()."
+            repair = (
+                "Let rank 0 alone save it, and let the others wait in torch.distributed.barrier(). If each rank saves "
+                "a part of its own: a file for each rank."
+            )
             found.append(Finding("files", words, repair, ranks=tuple(of), step=first.step, place=first.place))
     return sorted(found, key=lambda one: (not one.is_sure, one.step))[:1]
+
+
+def _are_locked(observed: Observed) -> bool:
+    """Return whether the script locks files."""
+    return any(opened.mode == "lock" for one in observed for opened in one.of(Opened))
 
 
 def loaded_to_gpu_0(observed: Observed) -> list[Finding]:
@@ -105,7 +117,7 @@ def one_log_folder(observed: Observed) -> list[Finding]:
 
 def read_too_early(observed: Observed) -> list[Finding]:
     """Note a file that a rank reads while another one may still write it: nothing that both have done lies between."""
-    if any(opened.mode == "lock" for one in observed for opened in one.of(Opened)):
+    if _are_locked(observed):
         return []
     written: dict[str, dict[int, set[int]]] = {}  # path -> rank -> what it had done together with others by then
     read: dict[str, list[tuple[int, Loaded | Opened]]] = {}

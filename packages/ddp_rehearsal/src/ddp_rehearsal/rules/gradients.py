@@ -5,6 +5,7 @@ import statistics
 from collections.abc import Sequence
 
 from ddp_rehearsal.finding import Finding
+from ddp_rehearsal.fingerprint import Print, unpacked
 from ddp_rehearsal.observations import Clipped, Forward, Observed, Update
 from ddp_rehearsal.rules.optimizers import not_held
 from ddp_rehearsal.rules.side_by_side import GRADIENTS, WEIGHTS, all_same, side_by_side
@@ -31,12 +32,11 @@ def gradients_kept(observed: Observed) -> list[Finding]:
             return []
         if not all(u.kept and u.backwards == 1 for u in later):
             return []
-    first = observed[0].of(Update)[1]
+    first, ranks = observed[0].of(Update)[1], tuple(range(len(observed)))
     words = "each backward pass adds its gradients to those of the update before: they are never set to zero."
-    return [
-        Finding("arithmetic", words, "Call optimizer.zero_grad() before each backward pass.",
-                ranks=tuple(range(len(observed))), step=first.step, place=first.place)
-    ]  # fmt: skip
+    repair = "Call optimizer.zero_grad() before each backward pass."
+    is_sure = not first.is_own  # an optimizer of the script's own may work with the sum
+    return [Finding("arithmetic", words, repair, ranks=ranks, step=first.step, place=first.place, is_sure=is_sure)]
 
 
 def lost_gradients(observed: Observed) -> list[Finding]:
@@ -97,10 +97,30 @@ def clipped_before_the_reduction(observed: Observed) -> list[Finding]:
         if apart and equal_later and _norms_differ(calls) and any(c.norm > c.most * (1 + WEIGHTS) for c in calls):
             words = f"each rank clips its own gradients, and they are averaged afterwards: {_norms(calls)}."
             repair = "Average the gradients first, then clip: one GPU would clip the norm of the average."
-            return [
-                Finding("arithmetic", words, repair, ranks=tuple(range(len(calls))), step=first.step, place=first.place)
-            ]
+            ranks, step, place = tuple(range(len(calls))), first.step, first.place
+            if not (is_sure := _is_average(calls, updates[0])):
+                repair = f"If noise is added for differential privacy, nothing is wrong. Else: {repair}"
+            return [Finding("arithmetic", words, repair, ranks=ranks, step=step, place=place, is_sure=is_sure)]
     return []
+
+
+def _is_average(calls: Sequence[Clipped], update: Update | None) -> bool:
+    """Return whether the gradients of an update are the mean or the sum of what the ranks have clipped."""
+    grads = update.grads if update else {}
+    names = [name for name in grads if all(name in call.clipped for call in calls)]
+    for name in names:
+        found, sums = (
+            _values(grads[name]),
+            [sum(x) for x in zip(*(_values(c.clipped[name]) for c in calls), strict=False)],
+        )
+        close = GRADIENTS * max(map(abs, (*sums, *found)), default=0.0)
+        if not any(all(abs(x / n - y) <= close for x, y in zip(sums, found, strict=False)) for n in (1, len(calls))):
+            return False
+    return bool(names)
+
+
+def _values(print_of: Print | None) -> tuple[float, ...]:
+    return unpacked(print_of[1]) if print_of else ()
 
 
 def clipped_while_scaled(observed: Observed) -> list[Finding]:

@@ -4,13 +4,14 @@ from collections.abc import Collection, Mapping
 
 from ddp_rehearsal.finding import Finding, of_all_ranks
 from ddp_rehearsal.observations import Drawn, Evaluated, Forward, LostAttributes, Observed, Update, Wrapped
+from ddp_rehearsal.rules.script_text import sets_in_forward
 from notebook_ranks.shared.format import listed
 
 __all__ = ["left_in_evaluation_mode", "lost_attributes", "same_random_numbers", "statistics_per_rank"]
 
 
 def left_in_evaluation_mode(observed: Observed) -> list[Finding]:
-    """Find a network that trains in evaluation mode: after an evaluation, or up to the end of the run.
+    """Find a network that trains in evaluation mode after an evaluation; note one that does up to the end of the run.
 
     A network may also be in evaluation mode for some steps on purpose, such as the generator in the steps of a critic.
     """
@@ -27,7 +28,7 @@ def left_in_evaluation_mode(observed: Observed) -> list[Finding]:
                 modes[f.step] = modes.get(f.step, False) or f.training
         trained = {f.loader for f in forwards if f.training}
         evaluations = {e.step for e in one.of(Evaluated) if e.loader not in trained}
-        begin = _begin_of_evaluation_mode(modes, evaluations)
+        begin, is_sure = _begin_of_evaluation_mode(modes, evaluations)
         if begin:
             begins = next(f for f in forwards if f.step == begin and f.model == first.model)
             words = (
@@ -35,19 +36,31 @@ def left_in_evaluation_mode(observed: Observed) -> list[Finding]:
                 "was not."
             )
             repair = "Call model.train() after each evaluation."
-            found.append(Finding("arithmetic", words, repair, ranks=(one.rank,), step=begins.step, place=begins.place))
+            if not is_sure:
+                repair = "Call model.train() before it trains on, unless it should be like this from here on."
+            step, place = begins.step, begins.place
+            found.append(
+                Finding("arithmetic", words, repair, ranks=(one.rank,), step=step, place=place, is_sure=is_sure)
+            )
     return of_all_ranks(found)
 
 
-def _begin_of_evaluation_mode(modes: Mapping[int, bool], evaluations: Collection[int]) -> int:
-    """Return the first of two steps in evaluation mode that come after an evaluation, or last to the end; else 0."""
+def _begin_of_evaluation_mode(modes: Mapping[int, bool], evaluations: Collection[int]) -> tuple[int, bool]:
+    """Return (first step of a stretch of two or more in evaluation mode, whether it is sure); (0, False) for none.
+
+    It is sure after an evaluation. The only stretch counts too, if it is still open when the run is stopped.
+    """
     steps = sorted(modes)
-    for before, begin, following in zip(steps, steps[1:], steps[2:], strict=False):
-        if modes[before] and not modes[begin] and not modes[following]:
-            to_the_end = not any(modes[step] for step in steps if step > begin)
-            if to_the_end or any(before <= step <= begin for step in evaluations):
-                return begin
-    return 0
+    begins = [
+        (before, begin)
+        for before, begin, following in zip(steps, steps[1:], steps[2:], strict=False)
+        if modes[before] and not modes[begin] and not modes[following]
+    ]
+    for before, begin in begins:
+        if any(before <= step <= begin for step in evaluations):
+            return begin, True
+    is_open = len(begins) == 1 and not any(modes[step] for step in steps if step > begins[0][1])
+    return (begins[0][1], False) if is_open else (0, False)
 
 
 def statistics_per_rank(observed: Observed) -> list[Finding]:
@@ -77,7 +90,8 @@ def same_random_numbers(observed: Observed) -> list[Finding]:
 def lost_attributes(observed: Observed) -> list[Finding]:
     """Find attributes that replicas of nn.DataParallel change, which has no effect."""
     for one in observed:
-        if lost := one.of(LostAttributes):
+        lost = [of for of in one.of(LostAttributes) if not all(sets_in_forward(of.place, _last(n)) for n in of.names)]
+        if lost:
             names = listed(list(lost[0].names[:3]))
             words = (
                 f"the forward pass counts {names} up in replicas of nn.DataParallel, which are thrown away: it is lost."
@@ -85,3 +99,7 @@ def lost_attributes(observed: Observed) -> list[Finding]:
             repair = "Count outside of the forward pass, keep it in a buffer, or use DistributedDataParallel."
             return [Finding("arithmetic", words, repair, step=lost[0].step, place=lost[0].place)]
     return []
+
+
+def _last(name: str) -> str:
+    return name.rpartition(".")[2]

@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import replace
 
 from ddp_rehearsal.finding import Finding
-from ddp_rehearsal.observations import Ended, Observed, Scheduled, State, Strangers, Update
+from ddp_rehearsal.observations import Ended, Observed, Scheduled, State, UnusedTensors, Update
 from ddp_rehearsal.rules.copies import meant_as_copies
 from ddp_rehearsal.rules.side_by_side import GRADIENTS, aligned, all_same, side_by_side
 from notebook_ranks.shared.format import listed
@@ -24,7 +24,8 @@ def learning_rates(observed: Observed) -> list[Finding]:
             repair = "Use the same learning rate on all ranks, and let schedulers take the same steps."
             first, tensors = updates[0], side_by_side(updates)
             averaged = all_same(tensors.grads, GRADIENTS)
-            is_sure = averaged and meant_as_copies(observed, range(len(updates)), [tensors])  # else a search
+            is_sure = averaged and meant_as_copies(observed, range(len(updates)), [tensors])
+            repair = repair if is_sure else f"In a search over learning rates nothing is wrong. Else: {repair}"
             return [
                 Finding("arithmetic", words, repair, ranks=ranks, step=first.step, place=first.place, is_sure=is_sure)
             ]
@@ -34,22 +35,24 @@ def learning_rates(observed: Observed) -> list[Finding]:
 def not_held(observed: Observed) -> list[Finding]:
     """Find parameters that get gradients and are in no optimizer; sure if it holds others that no network has."""
     for one in observed:
-        unheld = [(state, name) for state in one.of(State) for name in state.unheld]
-        strangers = one.of(Strangers)
-        if not unheld and strangers and all(s.are_all for s in strangers):
+        unheld = {name: (state.name, shape) for state in one.of(State) for name, shape in state.unheld.items()}
+        unused = one.of(UnusedTensors)
+        if not unheld and unused and all(s.are_all for s in unused):
             optimizers = {u.optimizer for u in one.of(Update)}
-            if optimizers == {s.optimizer for s in strangers}:
+            if optimizers == {s.optimizer for s in unused}:
                 return [_holds_nothing(observed)]
         if not unheld:
             continue
         last = next((u for u in reversed(one.of(Update)) if u.optimizer >= 0), None)
-        names, place = [name for _, name in unheld], last.place if last else None
-        who = f"{listed(names[:3])} of {unheld[0][0].name}" + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+        names, place = list(unheld), last.place if last else None
+        who = f"{listed(names[:3])} of {unheld[names[0]][0]}" + (
+            f" and {len(names) - 3} more" if len(names) > 3 else ""
+        )
         get, are = ("gets", "is") if len(names) == 1 else ("get", "are")
         words = f"{who} {get} gradients, and {are} in no optimizer."
         found = Finding("arithmetic", words, "", step=last.step if last else 0, place=place)
-        shapes = [shape for s in strangers for shape in s.shapes]
-        if len(shapes) == len(unheld):  # as many as were replaced
+        shapes = [shape for s in unused for shape in s.shapes]
+        if sorted(shapes) == sorted(shape for _, shape in unheld.values()):  # those that were replaced
             words += (
                 f" The optimizer holds {len(shapes)} tensor{'s' * (len(shapes) > 1)} that no network has: it was "
                 "made before a part of the network was replaced."

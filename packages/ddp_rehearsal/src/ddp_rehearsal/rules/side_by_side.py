@@ -42,7 +42,7 @@ class Tensors:
 
 
 def comparable(observed: Observed) -> list[tuple[tuple[int, ...], list[Tensors]]]:
-    """Return [(ranks, updates)] of the ranks that should hold copies, for each optimizer."""
+    """Return [(ranks, updates)] of the ranks that may hold copies, for each optimizer."""
     by_optimizer: dict[tuple[int, tuple[int, ...]], dict[int, list[Update]]] = {}
     for one in observed:
         for update in one.of(Update):
@@ -62,13 +62,18 @@ def aligned(of_ranks: Sequence[Sequence[Update]]) -> list[tuple[Update, ...]]:
     """Return the updates of one optimizer that belong together: those after as many backward passes on all ranks.
 
     A rank may leave updates out, and in a `Join` one rank may have fewer minibatches: then numbers of updates do not
-    tell which belong together. Passes that ranks count apart (each accumulates as it likes) do not tell, either.
+    tell which belong together. Passes that ranks count apart (each accumulates as it likes, or one of them makes a pass
+    for something else) do not tell, either: then updates belong together that are alike one after the other.
     """
+    in_turn = list(zip(*of_ranks, strict=False))
+    as_many = len({len(of) for of in of_ranks}) == 1
+    if as_many and not any(weights_apart(side_by_side(us)) for us in in_turn):
+        return in_turn
     keyed = [{(u.joins, u.passes): u for u in updates} for updates in of_ranks]
     shared = [key for key in keyed[0] if all(key in of for of in keyed)]
     fewest = min(map(len, of_ranks))
     if any(len(of) < len(updates) for of, updates in zip(keyed, of_ranks, strict=True)) or 2 * len(shared) < fewest:
-        return list(zip(*of_ranks, strict=False))
+        return in_turn
     return [tuple(of[key] for of in keyed) for key in shared]
 
 
