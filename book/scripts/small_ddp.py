@@ -25,13 +25,16 @@ loader = DataLoader(data, BATCH_SIZE // world_size, sampler=sampler)
 net = DistributedDataParallel(nn.Sequential(nn.Linear(20, 32), nn.ReLU(), nn.Linear(32, 5)).to(local_rank))
 lr = 0.1 * BATCH_SIZE / 16  # the linear rule: 0.1 was right for 16 examples
 optimizer = torch.optim.SGD(net.parameters(), lr)
+first = 0
 if os.path.exists(CHECKPOINT):
     saved = torch.load(CHECKPOINT, map_location=f"cuda:{local_rank}")
     net.module.load_state_dict(saved["net"])
     optimizer.load_state_dict(saved["optimizer"])
-noise = torch.Generator().manual_seed(rank)  # each rank draws noise of its own
-for epoch in range(2):
+    first = saved["epoch"] + 1
+noise = torch.Generator()
+for epoch in range(first, first + 2):  # two more epochs
     sampler.set_epoch(epoch)
+    noise.manual_seed(1000 * epoch + rank)  # each rank draws noise of its own
     for X, y in loader:
         X = (X + 0.1 * torch.randn(X.shape, generator=noise)).to(local_rank)
         optimizer.zero_grad()
@@ -44,7 +47,8 @@ for epoch in range(2):
     mean_loss = loss.detach()
     dist.all_reduce(mean_loss, op=dist.ReduceOp.AVG)
     if rank == 0:
-        print(f"epoch {epoch + 1}: loss {mean_loss.item() * PIECES:.3f}")
-        torch.save({"net": net.module.state_dict(), "optimizer": optimizer.state_dict()}, CHECKPOINT)
+        print(f"epoch {epoch + 1}: last loss {mean_loss.item() * PIECES:.3f}")
+        states = {"net": net.module.state_dict(), "optimizer": optimizer.state_dict()}
+        torch.save(states | {"epoch": epoch}, CHECKPOINT)
     dist.barrier()
 dist.destroy_process_group()

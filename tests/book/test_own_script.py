@@ -29,7 +29,7 @@ ROWS = dict(re.findall(r"(?m)^\| (\w[^|]*?) \| ([^|]*?) \| [^|]* \|$", CELLS["sc
 # {bug: (whether there is a finding, what the report says)}
 SAID = {
     "clipped before the reduction": (True, "each rank clips its own gradients, and they are averaged after"),
-    "frozen after wrapping": (True, "(ranks 0, 1, step 2, train.py line 41)"),
+    "frozen after wrapping": (True, "(ranks 0, 1, step 2, train.py line 44)"),
     "lr for the minibatch of one rank": (False, "Global minibatch: 32 = 2 × 16 rows. SGD, learning rate 0.1."),
     "lr scaled twice, on resume": (False, "Global minibatch: 32 = 2 × 16 rows. SGD, learning rate 0.4."),
     "loss of rank 0 alone": (False, "Global minibatch: 32 = 2 × 16 rows. SGD, learning rate 0.2."),

@@ -28,13 +28,15 @@ if os.getppid() == int(sys.argv[1]):
 """
 
 
-def command(host, endpoint, nnodes, args, job="job1", is_host=None, max_restarts=0, join_timeout_s=60, ranks=1):
-    """Return the torchrun command of one host with so many `ranks`; `is_host` None: the first serves the rendezvous.
+def command(
+    host, endpoint, nnodes, args, job="job1", is_host=None, max_restarts=0, join_timeout_s=60, workers_per_host=1
+):
+    """Return the torchrun command of one host; `is_host` None: the first serves the rendezvous.
 
     `nnodes` is "2", or "1:2" for a job that may lose a host; `args` is what torchrun shall run: a script or -m and a
     module, and their arguments.
     """
-    serves = host.rank == 0 if is_host is None else is_host
+    serves = host.number == 0 if is_host is None else is_host
     conf = {
         "is_host": int(serves),
         "join_timeout": join_timeout_s,
@@ -47,7 +49,7 @@ def command(host, endpoint, nnodes, args, job="job1", is_host=None, max_restarts
         *host.prefix,
         *(sys.executable, "-m", "torch.distributed.run"),
         f"--nnodes={nnodes}",
-        f"--nproc-per-node={ranks}",
+        f"--nproc-per-node={workers_per_host}",
         f"--max-restarts={max_restarts}",
         "--rdzv-backend=c10d",
         f"--rdzv-endpoint={endpoint}",
@@ -132,7 +134,7 @@ class Job:
             (
                 command(host, self.endpoint, **(settings | own)),
                 environment(host, cluster.folder, interface),
-                self._said(host.rank),
+                self._said(host.number),
             )
             for host, own in zip(cluster.hosts, each or [{}] * len(cluster.hosts), strict=True)
         ]
@@ -144,12 +146,12 @@ class Job:
     def __exit__(self, *error):
         self.end()
 
-    def _said(self, rank):
-        return self.cluster.folder / f"host-{rank}.txt"
+    def _said(self, number):
+        return self.cluster.folder / f"host-{number}.txt"
 
-    def said(self, rank):
+    def said(self, number):
         """Return what a host's torchrun and its worker have written so far."""
-        return self._said(rank).read_text(errors="replace")
+        return self._said(number).read_text(errors="replace")
 
     def codes(self):
         """Return the exit codes of the agents, None for one that runs."""
@@ -162,23 +164,23 @@ class Job:
             time.sleep(0.05)
         return self.codes()
 
-    def pids(self, rank):
+    def pids(self, number):
         """Return the processes of one host: the agent first, then its workers."""
-        return tree(self.agents[rank].pid)
+        return tree(self.agents[number].pid)
 
-    def kill_host(self, rank):
+    def kill_host(self, number):
         """Kill all that runs on a host at once."""
-        self.hurt.add(rank)
-        end([self.agents[rank].pid])
+        self.hurt.add(number)
+        end([self.agents[number].pid])
 
-    def silence_host(self, rank, limit_s=60):
+    def silence_host(self, number, limit_s=60):
         """Stop (SIGSTOP) all that runs on a host: its connections stay open, and nobody answers.
 
         A helper process does it, and kills what it has stopped after `limit_s` seconds, should this process be gone.
         """
-        self.hurt.add(rank)
+        self.hurt.add(number)
         script = f'kill -STOP "$@"; sleep {limit_s}; kill -KILL "$@"'
-        pids = [str(pid) for pid in self.pids(rank)]
+        pids = [str(pid) for pid in self.pids(number)]
         helper = subprocess.Popen(["sh", "-c", script, "sh", *pids], start_new_session=True)
         self._undo.callback(helper.wait)
         self._undo.callback(end, [helper.pid])
@@ -196,8 +198,8 @@ def last_words(text, most=1):
     return list(dict.fromkeys(errors))[-most:] or [line for line in lines if line][-most:]
 
 
-def torchrun(num_hosts, ranks, script, *arguments, limit_s=120):
-    """Run a script under plain torchruns, one per host with so many `ranks`, all on this machine and without GPUs.
+def torchrun(num_hosts, workers_per_host, script, *arguments, limit_s=120):
+    """Run a script under plain torchruns, one per host, all on this machine and without GPUs.
 
     Prints the commands, then all that the hosts have written. Raises subprocess.TimeoutExpired where a host takes more
     than `limit_s` seconds. Nothing is left running.
@@ -205,11 +207,11 @@ def torchrun(num_hosts, ranks, script, *arguments, limit_s=120):
     port, programs = free_port(), []
     with loopback(num_hosts) as cluster:
         for host in cluster.hosts:
-            options = [f"--nnodes={num_hosts}", f"--node-rank={host.rank}", f"--nproc-per-node={ranks}"]
+            options = [f"--nnodes={num_hosts}", f"--node-rank={host.number}", f"--nproc-per-node={workers_per_host}"]
             options += ["--master-addr=127.0.0.1", f"--master-port={port}"]
-            print(f"host {host.rank}$ torchrun", *options, Path(script).name, "...")
+            print(f"host {host.number}$ torchrun", *options, Path(script).name, "...")
             words = [sys.executable, "-m", "torch.distributed.run", *options, script, *arguments]
-            said = cluster.folder / f"host-{host.rank}.txt"
+            said = cluster.folder / f"host-{host.number}.txt"
             programs.append((words, environment(host, cluster.folder), said))
         agents, roots = _start(programs, cluster.folder)
         try:

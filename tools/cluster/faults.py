@@ -62,7 +62,7 @@ def inject(cluster, fault, timeout_s=5, limit_s=60, settings=None, **job_setting
         struck = time.time()
         fault(job) if callable(fault) else _strike(job, fault)
         codes = _wait(job, name, deadline)
-        notices = [n for host in cluster.hosts for n in agent_notices(job.said(host.rank), host.rank)]
+        notices = [n for host in cluster.hosts for n in agent_notices(job.said(host.number), host.number)]
     total = settings["num_epochs"] * epoch
     return {"fault": name, "where": cluster.where, "timeout_s": timeout_s} | story(
         read_log(folder), notices, struck, total, codes
@@ -87,7 +87,7 @@ def _wait(job, fault, deadline):
     """
     codes = {}
     while time.monotonic() < deadline:
-        codes = {rank: code for rank, code in enumerate(job.codes()) if rank not in job.hurt}
+        codes = {host: code for host, code in enumerate(job.codes()) if host not in job.hurt}
         if None not in codes.values():
             break
         if fault == "cut the link" and codes[0] is not None:

@@ -23,7 +23,7 @@ _LIMIT_S = 20  # for one command of iproute2
 class Host:
     """A host: `prefix` is put in front of a command to run it there, `space` names its namespace, if it has one."""
 
-    rank: int
+    number: int
     address: str
     interface: str
     prefix: list = field(default_factory=list)
@@ -40,15 +40,15 @@ class Cluster:
     shaped_by: str = "nothing"
     switch: str = ""
 
-    def cut(self, rank):
+    def cut(self, number):
         """Pull a host's cable. Raises ValueError on loopback, where there is none."""
         if not self.switch:
             raise ValueError("loopback has no cable to pull: cut a link between network namespaces.")
-        _run(links.pull(self.switch, rank))
+        _run(links.pull(self.switch, number))
 
-    def mend(self, rank):
+    def mend(self, number):
         """Push a host's cable back in."""
-        _run(links.push(self.switch, rank))
+        _run(links.push(self.switch, number))
 
 
 @contextlib.contextmanager
@@ -57,7 +57,7 @@ def namespaces(num_hosts, mbit=None, delay_ms=0):
     sweep()
     netem = has_netem()
     by_line = bool(delay_ms) and not netem
-    spaces = [links.name(os.getpid(), rank) for rank in range(num_hosts)]
+    spaces = [links.name(os.getpid(), number) for number in range(num_hosts)]
     switch = links.name(os.getpid(), "switch")
     with _folder() as folder, contextlib.ExitStack() as undo:
         for space in [*spaces, switch]:
@@ -66,20 +66,21 @@ def namespaces(num_hosts, mbit=None, delay_ms=0):
             for space in spaces:
                 _run(["ip", "netns", "add", space])
             undo.callback(_end_line, _delay_line(delay_ms, spaces))
-            commands = [command for rank, space in enumerate(spaces) for command in links.plug(space, rank)]
+            commands = [command for number, space in enumerate(spaces) for command in links.plug(space, number)]
         else:
             commands = links.switch(switch)
-            commands += [command for rank, space in enumerate(spaces) for command in links.cable(space, rank, switch)]
+            for number, space in enumerate(spaces):
+                commands += links.cable(space, number, switch)
         shapes = [c for space in spaces for c in links.shape(space, mbit, 0 if by_line else delay_ms, netem)]
         if not by_line:  # a cable has the same bandwidth in both directions
-            both = [links.shape(switch, mbit, 0, netem, links.port(rank)) for rank in range(num_hosts)]
+            both = [links.shape(switch, mbit, 0, netem, links.port(number)) for number in range(num_hosts)]
             shapes += [command for commands_of_one in both for command in commands_of_one]
         for command in [*commands, *shapes]:
             _run(command)
         kinds = [c[c.index("root") + 1] for c in shapes if "root" in c][:1] + (["a delay line"] if by_line else [])
         hosts = [
-            Host(rank, links.address(rank), links.INTERFACE, ["ip", "netns", "exec", space], space)
-            for rank, space in enumerate(spaces)
+            Host(number, links.address(number), links.INTERFACE, ["ip", "netns", "exec", space], space)
+            for number, space in enumerate(spaces)
         ]
         where = f"{num_hosts} network namespaces on one machine"
         yield Cluster(hosts, where, folder, " and ".join(kinds) or "nothing", "" if by_line else switch)
@@ -95,7 +96,7 @@ def loopback(num_hosts):
         raise OSError("These hosts need Linux or macOS: on Windows use WSL 2, or open the chapter on Binder.")
     interface = "lo0" if sys.platform == "darwin" else "lo"
     with _folder() as folder:
-        hosts = [Host(rank, "127.0.0.1", interface) for rank in range(num_hosts)]
+        hosts = [Host(number, "127.0.0.1", interface) for number in range(num_hosts)]
         yield Cluster(hosts, f"{num_hosts} torchrun agents on loopback", folder)
 
 

@@ -1,7 +1,7 @@
 """The commands that make hosts and links, as lists of words: pure, nothing is run here.
 
-A host is a network namespace with one interface, `eth0`, at 10.77.0.<rank + 1>; a namespace of its own holds the switch
-(a bridge) that joins them. Nothing has a route out of 10.77.0.0/24.
+A host is a network namespace with one interface, `eth0`, at 10.77.0.<number + 1>; a namespace of its own holds the
+switch (a bridge) that joins them. Nothing has a route out of 10.77.0.0/24.
 """
 
 __all__ = [
@@ -27,9 +27,9 @@ _BURST_S, _BURST = 0.01, 64 * 1024
 _QUEUE_S = 0.4  # what a port may hold back before it drops
 
 
-def address(rank):
+def address(number):
     """Return the address of a host."""
-    return f"10.77.0.{rank + 1}"
+    return f"10.77.0.{number + 1}"
 
 
 def name(pid, what):
@@ -46,39 +46,39 @@ def switch(space):
     ]
 
 
-def cable(space, rank, switch_space):
+def cable(space, number, switch_space):
     """Return the commands that make a host's namespace and a cable (veth) from it to the switch."""
-    peer = ["peer", "name", port(rank), "netns", switch_space]
+    peer = ["peer", "name", port(number), "netns", switch_space]
     return [
         ["ip", "netns", "add", space],
         ["ip", "link", "add", INTERFACE, "netns", space, "type", "veth", *peer],
-        ["ip", "-n", switch_space, "link", "set", port(rank), "master", "br0", "up"],
-        *plug(space, rank),
+        ["ip", "-n", switch_space, "link", "set", port(number), "master", "br0", "up"],
+        *plug(space, number),
     ]
 
 
-def port(rank):
+def port(number):
     """Return the name of the switch's port to a host."""
-    return f"port{rank}"
+    return f"port{number}"
 
 
-def plug(space, rank):
+def plug(space, number):
     """Return the commands that give the host its address and switch its interfaces on."""
     return [
-        ["ip", "-n", space, "addr", "add", f"{address(rank)}/24", "dev", INTERFACE],
+        ["ip", "-n", space, "addr", "add", f"{address(number)}/24", "dev", INTERFACE],
         ["ip", "-n", space, "link", "set", INTERFACE, "up"],
         ["ip", "-n", space, "link", "set", "lo", "up"],
     ]
 
 
-def pull(switch_space, rank):
+def pull(switch_space, number):
     """Return the command that pulls a host's cable at the switch: the port has no light any more."""
-    return ["ip", "-n", switch_space, "link", "set", port(rank), "down"]
+    return ["ip", "-n", switch_space, "link", "set", port(number), "down"]
 
 
-def push(switch_space, rank):
+def push(switch_space, number):
     """Return the command that pushes the cable back in."""
-    return ["ip", "-n", switch_space, "link", "set", port(rank), "up"]
+    return ["ip", "-n", switch_space, "link", "set", port(number), "up"]
 
 
 def shape(space, mbit, delay_ms, netem, device=INTERFACE):

@@ -25,7 +25,7 @@ def measure(num_hosts, per_host, mbit=None, delay_ms=0, arguments=()):
     """
     arguments, about = [f"--per-host={per_host}", *arguments], links.link_name(mbit, delay_ms)
     with hosts.namespaces(num_hosts, mbit, delay_ms) as cluster:
-        record = speed.run_script(cluster, "all_reduce_time", arguments, _LIMIT_S, about, ranks=per_host)
+        record = speed.run_script(cluster, "all_reduce_time", arguments, _LIMIT_S, about, workers_per_host=per_host)
     return {"hosts": num_hosts, "mbit": mbit, "delay_ms": delay_ms, "shaped_by": cluster.shaped_by} | record
 
 

@@ -50,17 +50,18 @@ def measure(num_hosts, mbit=None, delay_ms=0, on_loopback=False, arguments=()):
     return {"mbit": mbit, "delay_ms": delay_ms, "shaped_by": cluster.shaped_by, "where": cluster.where} | record
 
 
-def run_script(cluster, name, arguments, limit_s, about, ranks=1):
-    """Run book/scripts/<name>.py on the hosts of a cluster, `ranks` on each; return what it has written with --out.
+def run_script(cluster, name, arguments, limit_s, about, workers_per_host=1):
+    """Run book/scripts/<name>.py on the hosts of a cluster; return what it has written with --out.
 
     Raises RuntimeError, which begins with `about` and ends with torchrun's last words, where the job fails or takes
     more than `limit_s` seconds.
     """
     out = cluster.folder / f"{name}.json"
-    with Job(cluster, [f"book/scripts/{name}.py", "--out", str(out), *arguments], ranks=ranks) as job:
+    words = [f"book/scripts/{name}.py", "--out", str(out), *arguments]
+    with Job(cluster, words, workers_per_host=workers_per_host) as job:
         codes = job.wait(limit_s)
         if any(codes) or None in codes:
-            said = [f"host {h.rank} ({codes[h.rank]}): {last_words(job.said(h.rank), 2)}" for h in cluster.hosts]
+            said = [f"host {h.number} ({codes[h.number]}): {last_words(job.said(h.number), 2)}" for h in cluster.hosts]
             raise RuntimeError(f"{about}: the job failed. {'; '.join(said)}")
     return json.loads(out.read_text())
 
