@@ -10,7 +10,7 @@ from ddp_rehearsal.fingerprint import first_tensor
 from ddp_rehearsal.observations import Place
 from ddp_rehearsal.wrapped import wrap
 
-__all__ = ["TOGETHER", "OwnCollectives", "address_of_data"]
+__all__ = ["TOGETHER", "OwnCollectives"]
 
 TOGETHER = "all_reduce reduce all_gather all_gather_into_tensor all_gather_object gather gather_object".split()
 OTHERS = (
@@ -88,8 +88,10 @@ class OwnCollectives:
 
     def left_open(self, grads: Sequence[torch.Tensor]) -> list[tuple[str, Place | None]]:
         """Return (name, place) of the collectives of these gradients that were not waited for; forget all."""
-        addresses = set(map(address_of_data, grads)) if self.not_waited else set()
-        found = [(name, place) for tensor, name, place in self.not_waited if address_of_data(tensor) in addresses - {0}]
+        addresses = set(map(_address_of_data, grads)) if self.not_waited else set()
+        found = [
+            (name, place) for tensor, name, place in self.not_waited if _address_of_data(tensor) in addresses - {0}
+        ]
         self.not_waited.clear()
         return found
 
@@ -122,7 +124,7 @@ def _factor_between(node: Any, end: Any, far: int) -> float | None:
     return below / float(other) if kind == "DivBackward0" else below * float(other)
 
 
-def address_of_data(tensor: torch.Tensor) -> int:
+def _address_of_data(tensor: torch.Tensor) -> int:
     """Return where the values of a tensor begin; 0 for one that has none, or is not strided."""
     with torch._C.DisableTorchFunction():
         return 0 if tensor.layout is not torch.strided or not tensor.numel() else tensor.data_ptr()
