@@ -404,7 +404,7 @@ def _tokens(
 
 _BOTH_SIDES = "Write down the seconds of the computation and of the messages for one parameter. What must be larger?"
 TOKENS = Exercise(
-    name="16.6",
+    name="16.3",
     title="From how many tokens on does the forward pass of FSDP hide its messages?",
     solution=_tokens(),
     cases=lambda: {

@@ -364,7 +364,7 @@ FRESH: dict[str, Draw] = {
     "15.2": _pipeline,
     "16.1": _mesh_groups,
     "16.2": _best_mesh,
-    "16.6": _hidden,
+    "16.3": _hidden,
     "17.1": _attention,
     "17.2": _tokens,
 }

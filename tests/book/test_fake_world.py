@@ -74,8 +74,8 @@ def test_bytes_of_a_middle_rank_are_those_that_the_model_of_a_step_predicts(chap
     """As the appendix of chapter 16 says: tensor exactly, data within 0.2%, and pipe eight times, as nothing is cut."""
     options = {"plan": chapter["MENDED_PLAN"], "reshard_after_forward": False}
     calls, _, _ = chapter["as_rank"](200, 512, chapter["count_step"], (8, 8, 8), 128, 16, **options)
-    sizes = {"width": 512, "num_blocks": BLOCKS, "num_heads": 8, "context": 64, "num_characters": 96}
-    num_params = sum(param.numel() for param in Transformer(512, num_blocks=BLOCKS, num_heads=8).parameters())
+    sizes = {"width": 576, "num_blocks": BLOCKS, "num_heads": 8, "context": 64, "num_characters": 96}
+    num_params = sum(param.numel() for param in Transformer(576, num_blocks=BLOCKS, num_heads=8).parameters())
     model = MemoryModel("that of the chapter", num_params=num_params, source="Transformer", **sizes)
     step = predict_mesh_step(model, Mesh(8, 8, 8), 128, find_device("H100, bfloat16, GPT 1.3B"), Link(0.0, 1e9))
     kinds = {"tensor": ["all_reduce"], "pipe": ["send"], "data": ["all_gather", "reduce_scatter"]}

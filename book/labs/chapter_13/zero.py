@@ -142,10 +142,9 @@ def zero_2_step(
     return loss
 
 
-def gather_params(layer: nn.Module, *_: object) -> None:
+def gather_params(layer: Network, *_: object) -> None:
     """Make the parameters of a layer complete: a hook before its forward and before its backward pass."""
-    params: Params = layer.parameters()
-    for param in params:
+    for param in layer.parameters():
         param.untyped_storage().resize_(param.nbytes)
         param.data.copy_(all_gather_parts(param.part, param.shape))
 
@@ -162,14 +161,13 @@ def reduce_and_free(param: Any) -> None:
     param.untyped_storage().resize_(0)
 
 
-def shard_layers(layers: Iterable[nn.Module]) -> None:
+def shard_layers(layers: Iterable[Any]) -> None:
     """Leave this rank its part of each parameter of the layers; each layer is complete only while it computes.
 
     The layers together must have all parameters of the network, each once, and are called once in a forward pass.
     """
     for layer in layers:
-        params: Params = layer.parameters()
-        for param in params:
+        for param in layer.parameters():
             param.part = my_part(param)
             param.register_post_accumulate_grad_hook(reduce_and_free)
         layer.register_forward_pre_hook(gather_params)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         split_places,
         summed,
     )
+    from .five_mlps import mlps_right
     from .split_table import apart_after_four_steps, counted_step, from_one_device, params_of, zeros_for
     from .tensor_parallel import (
         ColumnParallel,

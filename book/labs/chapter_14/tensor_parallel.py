@@ -186,8 +186,12 @@ def shard_sequence(net: Any, group: Group = None) -> ShardedTransformer:
     Raises:
         ValueError: if there are more ranks than heads, or than characters.
     """
+
+    def keep_my_places(layer: nn.Module, args: object, X: torch.Tensor) -> torch.Tensor:
+        return split_places(X[None], group)[0]
+
     shard_network(net, group, gather_places, scatter_places)
-    net.embedding.place.register_forward_hook(lambda layer, args, X: split_places(X[None], group)[0])
+    net.embedding.place.register_forward_hook(keep_my_places)
     layers = [net.head.norm, *(layer for block in net.blocks for layer in (block.norm1, block.norm2))]
     net.partial = [param for layer in layers for param in layer.parameters()]
     net.partial += [layer.bias for block in net.blocks for layer in (block.attention.out, block.mlp.down)]

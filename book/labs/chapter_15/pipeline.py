@@ -192,7 +192,8 @@ def run_passes(
             else:
                 loss = loss + kept[i][1].detach()
         else:
-            grad = backward_pass(*kept.pop(i), i, group, lap)
+            X_in, out = kept.pop(i)
+            grad = backward_pass(X_in, out, i, group, lap)
             if rank > 0:
                 sent.append(send(grad, rank - 1, i, group))
     for work, _ in sent:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         split_text,
         ulysses_attention,
     )
+    from .context_rows import context_row, output_and_gradients, random_qkv
     from .exchanges import all_to_all, exchanged, to_next
     from .expert_parallel import Experts, ExpertsOverRanks, by_expert, rebalance, route, tokens_per_rank
 

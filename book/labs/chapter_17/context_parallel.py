@@ -70,9 +70,11 @@ def recut(X: torch.Tensor, cut: int, join: int, n: int, group: Group = None) -> 
     shapes = [list(parts[rank].shape) for _ in range(k)]
     for shape, size in zip(shapes, part_sizes(n, k), strict=True):
         shape[join] = size
-    sent, received = [part.numel() for part in parts], [math.prod(shape) for shape in shapes]
-    flat = all_to_all(torch.cat([part.flatten() for part in parts]), sent, received, group)
-    return torch.cat([x.view(shape) for x, shape in zip(flat.split(received), shapes, strict=True)], join)
+    sent = [part.numel() for part in parts]
+    received = [math.prod(shape) for shape in shapes]
+    flat = torch.cat([part.flatten() for part in parts])
+    came = all_to_all(flat, sent, received, group).split(received)
+    return torch.cat([x.view(size) for x, size in zip(came, shapes, strict=True)], join)
 
 
 def ulysses_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, t: int, group: Group = None) -> torch.Tensor:
