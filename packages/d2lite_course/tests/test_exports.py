@@ -11,6 +11,7 @@ from d2lite_course.course_folder import check_calls
 from d2lite_course.scores import ExerciseScore, SubmissionScore
 
 # version 3 of nbgrader's schema: its own keys, those that a graded cell has besides, and the form of an id
+STUBS = {"answer-4-1": "butterfly", "answer-4-3": "sum_on_owners"}
 KEYS = {"schema_version", "grade", "solution", "locked", "task", "grade_id"}
 
 
@@ -57,7 +58,10 @@ def test_stubs_are_solution_cells_and_checks_are_graded_ones(course):
         assert (mark["schema_version"], mark["task"]) == (3, False)
         assert (mark["grade"], mark["locked"], mark["solution"]) == (is_check, is_check, not is_check)
         assert cell.cell_type == "code" and not cell.outputs
-        assert cell.source.startswith("def " if not is_check else ("from d2lite.exercises import check", "check("))
+        if is_check:
+            assert cell.source.startswith(("from d2lite.exercises import check", "check("))
+        else:
+            assert f"def {STUBS[name]}(" in cell.source and "# your code" in cell.source
     assert [cells[name].metadata.nbgrader.points for name in ("check-4-1", "check-4-3")] == [2.5, 10.0]
     assert check_calls(notebook)["4.1"] == ("butterfly", "exercise-1")
 

@@ -178,12 +178,14 @@ def test_minibatches_that_come_again_in_the_same_order():
 
 
 def test_each_worker_reads_all():
-    def run(times, **facts):
+    def run(times, drawn=1, **facts):
         rows = [forward(step, f"{(step - 1) // times}", loader=0) for step in range(1, 9)]
-        return [begins(**{"iterable": True, "workers": 2, "sampler": "_Infinite", **facts}), *rows]
+        updates = [update(step, minibatches=drawn) for step in (1, 2)]
+        return [begins(**{"iterable": True, "workers": 2, "sampler": "_Infinite", **facts}), *rows, *updates]
 
     finding = the_one(copies_of_workers(ranks(run(2), run(2))))
     assert "comes 2 times" in finding.words and "get_worker_info" in finding.repair
+    assert copies_of_workers(ranks(run(2, drawn=0))) == []  # two updates for each minibatch
     assert copies_of_workers(ranks(run(1))) == [] and copies_of_workers(ranks(run(2, iterable=False))) == []
 
 
@@ -241,7 +243,14 @@ def test_streams_of_different_lengths():
 
 def test_a_backward_pass_that_one_rank_leaves_out():
     def run(r, *more, **facts):
-        steps = [[forward(s, f"{r} {s}", in_ddp=True), update(s, group=(0, 1), **facts)] for s in (1, 2, 3)]
+        drawn = {one.step for one in more}
+        steps = [
+            [
+                forward(s, f"{r} {s}", in_ddp=True),
+                update(s, **{"group": (0, 1), "minibatches": 1 + (s in drawn), **facts}),
+            ]
+            for s in (1, 2, 3)
+        ]
         return [*more, *(one for of in steps for one in of)]
 
     skipped = forward(2, "nan", in_ddp=True)
@@ -252,6 +261,7 @@ def test_a_backward_pass_that_one_rank_leaves_out():
     assert (both.ranks, both.step) == ((1,), 2)
     assert left_out_alone(ranks(run(0, skipped), run(1, skipped))) == []  # decided together
     assert left_out_alone(ranks(run(0), run(1, replace(skipped, in_ddp=False)))) == []
+    assert left_out_alone(ranks(run(0), run(1, skipped, minibatches=1))) == []  # it looks at a minibatch twice
     assert left_out_alone(ranks(run(0, backwards=2), run(1, skipped, backwards=2))) == []
 
 

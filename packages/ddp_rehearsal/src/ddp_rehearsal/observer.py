@@ -187,6 +187,7 @@ class Observer:
         self.orders: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()  # sampler -> epoch of its order
         self.epochs_set: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()  # sampler -> how often
         self.loader = (-1, -1)  # that gave the last minibatch, and its epoch
+        self.reads_examples = False  # at the end, the observer itself
         self.data_sets: dict[int, Any] = {}  # number of a loader with a DistributedSampler -> its data set
         self.measures: Any = None  # activations_held, while it counts in `held`
         self.held = ActivationsHeld()
@@ -519,7 +520,7 @@ class Observer:
             "place": _place_now(),
             "optimizer": self._number(self.optimizers, optimizer),
             "name": type(optimizer).__name__,
-            "lrs": tuple(float(group["lr"]) for group in optimizer.param_groups if "lr" in group),
+            "lrs": tuple(float(group["lr"]) for group in optimizer.param_groups if group.get("lr") is not None),
             "grads": {name: grads[name] for name in compared},
             "before": self._prints_of(compared, True) if first else {},
             "backwards": self.backwards,
@@ -765,10 +766,13 @@ class Observer:
         self._past_the_pretence(self._begin_clip, params, max_norm, facts)
         norm = clip(params, max_norm, *args, **kwargs)
         if facts:
-            self._past_the_pretence(self._end_clip, params, float(norm), float(max_norm), facts)
+            self._past_the_pretence(self._end_clip, params, norm, float(facts.pop("most")), facts)
         return norm
 
-    def _end_clip(self, params: Sequence[nn.Parameter], norm: float, most: float, facts: dict[str, Any]) -> None:
+    def _end_clip(self, params: Sequence[nn.Parameter], norm: Any, most: float, facts: dict[str, Any]) -> None:
+        if isinstance(norm, torch.Tensor) and _is_sharded(norm):  # to read it would be a collective
+            return
+        norm = float(norm)
         clipped = self._prints_of(self._gradients(params), True) if self._complete() else {}
         self.note(Clipped, **facts, norm=norm, most=most, clipped=clipped)
 
@@ -815,7 +819,8 @@ class Observer:
 
     def _begin_clip(self, params: Sequence[nn.Parameter], max_norm: Any, facts: dict[str, Any]) -> None:
         prints = self._prints_of(self._gradients(params), self._complete())
-        facts["scaled"] = self._is_scaled(params, float(max_norm))
+        facts["most"] = float(max_norm)
+        facts["scaled"] = self._is_scaled(params, facts["most"])
         mine = [p for p in params if p.grad is not None]
         facts["flat"] = bool(mine) and all(id(p) in self.in_fsdp and not _is_sharded(p) for p in mine)
         facts["grads"] = {name: found[0] for name, found in prints.items() if found is not None}
@@ -892,6 +897,7 @@ class Observer:
 
         A random flip, applied half of the time, can look constant: in one of 16,000 data sets.
         """
+        self.reads_examples = True  # what the data set opens and saves now is not the script's doing
         for number, data in self.data_sets.items():
             if (n := _len(data)) > 0:
                 seen = {tuple(self._digest(data[i]) for i in (0, n - 1)) for _ in range(READINGS_OF_AN_EXAMPLE)}
@@ -919,7 +925,12 @@ class Observer:
         return save(obj, f, *args, **kwargs)
 
     def _saved(self, obj: object, f: object) -> None:
-        if (path := _path_of(f)) and os.path.isabs(path) and (os.path.isfile(path) or not os.path.exists(path)):
+        if (
+            not self.reads_examples
+            and (path := _path_of(f))
+            and os.path.isabs(path)
+            and (os.path.isfile(path) or not os.path.exists(path))
+        ):
             states = [found for found in (obj, *_sequence(obj)) if _is_state(found)]
             names = [str(name) for state in states for name in state]
             on_gpu = any(t.device.type == "cuda" for state in states for t in state.values())
@@ -946,7 +957,7 @@ class Observer:
         return outputs
 
     def _opened(self, path: str, mode: str) -> None:
-        if self.pid == os.getpid():  # a log may be written by a thread of its own
+        if self.pid == os.getpid() and not self.reads_examples:  # a log may be written by a thread of its own
             self.note(Opened, path=path, mode=mode, calls=self._calls())
 
     def _load(self, load: Callable[..., Any], f: object, map_location: object = None, *args: Any, **kwargs: Any) -> Any:
@@ -955,6 +966,8 @@ class Observer:
         return loaded
 
     def _loaded(self, f: object, map_location: object, loaded: object) -> None:
+        if self.reads_examples:
+            return
         states = [found for found in (loaded, *_sequence(loaded)) if _is_state(found)]
         devices = tuple(sorted({str(t.device) for state in states for t in state.values()}))
         is_mapped = map_location is not None

@@ -248,7 +248,7 @@ def _not_reduced(
     ]
     if others:
         same = f"{len(others)} others were" if len(others) > 1 else f"that of {others[0]} was"
-        divided = _divide_examples(observed, found.ranks) and not saves_for_each_rank(first.place)
+        divided = meant and _divide_examples(observed, found.ranks)
         if divided and not names_apart(first.before or first.start):
             words = f"{said}, and {same}: only a part of the gradients is averaged."
             repair = f"Average {listed(apart[:3])} too: all parameters that get a gradient, or the network by DDP."

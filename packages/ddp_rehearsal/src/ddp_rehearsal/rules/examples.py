@@ -272,6 +272,8 @@ def copies_of_workers(observed: Observed) -> list[Finding]:
         rows = [tuple(of) for _, of in sorted(minibatch_rows(one).items())]
         w = begins.workers
         groups = [rows[i : i + w] for i in range(0, len(rows) - w + 1, w)]
+        if any(u.minibatches != 1 for u in one.of(Update)[1:]):
+            continue  # several updates for a minibatch
         if len(groups) > 1 and all(len(set(of)) == 1 for of in groups) and len({of[0] for of in groups}) > 1:
             words = f"each minibatch comes {w} times: each of the {w} workers of the DataLoader reads all examples."
             repair = "Let each worker read its own part in __iter__: torch.utils.data.get_worker_info() tells which."
@@ -333,6 +335,9 @@ def left_out_alone(observed: Observed) -> list[Finding]:
     if not step or not fewest:
         return []
     ranks = tuple(rank for rank, of in enumerate(per_step) if of[step] > fewest)
+    drawn = [max((u.minibatches for u in one.of(Update) if u.step == step), default=0) for one in observed]
+    if any(drawn[rank] <= min(drawn) for rank in ranks):
+        return []  # another look at the same minibatch
     begins = training_loader(observed[ranks[0]])
     words = (
         f"{ranks_words(ranks)} called the network {most} times in step {step}, and others {fewest}: a backward pass is "
