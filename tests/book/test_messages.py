@@ -353,7 +353,7 @@ POSTED = (
     "does not support containers that do not implement forward", "state has already been lazily initialized for",
     "requires running forward through the root module first", "parameter already managed by another FSDP group",
     "FSDP does not support deepcopy", "doesn't support scalar parameters",
-    "Cannot writeback when the ... shape changes", "requires explicit specification of process group or device_mesh",
+    "Cannot writeback when the parameter shape changes", "requires explicit specification of process group or device_mesh",
     "FSDP does not support modules with different device types", "FSDP only supports single device modules",
     "FSDP does not support CPU only execution", "FSDP needs a non-CPU accelerator device",
     "DTensor does not support cross-mesh operation on",
