@@ -353,7 +353,7 @@ POSTED = (
     "does not support containers that do not implement forward", "state has already been lazily initialized for",
     "requires running forward through the root module first", "parameter already managed by another FSDP group",
     "FSDP does not support deepcopy", "doesn't support scalar parameters",
-    "Cannot writeback when the ... shape changes", "requires explicit specification of process group or device_mesh",
+    "Cannot writeback when the parameter shape changes", "requires explicit specification of process group or device_mesh",
     "FSDP does not support modules with different device types", "FSDP only supports single device modules",
     "FSDP does not support CPU only execution", "FSDP needs a non-CPU accelerator device",
     "DTensor does not support cross-mesh operation on",
@@ -378,7 +378,18 @@ POSTED = (
     "The validation score is different on several GPUs", "Every rank gets the same examples of an",
     "The order of the examples is the same in every epoch", "The workers of a",
     "Everything is printed or logged once per GPU", "an autograd kernel was not registered to the Autograd key(s)",
-    "Gradients do not pass through",
+    "Gradients do not pass through", "a package that is installed, under `torchrun`",
+    "Cannot flatten integer dtype tensors", "The size of tensor a (", "at non-singleton dimension",
+    "torch._dynamo.exc.BackendCompilerFailed: backend='compile_fn' raised",
+    "strategies from the DDP family are not supported on the MPS accelerator",
+    "assert param.ds_status == ZeroParamStatus.AVAILABLE, param.ds_summary()",
+    "In operator() at tensorpipe/common/ibv.h", "Failed to run stage backward", "A long pause between epochs",
+    "DDP increases GPU memory", "The connection to the C10d store has failed. See inner exception for details",
+    "ncclSystemError: System call (e.g. socket, malloc) or external library call failed or device error",
+    "Call to ibv_reg_mr_iova2 failed with error Cannot allocate memory",
+    "Process group watchdog thread terminated with exception: CUDA error: an illegal memory access was encountered",
+    "makeDeviceForHostname(): unsupported gloo device", "on <module '__main__' (built-in)>",
+    "Cannot writeback when the gradient shape changes", "Training freezes", "all processes run on the first GPU",
 )  # fmt: skip
 
 
