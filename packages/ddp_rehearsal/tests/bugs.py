@@ -239,6 +239,7 @@ BUGS = {
         "devices",
         "on cuda:0",
         "DistributedDataParallel(net",
+        is_sure=False,
     ),
     "all ranks save": Bug(
         "ddp",

@@ -325,7 +325,7 @@ def left_out_alone(observed: Observed) -> list[Finding]:
     updates = [u for one in observed for u in one.of(Update)]
     if len({u.optimizer for u in updates}) != 1 or any(one.of(JoinBegins) for one in observed):
         return []
-    if any(u.backwards != 1 or len(u.group) != len(observed) for u in updates):
+    if any(u.backwards != 1 or len(u.group) != len(observed) for u in updates) or left_out_updates(observed):
         return []
     last = min(one.num_updates for one in observed)
     passes = [[f for f in one.of(Forward) if f.training and f.in_ddp] for one in observed]
