@@ -94,7 +94,7 @@ class LoaderBegins(Observation):
     `epoch` counts its epochs from 0. `sampler_epoch` is the number that a DistributedSampler shuffled with; -1 is a
     number that is not known, and `epochs_set` says how often the script has set it. `repeats` is how many examples a
     DistributedSampler gives twice, so that all ranks have as many, `seed` its seed, `parts` into how many it divides
-    the examples, and `part` how many are in one.
+    the examples, and `part` how many are in one. `repeats_at_random` says that parts are drawn with replacement.
     """
 
     loader: int
@@ -111,6 +111,7 @@ class LoaderBegins(Observation):
     parts: int = -1
     part: int = -1
     epochs_set: int = 0
+    repeats_at_random: bool = False
 
 
 @dataclass(frozen=True)
@@ -201,14 +202,14 @@ class Update(Observation):
 
     `before` has all weights before the first update, `start` those of one small parameter before each update.
 
-    `backwards` counts the backward passes since the update before; `passes` counts all so far, since the beginning of
-    the `joins`-th `Join`. `lost` counts those whose gradients were cleared without an update, and `minibatches` what
-    DataLoaders have given since the update before. `kept` says that a backward pass added its gradients to those of the
-    update before, `scaled` that they have the factor of a GradScaler. `group` are the ranks that hold copies, () where
-    nothing says so. With a `closure` the gradients are not those of the update. `hooked` says that
-    DistributedDataParallel sends by a hook. Tensors that are `sharded` over ranks are in `weights` with None. Those
-    that the script told DistributedDataParallel to ignore are not there, and `ignores` says that there are some. An
-    update by hand has the optimizer -1, and its gradients are not known.
+    `backwards` counts the backward passes since the update before; `passes` counts all so far, since the beginning or
+    the end of a `Join`, the `joins`-th of both. `lost` counts those whose gradients were cleared without an update, and
+    `minibatches` what DataLoaders have given since the update before. `kept` says that a backward pass added its
+    gradients to those of the update before, `scaled` that they have the factor of a GradScaler. `group` are the ranks
+    that hold copies, () where nothing says so. With a `closure` the gradients are not those of the update. `hooked`
+    says that DistributedDataParallel sends by a hook. Tensors that are `sharded` over ranks are in `weights` with None.
+    Those that the script told DistributedDataParallel to ignore are not there, and `ignores` says that there are some.
+    An update by hand has the optimizer -1, and its gradients are not known.
 
     `is_own` says that the optimizer is not PyTorch's.
     """

@@ -47,7 +47,8 @@ class OwnCollectives:
                     return collective(*args, **kwargs)
                 self.calls += 1
                 given = [*args, *kwargs.values()] if "object" not in name else []
-                tensor = first_tensor(given)
+                inputs = given[1:] if name.startswith("all_gather") else given  # the first are its outputs
+                tensor = first_tensor(inputs, fewest_dims=0)
                 with_grad = torch.is_grad_enabled() and any(
                     isinstance(t, torch.Tensor) and t.requires_grad for t in given
                 )

@@ -101,6 +101,7 @@ MOST_CALLS = 1900  # fewer than the flight recorder keeps
 MOST_COUNTS = 4  # numbers of a tensor, such as how many answers were right, and of how many
 BY_HAND = -1  # stands for an optimizer
 READINGS_OF_AN_EXAMPLE = 8  # to see whether it changes
+READING_S = 5.0  # for the examples of all data sets
 UNSCALED = 10  # a largest norm of more than 1/10 of a GradScaler's factor has this factor itself
 ONE_WEIGHT = "a weight, not a gradient"  # among names of parameters
 WAIT = (Forward, Clipped)  # these are written with the next observation of another kind, or the next pulse
@@ -142,7 +143,7 @@ class Observer:
         self.progress, self.step, self.depth, self.backwards = 0, 1, 0, 0
         self.step_is_over = False  # the step has ended, and the next one has not begun
         self.over_since = 0.0  # when the last step has ended; 0 before
-        self.passes = self.joins = self.lost = self.plain_passes = 0
+        self.passes = self.all_passes = self.joins = self.lost = self.plain_passes = 0
         self.own_collectives = OwnCollectives()
         self.minibatches: Counter[int] = Counter()  # number of a DataLoader -> what it has given since the last update
         self.lost_names: set[str] = set()
@@ -269,6 +270,8 @@ class Observer:
         wrap(dist, "init_process_group", self._join_group, dist.distributed_c10d)
         self.own_collectives.watch(self._put_together, self._calls_itself, _place_now)
         wrap(Join, "__enter__", self._may_end_earlier)
+        wrap(Join, "__exit__", self._join_ends)
+        wrap(torch.autograd.graph, "disable_saved_tensors_hooks", self._without_hooks)
         wrap(nn.DataParallel, "parallel_apply", self._apply)
         watch_files(self._opened, self._is_mine, self.folder)
 
@@ -344,6 +347,13 @@ class Observer:
         if learns and not self.sharded and not any(map(_is_sharded, params)):
             self.measures = activations_held(params)
             self.held = self.measures.__enter__()
+
+    def _without_hooks(self, disable: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """End the measurement where the script calls `torch.func`, which refuses hooks of saved tensors."""
+        if self._is_mine() and self.measures is not None:
+            self.measures.__exit__(None, None, None)
+            self.measures, self.measured = None, True
+        return disable(*args, **kwargs)
 
     def _after_forward(self, module: nn.Module, args: object, *rest: Any) -> None:
         if torch.compiler.is_compiling() or not self._is_mine():
@@ -452,7 +462,7 @@ class Observer:
         self.progress += 1
         self.backwards += 1
         self.passes += 1
-        self.unscaled.clear()
+        self.all_passes += 1
         self.plain_passes += not self.scales  # of a loss without the factor
         self.scaler, self.scales = (self.scaler if self.scales and not self.plain_passes else None), False
         self.in_backward = True
@@ -476,6 +486,7 @@ class Observer:
             if self.scaler is None and self.backwards:
                 self._past_the_pretence(self._count_lost)
             self.backwards = 0  # an update was left out, as a GradScaler does where a gradient is infinite
+            self.unscaled -= _ids_of_parameters(args[0])
         return clear(*args, **kwargs)
 
     def _count_lost(self) -> None:
@@ -573,6 +584,7 @@ class Observer:
         self._past_the_pretence(self._end_update, optimizer)
         self.counts[id(optimizer)] = self.counts.get(id(optimizer), 0) + 1
         self.backwards, self.kept = 0, False
+        self.unscaled -= _ids_of_parameters(optimizer)
         self.lost = self.plain_passes = 0
         self.minibatches.clear()
         self._note_random_numbers()
@@ -799,7 +811,7 @@ class Observer:
 
     def _unscale(self, unscale: Callable[..., Any], scaler: Any, optimizer: torch.optim.Optimizer) -> Any:
         if self._is_mine():
-            self.unscaled |= {id(p) for group in optimizer.param_groups for p in group["params"]}
+            self.unscaled |= _ids_of_parameters(optimizer)
         return unscale(scaler, optimizer)
 
     def _is_scaled(self, params: Sequence[torch.Tensor], most: float = 0.0) -> bool:
@@ -875,6 +887,7 @@ class Observer:
             shuffles=bool(getattr(sampler, "shuffle", isinstance(sampler, RandomSampler))),
             sampler_epoch=self.orders.get(sampler, -1),
             num_examples=-1 if getattr(sampler, "replacement", False) else _len(loader.dataset),
+            repeats_at_random=_repeats_at_random(loader.dataset),
             num_batches=_len(loader),
             workers=loader.num_workers,
             iterable=isinstance(loader.dataset, IterableDataset),
@@ -898,9 +911,14 @@ class Observer:
         A random flip, applied half of the time, can look constant: in one of 16,000 data sets.
         """
         self.reads_examples = True  # what the data set opens and saves now is not the script's doing
+        ends_at = time.monotonic() + READING_S
         for number, data in self.data_sets.items():
             if (n := _len(data)) > 0:
-                seen = {tuple(self._digest(data[i]) for i in (0, n - 1)) for _ in range(READINGS_OF_AN_EXAMPLE)}
+                seen = set[tuple[str, ...]]()
+                for _ in range(READINGS_OF_AN_EXAMPLE):
+                    seen.add(tuple(self._digest(data[i]) for i in (0, n - 1)))
+                    if time.monotonic() > ends_at:
+                        return
                 if len(seen) == 1 and "" not in (items := seen.pop()):
                     labels = tuple(self._digest_of_label(data[i]) for i in (0, n - 1))
                     chosen = _digest_of_numbers(data.indices) if isinstance(data, Subset) else ""
@@ -1005,12 +1023,22 @@ class Observer:
 
     def _calls(self) -> int:
         """Return how often the rank has done something together with others, as far as was seen."""
-        return self.own_collectives.calls + self.passes + len(self.ddps)
+        return self.own_collectives.calls + self.all_passes + len(self.ddps)
 
     def _may_end_earlier(self, enter: Callable[..., Any], join: object) -> Any:
         self._quietly(lambda: self.note(JoinBegins))
-        self.joins, self.passes, self.hand_passes = self.joins + 1, 0, 0
+        self._count_anew()
         return enter(join)
+
+    def _join_ends(self, leave: Callable[..., Any], join: object, *args: Any) -> Any:
+        left = leave(join, *args)
+        self._count_anew()
+        return left
+
+    def _count_anew(self) -> None:
+        """Count the backward passes from 0: in a Join, some ranks make fewer of them."""
+        if self._is_mine():
+            self.joins, self.passes, self.hand_passes = self.joins + 1, 0, 0
 
     def _join_group(self, join: Callable[..., None], *args: Any, **kwargs: Any) -> None:
         join(*args, **kwargs)
@@ -1054,6 +1082,18 @@ def _learning(seen: nn.Module | list[Any]) -> dict[str, torch.Tensor]:
     if isinstance(seen, nn.Module):
         return {name: p for name, p in _inner(seen).named_parameters() if p.requires_grad}
     return {f"tensor {i}": leaf for i, leaf in enumerate(leaves_of(seen))}
+
+
+def _ids_of_parameters(holder: Any) -> set[int]:
+    """Return the ids of what an optimizer or a module holds."""
+    if isinstance(holder, nn.Module):
+        return set(map(id, holder.parameters()))
+    return {id(p) for group in getattr(holder, "param_groups", ()) for p in group["params"]}
+
+
+def _repeats_at_random(dataset: object) -> bool:
+    """Return whether a data set, such as one of webdataset, draws its parts with replacement."""
+    return any("Resampled" in type(part).__name__ for part in (dataset, *_sequence(getattr(dataset, "pipeline", []))))
 
 
 def _is_sharded(tensor: torch.Tensor) -> bool:

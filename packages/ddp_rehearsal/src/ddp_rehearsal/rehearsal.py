@@ -117,7 +117,9 @@ def rehearsal_of(outcome: Outcome, command: str = "", are_real: bool = False) ->
 
 def with_comparison(found: Rehearsal, outcome: Outcome, on_one: Outcome) -> Rehearsal:
     """Return a rehearsal with what the comparison with the same run on one GPU adds to it."""
-    if error := could_not_run(on_one):
+    if (error := could_not_run(on_one)) and found.findings:  # what was found on several GPUs counts
+        return replace(found, facts=[f"Not compared with 1 GPU: {error}", *found.facts], same_as_one=False)
+    if error:
         return replace(found, error=f"On 1 GPU: {error}", outputs=on_one.outputs)
     if on_one.ending != "enough":
         more = [replace(finding, words=f"on 1 GPU {finding.words}", ranks=()) for finding in how_it_ended(on_one)]

@@ -12,6 +12,7 @@ from ddp_rehearsal.held_memory import most_held
 from ddp_rehearsal.observations import (
     ONE_PROCESS,
     OWN_RANKS,
+    Ended,
     Forward,
     LoaderBegins,
     Memory,
@@ -97,9 +98,10 @@ def run_facts(outcome: Outcome) -> list[str]:
     facts = [_ALONE[outcome.alone]] if outcome.alone else []
     if outcome.ending in ("hang", "idle"):
         facts.append(f"At the end {', '.join(where_ranks_are(outcome))}.")
+    missed = [f"Not all of rank {one.rank} was observed: {of.error}" for one in observed for of in one.of(NotObserved)]
     updates = observed[0].of(Update)
     if not updates:
-        return [*facts, "No update was seen, so that weights and gradients were not compared."]
+        return [*facts, *missed, "No update was seen, so that weights and gradients were not compared."]
     rows = [_usual_minibatch(one) for one in observed]
     sizes = list(map(len, rows))
     is_sharded = any(u.sharded for one in observed for u in one.of(Update))
@@ -119,14 +121,14 @@ def run_facts(outcome: Outcome) -> list[str]:
         facts.append(f"{rule}.")
     if scheduled := len(observed[0].of(Scheduled)):
         facts.append(f"Learning rates: {scheduled} steps of a scheduler in {observed[0].num_updates} updates.")
-    if outcome.ending == "enough" and (left := _left_of_the_epoch(observed[0])):
+    was_stopped = any(end.how == "enough" for end in observed[0].of(Ended))
+    if outcome.ending == "enough" and was_stopped and (left := _left_of_the_epoch(observed[0])):
         facts.append(left)
     if copies := said_of_copies(observed):
         facts.append(copies)
     if is_sharded:
         facts.append("Sharded weights were not compared: each rank has its own part of them.")
-    for one in observed:
-        facts += [f"Not all of rank {one.rank} was observed: {missed.error}" for missed in one.of(NotObserved)]
+    facts += missed
     memory = [found for one in observed for found in one.of(Memory)]
     if memory:
         facts.append(_memory_of_a_gpu(max(memory, key=_sum_of_bytes), outcome.card))

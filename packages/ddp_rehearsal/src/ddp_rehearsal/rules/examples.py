@@ -1,5 +1,6 @@
 """Rules of examples: which ones the ranks train on, how often, and in which order."""
 
+import statistics
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -121,7 +122,11 @@ def shared_examples(observed: Observed) -> list[Finding]:
     for one in observed:
         of = [f for f in forwards_of(one) if f.loader >= 0 and f.epoch == 0]
         loader = loader_of(one, of[0].loader) if of else None
-        if loader is None or not (loader.iterable or (loader.sampler in OF_ALL and loader.num_examples >= 0)):
+        if (
+            loader is None
+            or loader.repeats_at_random
+            or not (loader.iterable or (loader.sampler in OF_ALL and loader.num_examples >= 0))
+        ):
             return []
         seen[one.rank] = [row for f in of if f.loader == of[0].loader for row in f.rows]
         loaders[one.rank] = loader
@@ -291,6 +296,10 @@ def uneven_loaders(observed: Observed) -> list[Finding]:
     if len(known) < len(observed):
         return []
     sizes = [_length_of_epoch(one, begins) for one, begins in zip(observed, known, strict=True)]
+    if any(not f.syncs for one in observed for f in one.of(Forward)):
+        each = statistics.mode([1, *(max(1, u.minibatches) for one in observed for u in one.of(Update))])
+        if len({(n // each, n % each > 0) for n in sizes}) == 1:  # as many updates, and nobody waits in between
+            return []
     if min(sizes) < 1 or len(set(sizes)) == 1 or any(one.of(JoinBegins) for one in observed):
         return []
     ends = [one.of(Ended)[-1].how if one.of(Ended) else "" for one in observed]
