@@ -229,6 +229,10 @@ def test_epochs_of_different_lengths(tmp_path, loop, is_sure):
     ended = Ended(9, None, "returned")
     assert uneven_loaders(ranks(run(8, ended), run(7, ended))) == []  # and none has waited
     assert the_one(uneven_loaders(ranks(run(8), run(7, ended)))).is_sure is is_sure
+    alone = [replace(forward(s, "a", loader=0), syncs=False) for s in (1, 2)]
+    fours = [update(s, group=(0, 1), minibatches=4) for s in (2, 3)]
+    assert uneven_loaders(ranks(run(11, *alone, *fours), run(9, *alone, *fours))) == []  # two updates on both ranks
+    assert uneven_loaders(ranks(run(12, *alone, *fours), run(9, *alone, *fours))) != []
 
 
 def test_streams_of_different_lengths():

@@ -5,10 +5,11 @@ import os
 import threading
 
 import pytest
+import torch
 from torch import nn
 
 from ddp_rehearsal import observer as module
-from ddp_rehearsal.observations import Forward, Scheduled, as_line, read_observations
+from ddp_rehearsal.observations import DataSet, Forward, Scheduled, as_line, read_observations
 from ddp_rehearsal.observer import Observer
 
 
@@ -100,3 +101,43 @@ def test_what_is_kept_is_measured_at_a_network_that_learns(observer):
     assert observer.measures is None
     observer._begin_to_measure(nn.Linear(2, 2))
     observer.measures.__exit__(None, None, None)
+
+
+def test_an_optimizer_stays_unscaled_until_its_update(observer):
+    first, second = (torch.optim.SGD(nn.Linear(2, 1).parameters(), lr=0.1) for _ in "ab")
+    for optimizer in (first, second):
+        observer._unscale(lambda *_: None, None, optimizer)
+    observer._backward(lambda: None)
+    assert len(observer.unscaled) == 4
+    observer._before_update(first, (), {})
+    observer._after_update(first, (), {})
+    assert observer.unscaled == {id(p) for p in second.param_groups[0]["params"]}
+    observer._clear(lambda _: None, second)
+    assert observer.unscaled == set()
+
+
+def test_passes_are_counted_from_0_in_a_join_and_after_it(observer):
+    for around in (observer._may_end_earlier, observer._join_ends):
+        observer._backward(lambda: None)
+        around(lambda *_: None, None)
+    assert (observer.passes, observer.joins, observer._calls()) == (0, 2, 2)
+
+
+def test_a_measurement_ends_where_torch_func_refuses_hooks(observer):
+    net = nn.Linear(2, 1)
+    observer._begin_to_measure(net)
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: x, lambda x: x):
+        pass  # hooks of the script's own, which it has taken off again
+    observer._without_hooks(lambda: None)
+    assert torch.func.grad(lambda x: (x * x).sum())(torch.ones(2)).tolist() == [2, 2]
+    assert observer.measures is None and observer.activations == -1 and observer.measured
+
+
+def test_examples_are_not_read_for_long(observer, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "READING_S", 0.0)
+    observer.data_sets = {0: [(torch.ones(2), 1)] * 3}
+    observer._read_data_sets()
+    assert not read_observations(tmp_path, {0: "rank-0"})[0].of(DataSet)
+    monkeypatch.setattr(module, "READING_S", 60.0)
+    observer._read_data_sets()
+    assert len(read_observations(tmp_path, {0: "rank-0"})[0].of(DataSet)) == 1

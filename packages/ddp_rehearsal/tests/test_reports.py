@@ -208,10 +208,10 @@ def test_facts():
     assert "Minibatch: 1 row. SGD, learning rate 0.1." in facts
     loader = LoaderBegins(1, None, loader=0, epoch=0, sampler="DistributedSampler", num_batches=9)
     begun = [loader, Forward(1, None, model=0, name="Net", rows=("a",), loader=0, epoch=0), update(1)]
-    assert any(
-        "See its end with --steps 10" in f
-        for f in rehearsal_of(Outcome(observed=[RankObservations(0, begun)], ending="enough", seconds=1.0)).facts
-    )
+    for how, is_told in (("enough", True), ("returned", False)):  # the latter leaves the epoch by itself
+        ended = RankObservations(0, [*begun, Ended(1, None, how)])
+        facts = rehearsal_of(Outcome(observed=[ended], ending="enough", seconds=1.0)).facts
+        assert any("See its end with --steps 10" in fact for fact in facts) is is_told
     large = RankObservations(0, [update(1), Memory(2, None, parameters=10**11, gradients=0, optimizer=0)])
     assert any(
         "does not fit in 80 GB (predicted)" in fact
@@ -229,9 +229,13 @@ def test_the_memory_of_a_gpu_is_the_sum_of_all_its_parts():
 
 def test_a_run_on_one_gpu_that_ended_badly_is_told():
     both = run("enough", [{"state": "done"}] * 2)
-    found = rehearsal_of(both, "train.py")
+    found = replace(rehearsal_of(both, "train.py"), findings=[])
     wrong = with_comparison(found, both, run("failed", [error("no such k", kind="KeyError")], updates=(0,)))
     assert wrong.exit_code == 2 and wrong.error == "On 1 GPU: KeyError: no such k"
+    first = Finding("files", "all ranks write model.pt", "Write on rank 0.")
+    wrong = with_comparison(replace(found, findings=[first]), both, run("failed", [error("no such k")], updates=(0,)))
+    assert (wrong.exit_code, wrong.error, wrong.findings) == (1, "", [first])  # what several GPUs have shown counts
+    assert wrong.facts[0].startswith("Not compared with 1 GPU: ") and wrong.same_as_one is False
     wrong = with_comparison(found, both, run("failed", [error("no such k", kind="KeyError")], updates=(1,)))
     assert wrong.exit_code == 1 and wrong.same_as_one is False
     (added,) = [f for f in wrong.findings if f not in found.findings]

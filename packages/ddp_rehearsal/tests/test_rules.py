@@ -362,8 +362,8 @@ def test_the_same_minibatch_for_parts_of_a_network_is_only_a_note():
     assert not the_one(equal_minibatches(ranks(*runs))).is_sure
 
 
-def drawn(rank, rows, sampler="RandomSampler", n=100):
-    loader = LoaderBegins(1, HERE, loader=0, epoch=0, sampler=sampler, num_examples=n)
+def drawn(rank, rows, sampler="RandomSampler", n=100, **facts):
+    loader = LoaderBegins(1, HERE, loader=0, epoch=0, sampler=sampler, num_examples=n, **facts)
     return [loader, *(forward(s, f"{row}", loader=0, epoch=0) for s, row in enumerate(rows, 1))]
 
 
@@ -380,6 +380,7 @@ def test_ranks_that_draw_from_the_whole_data_set():
         drawn(1, [*range(9, 1, -1), 5]),  # an example twice on one rank
         drawn(1, range(9, 1, -1), sampler="DistributedSampler"),
         drawn(1, range(9, 1, -1), n=99),
+        drawn(1, range(9, 1, -1), repeats_at_random=True),
         [],
     ],
 )
