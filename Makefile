@@ -8,6 +8,8 @@ LAB := --LabApp.default_url=/lab/tree/index.ipynb --LabApp.app_settings_dir=tool
 ROOT_FLAG := $(if $(filter 0,$(shell id -u)),--allow-root)
 # glibc: all threads share the one heap that can keep what is freed (packages/notebook_ranks/src/notebook_ranks/shared/malloc.py)
 export MALLOC_ARENA_MAX ?= 1
+# pytest rewrites each file of tests: without bytecode each worker does so in each run, 20 s of a processor
+unexport PYTHONDONTWRITEBYTECODE
 # no notebook needs a network, or more images than come with the package
 NBVAL := D2LITE_OFFLINE=1 D2LITE_DATA= $(BIN)/python -m pytest --nbval-lax -p tests.book.expected_output -p tests.book.kernel_start -W default
 CHAPTERS := $(shell ls -r book/*.ipynb) # the long ones are the last

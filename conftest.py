@@ -33,14 +33,25 @@ EACH_THIRD = {
     *("test_interrupts_held.py", "test_lanes_browser.py", "test_malloc.py", "test_messages.py", "test_pool.py"),
     "test_rehearsal.py",
 }
+# Of their quick tests, which compare one function with many cases, each third one is quick, and the others are slow.
+MANY_CASES = {
+    *("test_alpha_beta.py", "test_bug_museum.py", "test_check_step.py", "test_divergence.py", "test_fake_world.py"),
+    "test_fitted_bugs.py",
+    *("test_sharded_steps.py", "test_significance.py", "test_specifications.py", "test_sync_batchnorm.py"),
+    *("test_tensor_parallel.py", "test_torch_schedules.py"),
+}
 
 
 def pytest_collection_modifyitems(items):
     """Slow tests that are for a release get its mark. Those that wait longest begin first: browser, ranks, others."""
     seen: Counter[str] = Counter()  # so that a new test elsewhere changes no choice
     for item in items:
-        if item.get_closest_marker("slow") is not None:
-            name = item.path.name
+        name = item.path.name
+        if item.get_closest_marker("slow") is None and name in MANY_CASES:
+            seen[f"quick {name}"] += 1
+            if seen[f"quick {name}"] % 3 != 1:
+                item.add_marker(pytest.mark.slow)
+        elif item.get_closest_marker("slow") is not None:
             seen[name] += 1
             if name in OF_A_RELEASE or (name in EACH_THIRD and seen[name] % 3 != 1):
                 item.add_marker(pytest.mark.release)

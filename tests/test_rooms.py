@@ -143,6 +143,7 @@ def names_of(source):
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
+@pytest.mark.slow
 def test_all_lists_what_others_import():
     """A name in the `__all__` of a file is imported by another file, or read there as an attribute of its module."""
     tests = [*(ROOT / "tests").rglob("*.py"), *(ROOT / "packages").glob("*/tests/**/*.py"), ROOT / "conftest.py"]

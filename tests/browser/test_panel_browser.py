@@ -109,6 +109,7 @@ def test_train_by_keyboard_read_stop_and_save(panel, lab):
     assert not errors(panel) and not panel.errors
 
 
+@pytest.mark.slow
 def test_nothing_jumps_and_nothing_is_covered(panel):
     before, seen = panel.evaluate(BOXES), []
     for n in (1, 2, 3):

@@ -98,6 +98,7 @@ def one_more(n):
 by_value(by_value(one_more).__wrapped__)
 
 
+@pytest.mark.slow
 @pools
 def test_a_cached_function_is_an_answer_also_one_that_calls_itself(nothing_left):
     cases = {str(n): (n,) for n in (1, 2, 60)}
@@ -122,6 +123,7 @@ def reads_what_is_not_there(answer, x):
     return answer(x).missing
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "message"),
     [

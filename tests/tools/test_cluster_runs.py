@@ -144,6 +144,7 @@ def test_nobody_serves_and_it_is_over_in_time():
         assert "timed out" in agents.last_words(job.said(0), 2)[0]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="needs /proc")
 def test_a_silenced_host_is_ended_with_the_job():
     with hosts.loopback(2) as cluster, agents.Job(cluster, ["--no-python", "sleep", "600"]) as job:

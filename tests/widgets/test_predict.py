@@ -445,6 +445,7 @@ for i in range(15):
 """
 
 
+@pytest.mark.slow
 def test_two_processes_with_the_same_question_lose_no_answer(ledger):
     notebooks = [
         subprocess.Popen(

@@ -29,6 +29,7 @@ assert torch.cuda.mem_get_info(1)[1] == 10**9
 """
 
 
+@pytest.mark.slow
 def test_the_memory_of_a_card_ends():
     done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr

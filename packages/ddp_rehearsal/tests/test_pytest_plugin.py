@@ -80,6 +80,7 @@ def test_single_tests_in_forks(tmp_path):
     assert "assert 1 == 3" in done.stdout and "the process of this test ended (7)" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_wrong_number(tmp_path):
     done = run(tmp_path, TESTS, "--pretend-gpus", "-1")
     assert done.returncode == 4 and "--pretend-gpus: k: expected" in done.stderr

@@ -84,6 +84,7 @@ CHANGES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_steps_are_recorded_without_tf32_and_the_settings_stay_as_they_were():
     """Each change in a process of its own, a fork of one that has imported torch and has PyTorch's own settings."""

@@ -58,6 +58,7 @@ def test_on_windows_a_pool_says_what_to_do(windows):
         Workers(2)
 
 
+@pytest.mark.slow
 def test_the_package_imports_without_what_windows_lacks():
     """All its modules, except those that run in a rank; it was not run on Windows."""
     code = WITHOUT + (

@@ -12,6 +12,7 @@ from d2lite.labs.chapter_12 import Whodunit  # noqa: E402
 from notebook_ranks import diagnose_hang, first_mismatch  # noqa: E402
 
 
+@pytest.mark.slow
 def test_the_records_say_who_it_was_in_every_case():
     game = Whodunit(2, seed=0)
     for _ in range(40):
