@@ -23,6 +23,8 @@ from d2lite._install import how_to_install, in_checkout
 from d2lite.book import copy_book
 from d2lite.data import URL, find_files, is_offline, load_data_fashion_mnist, location
 from d2lite.devices import MAX_REPLICAS, describe, num_cores, num_gpus, try_gpus
+from d2lite.messages import entry_about
+from notebook_ranks.shared.explained import explain_by
 
 __all__ = ["features", "main", "report"]
 
@@ -149,6 +151,7 @@ def copy_out(folder: str) -> None:
 def main(arguments: Sequence[str] = ()) -> None:
     """Print the report; with an argument do what it names (see `_COMMANDS`)."""
     if arguments and arguments[0] in _FORWARDS:  # a command of a package that comes with d2lite
+        explain_by(entry_about)  # in the reports of rehearsals
         package, function = _FORWARDS[arguments[0]].split(":")
         run = getattr(importlib.import_module(f"{package}.__main__"), function)
         run(arguments[1:], program=f"python -m d2lite {arguments[0]}")

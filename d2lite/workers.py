@@ -2,9 +2,11 @@
 
 import warnings
 
+from d2lite.messages import entry_about
 from notebook_ranks import Workers as _Workers
 from notebook_ranks import WorkersError
 from notebook_ranks.rank_support import why_no_ranks
+from notebook_ranks.shared.explained import explain_by
 
 __all__ = ["Workers", "WorkersError", "warn_without_ranks"]
 
@@ -12,6 +14,8 @@ PRELOADED = (
     *("d2lite.training.from_scratch", "d2lite.training.concise", "d2lite.training.ddp"),
     *("d2lite.transformer", "d2lite.learner_ledger"),
 )
+
+explain_by(entry_about)
 
 
 class Workers(_Workers):

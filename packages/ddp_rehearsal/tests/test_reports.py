@@ -11,6 +11,7 @@ from ddp_rehearsal.observations import Ended, Forward, LoaderBegins, Memory, Ran
 from ddp_rehearsal.ranks import Outcome
 from ddp_rehearsal.rehearsal import rehearsal_of, with_comparison
 from notebook_ranks import Collective, FlightRecord
+from notebook_ranks.shared import explained
 from packages.ddp_rehearsal.tests.packing import packed
 
 SCRIPT = "/home/ada/train.py"
@@ -331,3 +332,9 @@ def test_nothing_that_a_script_writes_is_markup_on_the_page(tmp_path):
     )
     assert "<script" not in page and "<b>" not in page and "a < b" not in page
     assert page.count("if a &lt; b: print(") == 2 and "<table" in page  # the line of each finding, and the collectives
+
+
+def test_a_failure_says_where_its_message_is_explained(monkeypatch):
+    monkeypatch.setattr(explained, "_explains", [lambda message: f"See {message}." * ("no such k" in message)])
+    finding = ending_of(run("failed", [error("no such k", kind="KeyError")] * 2))
+    assert finding.repair.endswith("--html shows it. See KeyError: no such k.")

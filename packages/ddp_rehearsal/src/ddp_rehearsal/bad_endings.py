@@ -15,6 +15,7 @@ from ddp_rehearsal.rules.copies import UNFINISHED
 from notebook_ranks.failures import NOT_SURE, Report, failure_headline
 from notebook_ranks.flight_recorder import waits_in
 from notebook_ranks.hang_diagnosis import diagnose_hang
+from notebook_ranks.shared.explained import explanation_of
 
 __all__ = ["could_not_run", "how_it_ended", "where_ranks_are"]
 
@@ -97,6 +98,7 @@ def _failure(outcome: Outcome) -> Finding:
     of_all = len(ranks) == len(outcome.reports)
     repair = repair_of(f"{report['type']}: {report['message']}", of_all, bool(outcome.alone))
     repair = repair or "Read the traceback in the rank's output: --html shows it."
+    repair = " ".join(filter(None, [repair, explanation_of(f"{report['type']}: {report['message']}")]))
     who = "all ranks" if len(ranks) == len(outcome.reports) > 1 else ", ".join(f"rank {r}" for r in ranks)
     return Finding("error", f"{who} raised {said}", repair, ranks=ranks, step=step, place=place)
 

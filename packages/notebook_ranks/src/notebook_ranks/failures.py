@@ -12,6 +12,7 @@ from typing import Any
 
 from notebook_ranks.flight_recorder import FlightRecord, Frame, file_label, waits_in
 from notebook_ranks.hang_diagnosis import Diagnosis, diagnose_hang
+from notebook_ranks.shared.explained import explanation_of
 from notebook_ranks.shared.format import printable
 from notebook_ranks.shared.own_code import is_own_code
 from notebook_ranks.tempdir import make_tempdir, remove_tempdir
@@ -75,6 +76,9 @@ def describe_failure(
     if reports[shown].get("frames") and reports[shown]["state"] == "error":
         body = ["", *error_lines(reports[shown])]
     described = shown if body or found is None else None  # all is said of this rank
+    error = reports[at_fault] if at_fault is not None and reports[at_fault]["state"] == "error" else {}
+    if explained := explanation_of(f"{error['type']}: {error['message']}") if error else "":
+        body += ["", explained]
     others = [f"rank {r} {_doing(x, timeout_s)}" for r, x in sorted(reports.items()) if r != described]
     return at_fault, short_message(head, body, ["", *others] if others else [])
 
