@@ -17,44 +17,31 @@ settings.load_profile("d2lite")
 
 
 # Slow tests of these files run for a release: they take minutes, and quick tests guard the same code on each push.
-OF_A_RELEASE = {
-    *(
-        "test_cluster_runs.py",
-        "test_ended_kernel_browser.py",
-        "test_explorer_browser.py",
-        "test_fair_comparison_browser.py",
-    ),
-    *("test_fake_world.py", "test_mesh_game_browser.py", "test_narrow_browser.py", "test_own_script.py"),
-    *("test_pretend_gpus.py", "test_specifications.py", "test_stepper_browser.py", "test_whodunit_browser.py"),
-}
-# Of their slow tests, which differ by a parameter or end ranks in one more way, each third one runs on a push.
-EACH_THIRD = {
-    *("test_chapter_5.py", "test_failures.py", "test_flight_recorder.py", "test_hangs.py", "test_horovod.py"),
-    *("test_interrupts_held.py", "test_lanes_browser.py", "test_malloc.py", "test_messages.py", "test_pool.py"),
-    "test_rehearsal.py",
-}
-# Of their quick tests, which compare one function with many cases, each third one is quick, and the others are slow.
-MANY_CASES = {
-    *("test_alpha_beta.py", "test_bug_museum.py", "test_check_step.py", "test_divergence.py", "test_fake_world.py"),
-    "test_fitted_bugs.py",
-    *("test_sharded_steps.py", "test_significance.py", "test_specifications.py", "test_sync_batchnorm.py"),
-    *("test_tensor_parallel.py", "test_torch_schedules.py"),
-}
+OF_A_RELEASE = set(
+    "cluster_runs ended_kernel_browser explorer_browser fair_comparison_browser fake_world mesh_game_browser "
+    "narrow_browser own_script pretend_gpus specifications stepper_browser whodunit_browser".split()
+)
+# Of their slow tests, which differ by a parameter or end ranks in one more way, each eighth one runs on a push.
+MANY_SLOW = set(
+    "against_a_real_gpu chapter_5 check examples failures faults flight_recorder grade hangs horovod interrupts_held "
+    "lanes_browser malloc messages panel_browser pool rehearsal significance".split()
+)
+# Of their quick tests, which compare one function with many cases, each third one runs on a push.
+MANY_QUICK = set(
+    "alpha_beta bug_museum check_step divergence fake_world fitted_bugs sharded_steps significance specifications "
+    "sync_batchnorm tensor_parallel torch_schedules".split()
+)
 
 
 def pytest_collection_modifyitems(items):
-    """Slow tests that are for a release get its mark. Those that wait longest begin first: browser, ranks, others."""
-    seen: Counter[str] = Counter()  # so that a new test elsewhere changes no choice
+    """Choose what runs for a release only. Tests that wait longest begin first: browser, ranks, others."""
+    seen: Counter[tuple[str, bool]] = Counter()  # so that a new test elsewhere changes no choice
     for item in items:
-        name = item.path.name
-        if item.get_closest_marker("slow") is None and name in MANY_CASES:
-            seen[f"quick {name}"] += 1
-            if seen[f"quick {name}"] % 3 != 1:
-                item.add_marker(pytest.mark.slow)
-        elif item.get_closest_marker("slow") is not None:
-            seen[name] += 1
-            if name in OF_A_RELEASE or (name in EACH_THIRD and seen[name] % 3 != 1):
-                item.add_marker(pytest.mark.release)
+        name, is_slow = item.path.stem.removeprefix("test_"), item.get_closest_marker("slow") is not None
+        one_of = (8 if name in MANY_SLOW else 1) if is_slow else 3 if name in MANY_QUICK else 1
+        seen[name, is_slow] += 1
+        if (is_slow and name in OF_A_RELEASE) or (seen[name, is_slow] - 1) % one_of:
+            item.add_marker(pytest.mark.release)
     first = {"browser": 0, "notebook_ranks": 1}
     items.sort(key=lambda item: min((first[part] for part in item.path.parts if part in first), default=2))
 
