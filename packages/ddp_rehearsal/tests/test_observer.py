@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from ddp_rehearsal import observer as module
-from ddp_rehearsal.observations import DataSet, Forward, Scheduled, as_line, read_observations
+from ddp_rehearsal.observations import DataSet, Forward, NotObserved, Scheduled, as_line, read_observations
 from ddp_rehearsal.observer import Observer
 
 
@@ -141,3 +141,10 @@ def test_examples_are_not_read_for_long(observer, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "READING_S", 60.0)
     observer._read_data_sets()
     assert len(read_observations(tmp_path, {0: "rank-0"})[0].of(DataSet)) == 1
+
+
+def test_collectives_that_were_not_looked_at_are_told(observer, tmp_path):
+    observer.own_collectives.not_noted = 12
+    observer.end("exit")
+    (missed,) = read_observations(tmp_path, {0: "rank-0"})[0].of(NotObserved)
+    assert missed.error == "its last 12 collectives were not looked at."

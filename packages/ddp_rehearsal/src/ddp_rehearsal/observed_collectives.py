@@ -26,13 +26,14 @@ TOTALS = (dist.ReduceOp.SUM, dist.ReduceOp.AVG)
 class OwnCollectives:
     """What the script's own collectives have done so far; `watch` wraps them.
 
-    `calls` counts them, and `not_waited` has (tensor, name, place) of the tensors that were given to asynchronous
-    ones since something was waited for; while it is there, no other tensor gets its memory. Streams of NCCL keep the
-    order of calls, so that whoever waits for the last one has waited for those before.
+    `calls` counts them, `not_noted` those after the first MOST_NOTED, and `not_waited` has (tensor, name, place) of the
+    tensors that were given to asynchronous ones since something was waited for; while it is there, no other tensor gets
+    its memory. Streams of NCCL keep the order of calls, so that whoever waits for the last one has waited for those
+    before.
     """
 
     def __init__(self) -> None:
-        self.calls = self.noted = 0
+        self.calls = self.noted = self.not_noted = 0
         self.not_waited: list[tuple[torch.Tensor, str, Place | None]] = []
         self.reduced: tuple[Any, Place | None] | None = None  # the node that made a number which was reduced
 
@@ -55,6 +56,8 @@ class OwnCollectives:
                 if self.noted < MOST_NOTED:
                     self.noted += 1
                     note(name, tensor, with_grad=with_grad, **_of_reduction(given))
+                else:
+                    self.not_noted += 1
                 work = collective(*args, **kwargs)
                 first = next((t for t in given if isinstance(t, torch.Tensor)), None)
                 if first is not None and isinstance(work, dist.Work):

@@ -10,7 +10,7 @@ from notebook_ranks.shared.own_code import is_own_code
 
 __all__ = ["EVENTS", "watch_files"]
 
-MOST_FILES = 200  # that are noted
+MOST_FILES = 200  # that are noted of those that are read, and of all others: a script may read thousands of images
 HIDDEN = (f"{os.sep}.", f"{os.sep}__pycache__{os.sep}")  # caches
 NO_FILES = ("/dev/", "/proc/", "/sys/")
 LOCKS = ("fcntl.flock", "fcntl.lockf")  # events of Python
@@ -34,18 +34,21 @@ def watch_files(note: Callable[[str, str], None], is_watched: Callable[[], bool]
     path "".
     """
     seen: set[tuple[str, str]] = set()
+    num_seen = {True: 0, False: 0}  # whether it is read -> how many
 
     def hook(event: str, args: Any) -> None:
         if event in LOCKS and is_watched() and _by_script() and ("", "lock") not in seen:
             seen.add(("", "lock"))
             note("", "lock")
-        if event == "open" and len(seen) < MOST_FILES and (is_watched() or _is_log(str(args[0]))):
+        if event == "open" and (is_watched() or _is_log(str(args[0]))):
             path, mode, flags = args
-            if isinstance(path, str | bytes):
-                path, kind = os.path.realpath(os.fsdecode(path)), _kind_of(mode or _mode_of(flags))
+            kind = _kind_of(mode or _mode_of(flags))
+            if isinstance(path, str | bytes) and num_seen[kind == "r"] < MOST_FILES:
+                path = os.path.realpath(os.fsdecode(path))
                 kind = "lock" if path.endswith(LOCK) else kind
                 if (path, kind) not in seen and not path.startswith(folder) and _is_of_script(path):
                     seen.add((path, kind))
+                    num_seen[kind == "r"] += 1
                     note(path, kind)
 
     sys.addaudithook(hook)

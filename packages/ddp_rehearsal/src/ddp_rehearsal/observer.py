@@ -239,6 +239,8 @@ class Observer:
             self._quietly(self._read_states)
             self._quietly(self._read_traffic)
         self._quietly(self._read_data_sets)
+        if left := self.own_collectives.not_noted:
+            self.note(NotObserved, error=f"its last {left} collectives were not looked at.", place=None)
         self.note(Ended, how=how, code=code)
 
     def install(self) -> None:
