@@ -170,6 +170,7 @@ def library(pattern):
         ("NCCL communicator was aborted", "torch_cuda"),
         ("RNN module weights are not part of single contiguous chunk of memory", "torch_cuda"),
         ("Multiple Ranks are using the same GPU", "nccl.so"),
+        ("inputs must be on unique devices", "torch_cuda"),
     ],
 )
 def test_a_text_that_is_said_to_be_in_a_library_is_there(text, name):
@@ -391,6 +392,23 @@ POSTED = (
     "Process group watchdog thread terminated with exception: CUDA error: an illegal memory access was encountered",
     "makeDeviceForHostname(): unsupported gloo device", "on <module '__main__' (built-in)>",
     "Cannot writeback when the gradient shape changes", "Training freezes", "all processes run on the first GPU",
+    "master_addr is only used for static rdzv_backend", "node_rank is only used for static rdzv_backend",
+    "gloo::IoException", "inputs must be on unique devices", "Invalid device id", "object has no attribute 'ng'",
+    "only when training is resumed", "peer mapping resources exhausted", "CUDA_ERROR_TOO_MANY_PEERS",
+    "does not use a scaler, found", "storage has wrong size: expected", "undefined symbol: ncclAlltoAll",
+    "You requested 2 GPUs but launched 1 slurm tasks", "but the number of nodes configured in SLURM",
+    "Less than two GPU ids were configured", "got an unexpected keyword argument 'command_file'", "had unknown keys",
+    "was not reachable via ssh", "setup passwordless ssh", "PDSH_SSH_ARGS_APPEND", "Missing ranks:",
+    "Horovod has been shut down", "with the same name as another tensor that is currently being processed",
+    "Gradients were computed more than backward_passes_per_step times", "Mismatched data types: One rank had type",
+    "Mismatched ALLREDUCE tensor shapes", "ORTE was unable to reliably start one or more daemons",
+    "prterun was unable to reliably start one or more daemons", "orted: command not found",
+    "PRTE has lost communication with a remote daemon", "unrecognized argument allow-run-as-root",
+    "unrecognized argument mca", "Primary job terminated normally, but 1 process returned",
+    "mpirun detected that one or more processes exited with non-zero status",
+    "The actor is dead because its worker process has died", "Worker unexpectedly exits with a connection error code 2",
+    "Task was killed due to the node running low on memory", "DUE TO NODE FAILURE", "DUE TO JOB REQUEUE",
+    "To launch a multi-device training from your notebook", "Libraries known to initialize device upon import",
 )  # fmt: skip
 
 
