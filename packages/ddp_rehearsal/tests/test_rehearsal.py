@@ -247,6 +247,37 @@ def test_a_killed_command_leaves_no_process_that_its_script_has_started(tmp_path
     assert len(started) >= 4 and alive == []
 
 
+SERVICE = """
+import os, subprocess, sys, time
+
+def note(pid):
+    open(f"service-{pid}", "w").close()
+
+note(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True).pid)
+if os.fork() == 0:  # a daemon, as loggers start one
+    os.setsid()
+    if os.fork() == 0:
+        note(os.getpid())
+        time.sleep(600)
+    os._exit(0)
+os.wait()
+while len([name for name in os.listdir() if name.startswith("service-")]) < 4:
+    time.sleep(0.1)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a subreaper")
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_what_a_script_has_started_in_a_session_of_its_own_ends_with_the_rehearsal(tmp_path, monkeypatch, goes_on):
+    monkeypatch.chdir(tmp_path)
+    script = tmp_path / "train.py"
+    script.write_text(SERVICE + "time.sleep(600)\n" * goes_on)
+    rehearse(str(script), limit_s=40 if goes_on else 90)
+    services = [int(path.name.partition("-")[2]) for path in tmp_path.glob("service-*")]
+    assert len(services) == 4 and not any(map(psutil.pid_exists, services))
+
+
 @pytest.mark.slow
 def test_a_killed_command_leaves_no_rank(tmp_path):
     folders = folders_of_pools()

@@ -734,3 +734,10 @@ def test_the_collective_check_of_pytorch_refuses_two_types(gloo_pool):
 
     for message, values in gloo_pool.run(checked):
         assert "Detected mismatch between collectives on ranks" in message and values == [1] * 8
+
+
+def test_few_calls_do_not_show_who_is_slow():
+    done = [{rank: FlightRecord(rank, calls(*[W] * n), BOTH, "done") for rank in (0, 1)} for n in (8, 10)]
+    few, many = map(diagnose_hang, done)
+    assert "8 are too few to say whether one of the ranks is slow" in few.words
+    assert "none was late again and again" in many.words

@@ -1,5 +1,6 @@
 """The group of a pool: found by code for torchrun, and there again after a call that left it."""
 
+import datetime
 import os
 import re
 
@@ -44,6 +45,30 @@ def test_a_collective_in_vain_ends_after_the_time_out_of_the_pool(pool):
         return dist.group.WORLD._get_backend(torch.device("cpu")).options._timeout.total_seconds()
 
     assert pool.run(by_value(time_out)) == [TIMEOUT_S] * 2
+
+
+def timeout_of(group):
+    return group._get_backend(torch.device("cpu")).options._timeout.total_seconds()
+
+
+def test_groups_that_a_function_makes_have_the_time_out_of_the_pool(pool):
+    def time_outs():
+        mesh = dist.init_device_mesh("cpu", (2, 1), mesh_dim_names=("data", "model"))
+        own = dist.new_group([0, 1], datetime.timedelta(seconds=7))
+        halves, _ = dist.new_subgroups(1)
+        groups = [dist.new_group([0, 1]), dist.new_group(backend="gloo"), halves, mesh["model"].get_group(), own]
+        return [timeout_of(group) for group in groups]
+
+    assert pool.run(by_value(time_outs)) == [[TIMEOUT_S] * 4 + [7]] * 2
+
+
+def test_a_group_made_anew_has_the_time_out_of_the_pool(pool):
+    def anew():
+        dist.destroy_process_group()
+        dist.init_process_group("gloo")
+        return timeout_of(dist.group.WORLD)
+
+    assert pool.run(by_value(anew)) == [TIMEOUT_S] * 2
 
 
 @pytest.mark.slow

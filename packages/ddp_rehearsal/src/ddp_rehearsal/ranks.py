@@ -186,7 +186,7 @@ class _Starter:
         with suppress(OSError):
             self.process.stdin.close()
         with suppress(subprocess.TimeoutExpired):
-            self.process.wait(2.0)
+            self.process.wait(2 * END_S)  # it ends what it can reach, other sessions as well
         until = time.monotonic() + END_S
         while time.monotonic() < until:  # what a rank has started may end later than the rank
             try:

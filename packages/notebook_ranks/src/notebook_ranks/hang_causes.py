@@ -11,12 +11,14 @@ from dataclasses import dataclass, replace
 
 from notebook_ranks.flight_recorder import Collective
 from notebook_ranks.hang_evidence import (
+    FEWEST,
     SENDS,
     Evidence,
     Pair,
     aborted,
     branch_of_a_step,
     branches_past,
+    called_by_several,
     first_waiting,
     latest,
     loads_or_saves,
@@ -319,8 +321,9 @@ def slow(e: Evidence) -> Diagnosis | None:
 
 
 def nothing(e: Evidence) -> Diagnosis | None:
-    """Say that nothing is wrong."""
-    return _diagnosis(e, "", None, Fact.NOTHING)
+    """Say that nothing is wrong, and if there were too few calls, that they do not show which rank is slow."""
+    of = len(called_by_several(e.seen))
+    return _diagnosis(e, "", None, Fact.NOTHING if of >= FEWEST or of == 0 else Fact.TOO_FEW, of=of)
 
 
 def _diagnosis(

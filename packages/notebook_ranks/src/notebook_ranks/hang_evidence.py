@@ -22,12 +22,14 @@ from notebook_ranks.flight_recorder import Collective, FlightRecord
 __all__ = [
     "SENDS",
     "Condition",
+    "FEWEST",
     "Evidence",
     "Pair",
     "Records",
     "aborted",
     "branch_of_a_step",
     "branches_past",
+    "called_by_several",
     "first_waiting",
     "latest",
     "loads_or_saves",
@@ -467,11 +469,7 @@ def latest(records: Records) -> tuple[int, int, int, float] | None:
     rank late so much more often than the others in one of 200 jobs.
     """
     num_ranks = sum(bool(record.collectives) for record in records.values())
-    times: dict[tuple[str, int], dict[int, Collective]] = {}
-    for rank, record in records.items():
-        for call in record.collectives:
-            times.setdefault((call.group, call.number), {})[rank] = call
-    shared = [here for here in times.values() if len(here) > 1]
+    shared = called_by_several(records)
     late: Counter[int] = Counter()
     late_at: Counter[tuple[int, object]] = Counter()
     worst = dict.fromkeys(records, 0.0)
@@ -490,6 +488,15 @@ def latest(records: Records) -> tuple[int, int, int, float] | None:
     if not always or _by_chance(num_late, sum(late.values()), num_ranks) > MOST_CHANCE:
         return None
     return rank, num_late, len(shared), worst[rank]
+
+
+def called_by_several(records: Records) -> list[dict[int, Collective]]:
+    """Return {rank: its call} of each collective that several ranks have called."""
+    times: dict[tuple[str, int], dict[int, Collective]] = {}
+    for rank, record in records.items():
+        for call in record.collectives:
+            times.setdefault((call.group, call.number), {})[rank] = call
+    return [here for here in times.values() if len(here) > 1]
 
 
 def _by_chance(num: int, of: int, num_ranks: int) -> float:

@@ -73,6 +73,7 @@ class Fact(Enum):
         "one slow rank slows all ranks down."
     )
     NOTHING = "all ranks called the same collectives, and none was late again and again."
+    TOO_FEW = "all ranks called the same collectives. {of} are too few to say whether one of the ranks is slow."
 
 
 class OtherCause(Enum):

@@ -9,6 +9,7 @@ import functools
 import inspect
 import os
 import socket
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,7 @@ class PoolGroup:
             use_batch_mode()
         self._join()
         self._accept_a_second_init()
+        self._bound_other_groups()
 
     def begin(self, call: int) -> None:
         """Begin a call: join a new group if a rank left the group in the last call; set the variables again."""
@@ -102,10 +104,26 @@ class PoolGroup:
             if self._stands():
                 self._check(inspect.signature(init).bind(*args, **more).arguments)
             else:
-                init(*args, **more)
+                self._bounded(init, *args, **more)
 
         for module in (dist, dist.distributed_c10d):
             vars(module)["init_process_group"] = init_process_group
+
+    def _bounded(self, make: Callable[..., Any], *args: Any, **more: Any) -> Any:
+        """Make a group whose collectives end after the pool's time-out, unless the call says when."""
+        given = inspect.signature(make).bind(*args, **more).arguments
+        return make(**given if given.get("timeout") else {**given, "timeout": self.timeout})
+
+    def _bound_other_groups(self) -> None:
+        """Let groups that a function makes wait as long as the pool's, and not for PyTorch's 30 minutes."""
+        make = dist.new_group
+
+        @functools.wraps(make)
+        def new_group(*args: Any, **more: Any) -> Any:
+            return self._bounded(make, *args, **more)
+
+        for module in (dist, dist.distributed_c10d, dist.device_mesh):  # the last one has imported it by name
+            vars(module)["new_group"] = new_group
 
     def _check(self, given: dict[str, Any]) -> None:
         """Raise ValueError if arguments of `init_process_group` ask for a different group."""
