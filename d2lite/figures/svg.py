@@ -12,6 +12,7 @@ from typing import Any
 from plotly.basedatatypes import BaseFigure
 
 from d2lite.figures.palette import DASHES, GREY, INK, TRANSPARENT
+from d2lite.figures.svg_bars import bars, thickness
 from d2lite.figures.ticks import ticks
 
 __all__ = ["figure_svg"]
@@ -43,7 +44,7 @@ def figure_svg(figure: BaseFigure, width: int = _WIDTH) -> str:
         mine = [t for t in traces if (t.xaxis or "x", t.yaxis or "y") == (xname, yname)]
         xaxis, yaxis = (layout[name.replace("x", "xaxis").replace("y", "yaxis")] for name in (xname, yname))
         left = 12 + max([_TEXT * len(w) for label in _labels(yaxis, mine, "y") for w in _lines(label)] or [40])
-        left = max(left, int(layout.margin.l or 0) if yaxis.showticklabels is False else 0)
+        left = int(layout.margin.l or 0) if yaxis.showticklabels is False and layout.margin.l is not None else left
         left += 22 if yaxis.title.text else 0
         x0, x1 = (int(d * width) for d in xaxis.domain or (0, 1))
         left = 0 if x0 else left  # beside another plot the labels stand in the gap
@@ -56,9 +57,10 @@ def figure_svg(figure: BaseFigure, width: int = _WIDTH) -> str:
         parts += _axis(yaxis, mine, down, frame, vertical=True)
         if (xname, yname) == pairs[0]:
             parts += _boxes(layout, across, down)
-        ends: dict[Any, float] = {}
+        ends: dict[Any, float] | None = {} if layout.barmode == "stack" else None
+        thick = thickness(mine, down, layout.bargap, low - high)
         for trace in mine:
-            parts += _trace(trace, across, down, ends, layout.barmode == "stack", (base - top) / 3)
+            parts += _trace(trace, across, down, ends, thick)
         if (xname, yname) == pairs[0]:
             parts += _notes(layout, across, down, (x0 + left, right, top + 8, base))
     for row, trace in enumerate(named):
@@ -98,7 +100,8 @@ def _scale(axis: Any, traces: Sequence[Any], letter: str, start: float, end: flo
     """Return the scale of an axis between two pixels."""
     if _is_category(axis, traces, letter):
         names = _categories(axis, traces, letter)
-        low, high = (len(names) - 0.5, -0.5) if axis.autorange == "reversed" else (-0.5, len(names) - 0.5)
+        low, high = axis.range or (-0.5, len(names) - 0.5)
+        low, high = (high, low) if axis.autorange == "reversed" else (low, high)
         return lambda v: (
             start + (names.index(v) - low) / ((high - low) or 1) * (end - start) if v in names else math.nan
         )
@@ -175,27 +178,15 @@ def _axis(
         yield _text((x0 + x1) / 2, base + 36, title)
 
 
-def _trace(
-    trace: Any, across: _Scale, down: _Scale, ends: dict[Any, float], stacked: bool, thickest: float
-) -> Iterator[str]:
+def _trace(trace: Any, across: _Scale, down: _Scale, ends: dict[Any, float] | None, thick: float) -> Iterator[str]:
     """The bars, cells or curve of a trace; `ends` holds the ends of the bars that are stacked so far."""
     colour = _colour(trace)
     if trace.type == "bar":
-        step = abs(down(trace.y[0]) - down(trace.y[-1])) / max(1, len(set(trace.y)) - 1) if len(trace.y) else 0
-        thick = min((step or thickest) * 0.6, 44, thickest)
-        colours = trace.marker.color if not isinstance(trace.marker.color, str) else [colour] * len(trace.x)
-        bases = trace.base if isinstance(trace.base, (list, tuple)) else None
-        for i, (x, y) in enumerate(zip(trace.x, trace.y, strict=True)):
-            if x is None:
-                continue
-            start = bases[i] if bases else ends.get(y, 0) if stacked else 0
-            ends[y] = start + x
-            a, b, y0 = across(start), across(start + x), down(y) - thick / 2
-            fill = "none" if colours[i] == TRANSPARENT else colours[i]
-            yield f'<rect x="{a:.1f}" y="{y0:.1f}" width="{max(b - a, 0.5):.1f}" height="{thick:.1f}" '
-            yield f'fill="{fill}" stroke="{GREY}" stroke-width=".5"/>'
-            if trace.text is not None and not isinstance(trace.text, str) and trace.textposition == "outside":
-                yield _text(b + 6, down(y) + 4, trace.text[i], anchor="start")
+        outside = trace.text if trace.textposition == "outside" else None
+        for i, (drawn, end, middle) in enumerate(bars(trace, across, down, thick, ends)):
+            yield drawn
+            if outside is not None and not isinstance(outside, str):
+                yield _text(end + 6, middle + 4, outside[i], anchor="start")
     elif trace.type == "heatmap":
         places = list(down(y) for y in trace.y)
         tall = abs(places[1] - places[0]) - 5 if len(places) > 1 else 60
