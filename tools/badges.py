@@ -37,8 +37,8 @@ def install_lines(repo="", ref="", version=None):
     version = version or re.search(r'^version = "(.*)"', (ROOT / "pyproject.toml").read_text(), re.M)[1]
     return (
         f'        wheel = "d2lite-{version}-py3-none-any.whl"\n'
-        "        raise ImportError("
-        "f\"Upload {wheel} to the files on the left, and run %pip install './{wheel}[book]' first.\")\n"
+        '        words = f"Upload {wheel} to the files on the left, and run "\n'
+        "        raise ImportError(words + f\"%pip install './{wheel}[book]' first.\")\n"
     )
 
 
