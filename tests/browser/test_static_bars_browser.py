@@ -1,5 +1,6 @@
-"""Static pictures beside plotly's own rendering of the same figures: bars at the same places, as thick and as filled."""
+"""Static pictures beside plotly's own rendering of the same figures: bars at the same places, as thick and filled."""
 
+import json
 from pathlib import Path
 
 import plotly
@@ -48,13 +49,10 @@ FIGURES = {
 @pytest.mark.parametrize("name", FIGURES)
 def test_bars_are_where_plotly_draws_them(page, name):
     figure = FIGURES[name]().update_layout(width=760)
-    live = figure.to_json()
     page.set_content(f'<div id="static">{figure_svg(figure)}</div><div id="live"></div>')
     page.add_script_tag(path=PLOTLY)
-    page.evaluate(
-        "figure => Plotly.newPlot('live', figure.data, figure.layout, {staticPlot: true})",
-        __import__("json").loads(live),
-    )
+    draw = "figure => Plotly.newPlot('live', figure.data, figure.layout, {staticPlot: true})"
+    page.evaluate(draw, json.loads(figure.to_json()))
     page.wait_for_selector("#live .bars .point path")
     still = page.evaluate(BARS, "#static svg > rect:not(:first-child)")
     drawn = page.evaluate(BARS, "#live .bars .point path")

@@ -1,4 +1,4 @@
-"""Bars of a picture: as thick as each other, hatched and outlined as the figure says, with names where there is room."""
+"""Bars of a picture: all as thick, hatched and outlined as the figure says, with names where there is room."""
 
 import xml.etree.ElementTree as ET
 
