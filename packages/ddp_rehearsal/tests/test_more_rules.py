@@ -373,6 +373,14 @@ def test_files_that_several_ranks_open():
     assert not note.is_sure and "mixed" in note.words
     assert the_one(one_file(ranks(mixed + written, mixed + written))).is_sure  # what is sure comes first
     assert one_file(ranks(written, [Opened(2, HERE, "/a/1.csv", "w")])) == []
+    # llm.c: each rank empties its log at the beginning, and rank 0 alone appends lines to it after a collective
+    emptied, continued = Opened(1, HERE, "/a/main.log", "w", calls=3), Opened(1, HERE, "/a/main.log", "a", calls=5)
+    note = the_one(one_file(ranks([emptied, continued], [emptied])))
+    assert not note.is_sure and "rank 0 continues it" in note.words
+    assert the_one(
+        one_file(ranks([emptied, replace(continued, calls=3)], [emptied]))
+    ).is_sure  # it may be emptied later
+    assert the_one(one_file(ranks([emptied], [emptied]))).is_sure
     read = [Opened(2, HERE, "/a/data", "r")]
     assert one_file(ranks(read, read)) == []
 

@@ -15,6 +15,7 @@ import pytest
 from d2lite import __main__ as command
 from ddp_rehearsal import rehearse, report_text
 from ddp_rehearsal.pretend_gpus import pretend_gpus_environment
+from ddp_rehearsal.rank_process import empty_terminal
 from notebook_ranks.tempdir import sweep_tempdirs
 from packages.ddp_rehearsal.tests.bugs import BUGS, SCRIPTS
 
@@ -308,6 +309,30 @@ def sleeping_rehearsal(folder, text=SLEEPS):
 
 def with_path():
     return {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+
+
+def test_a_terminal_for_a_rank_has_a_size_and_no_input():
+    terminal = empty_terminal(90, 30)
+    assert os.get_terminal_size(terminal) == (90, 30)
+    assert [os.read(terminal, 1) for _ in range(3)] == [b""] * 3
+    os.close(terminal)
+
+
+ASKS_FOR_THE_SIZE = """
+import os
+size = os.popen("stty size").read().split()
+assert size == ["30", "90"], size
+input()
+"""
+
+
+@pytest.mark.slow
+def test_ranks_have_a_terminal_where_the_rehearsal_has_one(tmp_path):
+    (tmp_path / "train.py").write_text(ASKS_FOR_THE_SIZE)
+    command, terminal = [sys.executable, "-m", "ddp_rehearsal", "train.py"], empty_terminal(90, 30)
+    done = subprocess.run(command, stdin=terminal, env=with_path(), capture_output=True, text=True, timeout=300)
+    os.close(terminal)
+    assert done.returncode == 2 and "could not be run. EOFError" in done.stdout, done.stdout + done.stderr
 
 
 @pytest.mark.slow

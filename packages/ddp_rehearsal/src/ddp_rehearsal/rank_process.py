@@ -30,12 +30,13 @@ from notebook_ranks.output import append_output
 from notebook_ranks.rank import error_report, main_thread_stack
 from notebook_ranks.shared.own_code import is_own_code
 
-__all__ = ["RankProcess", "busy_s"]
+__all__ = ["RankProcess", "busy_s", "empty_terminal"]
 
 PULSE_S = 0.2
 FILES_OF_GROUP = tuple(os.path.join(*parts) for parts in (
     ("torch", "distributed"), ("torch", "nn", "parallel", "distributed.py"), ("pretend_gpus", "collectives.py"),
 ))  # fmt: skip
+ENDS = 100  # how often a terminal says that its input has ended: once for each who asks
 MORE_S = 60  # than the limit of the rehearsal: a rank that nobody ends
 
 
@@ -55,7 +56,7 @@ class RankProcess:
     def become(self, name: str) -> None:
         """Take the name of a rank: write into its files from now on."""
         self.name, self.state = name, "running"
-        _redirect(self.folder / f"{name}.out")
+        _redirect(self.folder / f"{name}.out", self.request["terminal"])
         self.observer.samples = self.request["seed"] is not None and name in (MAIN, rank_name(0))
         self.observer.open(self.folder / f"{name}.jsonl")
         threading.Thread(target=self._answer, args=(name,), daemon=True).start()
@@ -146,11 +147,21 @@ class RankProcess:
         _replace(self.folder / f"{name}.dump", facts)
 
 
-def _redirect(path: Path) -> None:
-    """Let standard output and error go into a file, and let nothing come in."""
+def _redirect(path: Path, terminal: Sequence[int] | None) -> None:
+    """Let standard output and error go into a file, and let nothing come in, from a terminal if a size is given."""
     append_output(path)
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(os.open(os.devnull, os.O_RDONLY) if terminal is None else empty_terminal(*terminal), 0)
     sys.stdin, sys.stdout, sys.stderr = open(0, closefd=False), _text_stream(1), _text_stream(2)
+
+
+def empty_terminal(columns: int, lines: int) -> int:
+    """Return a descriptor of a terminal of this size, which says that its input has ended."""
+    import termios  # Windows has none, and no ranks
+
+    inner, terminal = os.openpty()  # the inner end stays open: without it the terminal would hang up
+    termios.tcsetwinsize(terminal, (lines, columns))
+    os.write(inner, b"\x04" * ENDS)
+    return terminal
 
 
 def _text_stream(descriptor: int) -> Any:

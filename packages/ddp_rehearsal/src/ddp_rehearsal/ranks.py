@@ -113,7 +113,7 @@ def _run(
     request = {
         "folder": str(folder), "script": os.path.abspath(script), "arguments": list(arguments), "steps": steps,
         "gpus": gpus, "pretend": gpus if pretend else 0, "seed": seed, "card": card,
-        "is_alone": bool(alone), "may_change": may_change, "limit_s": limit_s,
+        "is_alone": bool(alone), "may_change": may_change, "limit_s": limit_s, "terminal": _size_of_terminal(),
         "environment": [torchrun_variables(rank, gpus, str(port)) for rank in range(gpus)],
     }  # fmt: skip
     starter = _Starter(request, folder)
@@ -151,6 +151,17 @@ def _run(
     finally:
         starter.end()
         remove_tempdir(folder, lock)
+
+
+def _size_of_terminal() -> list[int] | None:
+    """Return columns and lines of the terminal that is the standard input; None if that is something else.
+
+    Ranks of torchrun have its standard input: there are scripts that ask `stty size`, and fail without a terminal.
+    """
+    try:
+        return list(os.get_terminal_size(0))
+    except OSError:
+        return None
 
 
 class _Starter:

@@ -1,6 +1,7 @@
 """Rules of files: what several ranks write or read."""
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 
 from ddp_rehearsal.finding import Finding
 from ddp_rehearsal.observations import (
@@ -49,12 +50,31 @@ def one_file(observed: Observed) -> list[Finding]:
         if len(of) > 1 and max(calls.values()) > 1:
             first = next(iter(of.values()))[0]
             words = f"{ranks_words(of)} write the same file, {path.rpartition('/')[2]}: it may hold parts of several."
+            is_sure = not _is_continued(of, mixed.get(path, {}))
             repair = (
                 "Let rank 0 alone save it, and let the others wait in torch.distributed.barrier(). If each rank saves "
                 "a part of its own: a file for each rank."
             )
-            found.append(Finding("files", words, repair, ranks=tuple(of), step=first.step, place=first.place))
+            if not is_sure:
+                (rank,) = mixed[path]
+                words = (
+                    f"{ranks_words(of)} begin the same file anew, {path.rpartition('/')[2]}: rank {rank} continues it."
+                )
+                repair = f"Nothing is lost if the others write nothing. To be safe, let rank {rank} alone begin it."
+            found.append(
+                Finding("files", words, repair, ranks=tuple(of), step=first.step, place=first.place, is_sure=is_sure)
+            )
     return sorted(found, key=lambda one: (not one.is_sure, one.step))[:1]
+
+
+def _is_continued(of: Mapping[int, Sequence[Saved | Opened]], appended: Mapping[int, Opened]) -> bool:
+    """Return whether ranks only begin a file, and one alone appends to it after something that they do together."""
+    begun = [writing for writings in of.values() for writing in writings]
+    return (
+        len(appended) == 1
+        and all(isinstance(writing, Opened) for writing in begun)
+        and all(writing.calls < later.calls for writing in begun for later in appended.values())
+    )
 
 
 def _are_locked(observed: Observed) -> bool:
