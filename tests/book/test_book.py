@@ -53,6 +53,18 @@ def functions(source):
     return {node.name: ast.dump(Untyped().visit(node)) for node in nodes}
 
 
+# in functions that must equal those of a laboratory, long imports and comprehensions
+LONG_LINES = 93
+
+
+def test_no_more_code_lines_are_cut_at_the_right_of_a_laptop():
+    """JupyterLab shows about 100 characters of a line at 1280 pixels, beside its list of files."""
+    lines = [
+        line for path in CHAPTERS + SOLUTIONS + APPENDIX for c in code_cells(path) for line in c.source.split("\n")
+    ]
+    assert sum(len(line) > 88 for line in lines) <= LONG_LINES
+
+
 def kept_in_the_package():
     package, kept = Path(d2lite.__file__).parent, {}
     for path in package.rglob("*.py"):
