@@ -2,9 +2,10 @@
 const SECONDS = 2.4, TICK_MS = 100;  // of one step on the page; ten small changes per second: the cores are for the training
 const STARTS = [0, 0.14, 0.62, 0.86, 1];  // of the four phases
 const STOPS = [0.1399, 0.6199, 0.74, 0.8599, 1];  // the end of each, and where the gradients are one sum
-const NAMES = (s) => [`1 each device gets its shard of the ${s.batch} pictures`, "2 forward and backward pass, side by side",
-    s.lanes.length > 1 ? `3 all-reduce: ${s.lanes.length} gradients (${s.bytes} each) become one sum` : "3 one device: nothing to send",
-    "4 the same update on every device"];
+const NAMES = (s) => s.lanes.length > 1 ? [
+    `1 each device gets its shard of the ${s.batch} pictures`, "2 forward and backward pass, side by side",
+    `3 all-reduce: ${s.lanes.length} gradients (${s.bytes} each) become one sum`, "4 the same update on every device",
+] : [`1 one device gets all ${s.batch} pictures`, "2 its forward and backward pass", "3 nothing to send", "4 its update"];
 const make = (tag, parent, props = {}, style = {}) => {
     const el = parent.appendChild(document.createElement(tag));
     Object.assign(el, props); Object.assign(el.style, style);
@@ -43,11 +44,11 @@ export default { render({ model, el }) {
             for (let i = 0; i + 784 <= bytes.length; i += 784) picture(shard, bytes.subarray(i, i + 784), 26);
             make("span", shard, { className: "more", textContent: lane.more ? "+" + lane.more : "" });
             const track = make("span", row, { className: "track" });
-            const blocks = lane.blocks.map(([kind, colour, from, to, ms]) => {
+            const blocks = lane.blocks.map(([kind, colour, from, to, time]) => {
                 const place = { left: 100 * from + "%", width: 100 * (to - from) + "%" };
-                const box = make("span", track, { className: "block", title: `${kind} ${ms}` }, place);
+                const box = make("span", track, { className: "block", title: `${kind} ${time}` }, place);
                 const fill = make("span", box, { className: "fill" }, { background: colour, width: "0%" });
-                return { box, fill, text: make("span", box, { className: "text" }), words: [`${kind} ${ms}`, kind, ""], from, to };
+                return { box, fill, text: make("span", box, { className: "text" }), words: [`${kind} ${time}`, kind, ""], from, to };
             });
             const way = make("span", row, { className: "way" });
             return { who, shard, blocks, way, dot: make("span", way, { className: "dot" }) };
@@ -60,7 +61,7 @@ export default { render({ model, el }) {
         draw();
     };
     const tell = () => {
-        if (now) words.textContent = `Step ${now.step}: ${now.ms} ms, recorded, and shown ${isOver ? "at a quarter of the speed" : "slowly"}`;
+        if (now) words.textContent = `Step ${now.step}: ${now.time}, recorded, and shown ${isOver ? "at a quarter of the speed" : "slowly"}`;
     };
     const fit = () => {  // the longest words that a block has room for, and the way from each lane to the sum
         width = el.clientWidth;

@@ -12,7 +12,7 @@ from traitlets import Unicode
 
 from d2lite.figures.palette import COLOURS, PALETTE
 from d2lite.profiling.watched_training import ImageGuesses, RecordedStep
-from notebook_ranks.shared.format import format_bytes
+from notebook_ranks.shared.format import format_bytes, format_seconds
 
 __all__ = ["CLOTHES", "DeviceLanes"]
 
@@ -94,7 +94,7 @@ class DeviceLanes(AnyWidget):
         state = _lanes_for_page(recorded)
         self._step = json.dumps(state)
         lanes = [f"{lane['name']}: " + ", ".join(f"{b[0]} {b[4]}" for b in lane["blocks"]) for lane in state["lanes"]]
-        self._say(step=f"Step {recorded.step}, {state['ms']} ms, {state['batch']} images. " + ". ".join(lanes))
+        self._say(step=f"Step {recorded.step}, {state['time']}, {state['batch']} images. " + ". ".join(lanes))
 
     def show_tests(self, tested: ImageGuesses) -> None:
         """Show what the network takes these test images for now."""
@@ -111,7 +111,7 @@ class DeviceLanes(AnyWidget):
 
 
 def _lanes_for_page(recorded: RecordedStep) -> dict[str, Any]:
-    """Return what the page needs: for each lane its images and its blocks (kind, colour, from, to, milliseconds)."""
+    """Return what the page needs: for each lane its images and its blocks (kind, colour, from, to, time)."""
     own = [event for event in recorded.events if event.kind in ("forward", "backward")]
     first, last = min(event.start_s for event in own), max(event.end_s for event in own)
     start, end = (pick(getattr(e, name) for e in recorded.events) for pick, name in ((min, "start_s"), (max, "end_s")))
@@ -121,15 +121,11 @@ def _lanes_for_page(recorded: RecordedStep) -> dict[str, Any]:
         for e in own:
             if e.rank == i:
                 ends = ((s - first) / (last - first) for s in (e.start_s, e.end_s))
-                blocks.append([e.kind, COLOURS[e.kind], *ends, _ms(e.end_s - e.start_s)])
+                blocks.append([e.kind, COLOURS[e.kind], *ends, format_seconds(e.end_s - e.start_s)])
         more = recorded.shard_sizes[i] - len(images)
         lanes.append({"name": f"device {i}", "images": _base64(images), "more": more, "blocks": blocks})
     size = {"batch": sum(recorded.shard_sizes), "bytes": format_bytes(recorded.n_bytes)}
-    return {"step": recorded.step, "ms": f"{1e3 * (end - start):.3g}", "lanes": lanes} | size
-
-
-def _ms(seconds: float) -> str:
-    return f"{1e3 * seconds:.3g} ms"
+    return {"step": recorded.step, "time": format_seconds(end - start), "lanes": lanes} | size
 
 
 def _base64(images: torch.Tensor) -> str:

@@ -26,7 +26,7 @@ def test_lanes_hold_the_images_and_the_measured_times():
     assert lanes._step == "" and lanes.alternative_text == ""
     lanes.show_step(RecordedStep(7, EVENTS, images, [20, 2], 516_272))
     state = json.loads(lanes._step)
-    assert (state["step"], state["ms"], state["batch"]) == (7, "42", 22)
+    assert (state["step"], state["time"], state["batch"]) == (7, "42 ms", 22)
     one, two = state["lanes"]
     assert base64.b64decode(one["images"]) == images[0].numpy().tobytes() and (one["more"], two["more"]) == (14, 0)
     assert [(b[0], round(b[2], 3), round(b[3], 3), b[4]) for b in one["blocks"]] == [
