@@ -462,6 +462,21 @@ POSTED = (
     "cuda runtime error (10)", "Error 101: invalid device ordinal", "cuda runtime error (59)", "socketPollConnect",
     "Failed to execute operation Connect from rank", "Proxy Call to rank", "wandb` starts one run per GPU", "tqdm",
     "zombie processes", "has no speed-up", "shows 100% without progress",
+    "exitcode: 2", "can't open file", 'is not in "MIN:MAX" format', "min_nodes must be > 0", "AF_UNIX path too long",
+    "RendezvousGracefulExitError", "Using the Trainer with PyTorch requires accelerate",
+    "Please run pip install transformers[torch]", "cannot import name 'DTensor' from 'torch.distributed.tensor'",
+    "have not registered within the timeout", "Total number of attention heads (",
+    "must be divisible by tensor parallel size",
+    "only Tensors of floating point and complex dtype can require gradients",
+    "FSDP does not support gradients of gradients", "changing the parameters between forward and backward",
+    "exit code 139", "exit code 134", "core dumped", "NVRM: Xid", "Must flatten tensors on the same device",
+    "NaN only with DDP", "the validation metric differs", "CUDA error: invalid device function",
+    "cuda runtime error (48)", "HIP out of memory", "cuda runtime error (2) : out of memory", "returns `False`",
+    "or at a barrier",
+    "srcIndex < srcSelectDimSize", "t >= 0 && t < n_classes", "unhandled system error, NCCL version",
+    "unhandled cuda error, NCCL version", "invalid usage, NCCL version", "internal error, NCCL version",
+    "NCCL error in:", "GPU utilization is 0 %", "the loss does not converge with DDP",
+    "multi-node training hangs at the start",
 )  # fmt: skip
 
 
