@@ -477,6 +477,15 @@ POSTED = (
     "unhandled cuda error, NCCL version", "invalid usage, NCCL version", "internal error, NCCL version",
     "NCCL error in:", "GPU utilization is 0 %", "the loss does not converge with DDP",
     "multi-node training hangs at the start",
+    "pytorch allocator cache flushes since last step", "bfloat16 and fp16 modes cannot be simultaneously enabled",
+    "zero stage 3 requires an optimizer", "Only train_batch() is accessible", "Num nodes is >1",
+    "no GPU resources available", "DeepSpeed ops were compiled and installed", "has `None` as batch size",
+    "not found in kwargs. Please specify", "a model and optimizer must be passed together",
+    "Only one model is supported when using FSDP2", "Only nested list/tuple/dicts of objects that are valid for",
+    "don't match the local rank values of processes", "incompatible devices", "only one link type using NCCL_IB_HCA",
+    "the following arguments are required: training_script", "GPUs requested but none are available",
+    "OVERFLOW! Rank 0 Skipping step", "DeepSpeed requires the LOCAL_RANK environment variable",
+    "NET/Socket : no interface found", "Could not find: libnccl-net.so", "Consider setting `persistent_workers=True`",
 )  # fmt: skip
 
 
