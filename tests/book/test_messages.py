@@ -486,6 +486,9 @@ POSTED = (
     "the following arguments are required: training_script", "GPUs requested but none are available",
     "OVERFLOW! Rank 0 Skipping step", "DeepSpeed requires the LOCAL_RANK environment variable",
     "NET/Socket : no interface found", "Could not find: libnccl-net.so", "Consider setting `persistent_workers=True`",
+    "exitcode  : 1", "error_file: <N/A>", "<NO_OTHER_FAILURES>", "Root Cause (first observed failure)",
+    "failed (exitcode: 1) local_rank", "exitcode  : -9", "exitcode  : -11", "exitcode  : -6", "exitcode  : -7",
+    "exitcode  : -15",
 )  # fmt: skip
 
 
