@@ -489,6 +489,8 @@ POSTED = (
     "exitcode  : 1", "error_file: <N/A>", "<NO_OTHER_FAILURES>", "Root Cause (first observed failure)",
     "failed (exitcode: 1) local_rank", "exitcode  : -9", "exitcode  : -11", "exitcode  : -6", "exitcode  : -7",
     "exitcode  : -15",
+    "Read -1, expected", "There was an error initializing an OpenFabrics device",
+    "the launch timed out and was terminated",
 )  # fmt: skip
 
 
