@@ -11,7 +11,7 @@ import pytest
 
 from d2lite_course import grade, sandboxed_run
 from d2lite_course import sandbox as sandbox_file
-from d2lite_course.sandbox import WRITABLE, Sandbox, find_sandbox, no_sandbox
+from d2lite_course.sandbox import USERS, Sandbox, find_sandbox, no_sandbox, writable_folder
 from d2lite_course.sandboxed_run import run_in_sandbox
 from packages.d2lite_course.tests.notebooks import submission
 
@@ -42,19 +42,22 @@ def test_it_sees_python_and_the_package_and_can_write_one_folder(tmp_path):
 seen = [path for path in {outside!r} if os.path.exists(path)]
 written = [path for path in {shown!r} if os.access(path, os.W_OK)]
 status = dict(line.split(":\\t") for line in open("/proc/self/status").read().splitlines() if line.startswith("Cap"))
-open("{WRITABLE}/x", "w").write("y")
+open("{writable_folder()}/x", "w").write("y")
 import d2lite_course.in_sandbox
 print(json.dumps([seen, written, status["CapEff"], status["CapPrm"], sorted(os.environ), os.getcwd()]))"""
     code = f"import sys; sys.path[:0] = {sandbox_file.package_folders()!r}\n{code}"
     seen, written, effective, permitted, names, here = inside(tmp_path, code)
-    assert seen == written == [] and int(effective, 16) == int(permitted, 16) == 0 and here == WRITABLE
+    assert seen == written == [] and int(effective, 16) == int(permitted, 16) == 0 and here == writable_folder()
     assert not {"PYTHONPATH", "SSH_AUTH_SOCK"}.intersection(names) and len(names) < 20
 
 
 @needs_sandbox
 @pytest.mark.skipif(getattr(os, "geteuid", lambda: 1)() != 0, reason="for root")
-def test_root_becomes_nobody(tmp_path):
-    assert inside(tmp_path, "print(json.dumps([os.getuid(), os.getgid(), os.getgroups()]))") == [65534, 65534, []]
+def test_root_becomes_another_user_each_time(tmp_path):
+    code = "print(json.dumps([os.getuid(), os.getgid(), os.getgroups()]))"
+    first, second = inside(tmp_path, code), inside(tmp_path, code)
+    assert first[0] in USERS and second[0] in USERS and first[0] != second[0]
+    assert first == [first[0], first[0], []]
 
 
 @needs_sandbox
@@ -77,7 +80,7 @@ def test_the_book_inside_of_a_wheel_is_hidden(tmp_path, monkeypatch):
     shipped = str(sandbox_file.PACKAGE / "data" / "shipped")
     code = f"print(json.dumps(os.listdir({shipped!r})))"
     assert inside(tmp_path, code)
-    monkeypatch.setattr(sandbox_file, "_hidden", lambda: [shipped])
+    monkeypatch.setattr(sandbox_file, "_hidden", lambda folders: [shipped])
     assert inside(tmp_path, code) == []
 
 
