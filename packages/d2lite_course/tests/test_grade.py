@@ -13,10 +13,9 @@ from pathlib import Path
 import pytest
 
 from d2lite_course import grade, hand_out
-from d2lite_course.sandbox import find_sandbox
 from packages.d2lite_course.tests.notebooks import BORDER, MEAN, OVER_RANKS, SEEDED, notebook, submission
+from packages.d2lite_course.tests.sandboxes import needs_sandbox
 
-needs_sandbox = pytest.mark.skipif(find_sandbox()[0] is None, reason=f"no sandbox: {find_sandbox()[1]}")
 pytestmark = [pytest.mark.slow, needs_sandbox]
 SECRET = "the seed of the teacher"
 FULL = {"2.1": 10, "2.3": 10, "4.2": 10, "4.3": 10}

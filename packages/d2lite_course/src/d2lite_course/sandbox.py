@@ -31,7 +31,7 @@ OUR_PACKAGES = [
 PACKAGE = OUR_PACKAGES[0]
 LABS = "/book/labs"  # inside: d2lite.labs looks for this folder above the working directory
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc/ld.so.cache", "/etc/alternatives")
-DEVICE_FILES = ("null", "zero", "full", "random", "urandom")
+DEVICE_FILES = ("null", "full", "random", "urandom")  # a shared mapping of "zero" is memory that nobody counts
 NEEDED = ("torch", "numpy", "cloudpickle")
 # a process in the sandbox prints "alone" if nothing of the outside can be reached or written
 PROBE = """
@@ -219,7 +219,7 @@ def _bubblewrap(hidden: Sequence[str], python: list[str]) -> list[str]:
             command += ["--ro-bind", outside, inside]
     for path in hidden:
         command += ["--tmpfs", path, "--remount-ro", path]
-    command += ["--proc", "/proc", "--dev", "/dev"]
+    command += ["--proc", "/proc", "--dev", "/dev", "--ro-bind", "/dev/null", "/dev/zero"]
     for path in ("/dev/shm", writable_folder()):
         command += ["--perms", "1777", "--size", f"{FOLDER_BYTES}", "--tmpfs", path]
     command += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", writable_folder(), "--"]
