@@ -24,7 +24,7 @@ STYLES = {
     "time of the check": [DEF, f"%%time\n{CHECK}"],
     "captured cell": [f"%%capture out --no-stderr\n{DEF}", CHECK],
     "time of a line": [HELPER, "%time scale = times(1, 1)", with_line("k = scale * k"), CHECK],
-    "magics around": [f"%matplotlib inline\n!echo hello\n{DEF}\n%pwd\ntimes?", CHECK],
+    "magics around": [f"%precision 3\n!echo hello\n{DEF}\n%pwd\ntimes?", CHECK],
     "indented magic": [f"if True:\n    %env D2LITE_X=1\n{indented(DEF)}", CHECK],
     "percent at the start of a line": [with_line("k = (k\n    % 1000)"), CHECK],
     "percent in a text": [with_line('text = """\n%time\n!ls\n"""'), CHECK],

@@ -17,7 +17,7 @@ from d2lite.exercises.as_data import from_data
 from d2lite.exercises.exercise import Exercise
 from d2lite.exercises.handed_out import HandedOut
 from d2lite.exercises.judge import Score, judge
-from d2lite.exercises.observed import Raised, equal
+from d2lite.exercises.observed import Raised
 from d2lite.exercises.run_cases import case_result
 from d2lite_course.course_folder import CourseFolder, GradedExercise
 from d2lite_course.observers import observers_of
@@ -104,6 +104,9 @@ def grade(
     found.settings()
     paths = submissions_in(folder)
     box = _sandbox(sandbox, say)
+    left_out = sorted({path.name for path in Path(folder).iterdir()} - {path.name for path in paths.values()})
+    if left_out := [name for name in left_out if not name.startswith(".")]:
+        say(f"Not read, because it is no notebook, .zip or folder: {', '.join(map(ascii, left_out[:20]))}.")
     places = [place for place in found.graded() if not chapters or place.chapter in chapters]
     if missing := set(chapters) - {place.chapter for place in places}:
         numbers = ", ".join(map(str, sorted(missing)))
@@ -116,6 +119,7 @@ def grade(
     goal = Path(out) if out is not None else found.path / "grades" / Path(folder).resolve().name
     kept = goal / "submissions"
     kept.mkdir(parents=True, exist_ok=True)
+    _of_one_folder(goal / "folder.txt", Path(folder).resolve())
     versions = [_version(), *(exercise.version() for exercise in exercises)]
     key = hashlib.sha256(json.dumps(versions, default=str).encode()).hexdigest()
     box = replace(box, hidden=tuple(str(Path(path).resolve()) for path in (found.path, folder, goal)))
@@ -213,6 +217,17 @@ def _exercises(course: CourseFolder, places: list[GradedExercise]) -> tuple[list
         if place.name in keys
     ]
     return found, {name: why for name, why in refused.items() if name in {place.name for place in places}}
+
+
+def _of_one_folder(file: Path, folder: Path) -> None:
+    """Raise ValueError if the scores of another folder are here: two weeks may have folders of one name."""
+    before = os.fsdecode(file.read_bytes()) if file.is_file() else ""
+    if before and Path(before) != folder and Path(before).is_dir():
+        raise ValueError(
+            f"out: expected a folder for the scores of {folder}, got {file.parent}, which has those of {before}. "
+            "Name another one with --out."
+        )
+    file.write_bytes(os.fsencode(folder))
 
 
 def _version() -> str:
@@ -357,8 +372,6 @@ def _score_of(key: HandedOut, found: Collected) -> tuple[Score, bool]:
 
 
 def _is_trivial(key: HandedOut, label: str) -> bool:
-    """Return whether most of the typical mistakes are right in a case."""
-    ranks = next(case for case in key.recorded if case["label"] == label)["mistakes"]
-    rivals = [i for i, hint in enumerate(key.mistakes) if not hint.never_ends]
-    fits = [all(equal(key.expected(label, rank), from_data(of[i])) for rank, of in enumerate(ranks)) for i in rivals]
-    return len(fits) > 0 and sum(fits) > len(fits) / 2
+    """Return whether most of the typical mistakes are right in a case, on all ranks."""
+    right = [set(key.mistakes_in(label, rank, key.expected(label, rank))) for rank in range(key.world_size)]
+    return len(set.intersection(*right)) > sum(not hint.never_ends for hint in key.mistakes) / 2
