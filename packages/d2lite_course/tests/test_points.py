@@ -32,9 +32,8 @@ def graded(course, tmp_path, monkeypatch):
         course.write_settings({**course.settings(), "exercises": exercises})
 
         def in_sandbox(box, notebooks, requests):
-            return {
-                r["name"]: Collected(code="some code", runs=True, saved="not right", got=got(r)) for r in requests
-            }, []
+            found = {r["name"]: Collected(code="some code", runs=True, saved=saved, got=got(r)) for r in requests}
+            return found, []
 
         monkeypatch.setitem(grade.__globals__, "run_in_sandbox", in_sandbox)
         out = grade(folder, course.path, tmp_path / "scores", say=lambda words: None)

@@ -303,8 +303,9 @@ def _why_unsure(found: Collected) -> str:
     errors = _errors_in(found)
     if missing := sorted(errors & MISSING_HERE):
         return f"the answer raised {missing[0]}: it may need what is not here."
-    if found.saved == "right" and errors:
-        return f"the answer raised {min(errors)} here, and in the notebook its check is right in all cases."
+    if found.saved == "right" and (errors or found.why):
+        what = f"it raised {min(errors)}" if errors else found.why.rstrip(".")
+        return f"in the notebook its check is right in all cases, and here {what}."
     return ""
 
 

@@ -38,6 +38,7 @@ from d2lite.costs import Link
 from d2lite.exercises import Score
 from d2lite.exercises.as_data import as_data, from_data
 from d2lite.exercises.check import is_stub, wrong_parameters
+from d2lite.exercises.learner_time_limit import processes_per_core
 from d2lite.exercises.observed import observed
 from d2lite_course.bounds import FILE_BYTES, JOIN_S, LOAD_S, MEMORY_BYTES, PROCESSES, SENT_BYTES, WHOLE_S
 from d2lite_course.refused_calls import refuse_calls
@@ -177,7 +178,8 @@ def _messages_of_answer(
 ) -> Iterator[tuple[int | None, Any]]:
     """Yield (rank, message) until all processes have closed their pipe; (None, why) if that takes too long.
 
-    They have `load_s` seconds to say that they are loaded, and then `limit_s` for their cases.
+    They have `load_s` seconds to say that they are loaded, and then `limit_s` for their cases, on a busy machine up to
+    five times as long, as with `check`.
     """
     until, buffers = time.monotonic() + (load_s or limit_s), dict.fromkeys(pipes, b"")
     total, open_pipes, loading = dict.fromkeys(pipes, 0), set(pipes), set(pipes) if load_s else set()
@@ -203,7 +205,7 @@ def _messages_of_answer(
                 if isinstance(message, dict) and message.get("token") == token:
                     if pipe in loading and "loaded" in message:
                         loading.discard(pipe)
-                        until = until if loading else time.monotonic() + limit_s
+                        until = until if loading else time.monotonic() + limit_s * processes_per_core()
                     yield pipes[pipe], message
                     if message.get("ended") is True:  # what it has started may keep the pipe
                         open_pipes.discard(pipe)

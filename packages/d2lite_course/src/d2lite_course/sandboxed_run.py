@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from d2lite.exercises.learner_time_limit import MOST_TIMES
 from d2lite_course.bounds import (
     JOIN_S,
     LINE_BYTES,
@@ -118,7 +119,9 @@ def _messages_of_sandbox(sandbox: Sandbox, request: dict[str, Any]) -> Iterator[
         assert process.stdin is not None and process.stdout is not None
         ended: list[str] = []
         until = [time.monotonic() + START_S]  # of what it does now
-        limits = {e["name"]: e["limit_s"] + (WHOLE_S if e["whole"] else LOAD_S) for e in request["exercises"]}
+        limits = {
+            e["name"]: MOST_TIMES * e["limit_s"] + (WHOLE_S if e["whole"] else LOAD_S) for e in request["exercises"]
+        }
         watcher = threading.Thread(target=_watch, args=(process, until, ended), daemon=True)
         watcher.start()
         try:
