@@ -16,7 +16,6 @@ from d2lite.exercises.learner_time_limit import MOST_TIMES
 from d2lite_course.bounds import (
     JOIN_S,
     LINE_BYTES,
-    LOAD_S,
     MEMORY_BYTES_OF_ALL,
     PRINTED_BYTES,
     SPARE_S,
@@ -119,9 +118,7 @@ def _messages_of_sandbox(sandbox: Sandbox, request: dict[str, Any]) -> Iterator[
         assert process.stdin is not None and process.stdout is not None
         ended: list[str] = []
         until = [time.monotonic() + START_S]  # of what it does now
-        limits = {
-            e["name"]: MOST_TIMES * e["limit_s"] + (WHOLE_S if e["whole"] else LOAD_S) for e in request["exercises"]
-        }
+        limits = {e["name"]: MOST_TIMES * e["limit_s"] + JOIN_S + WHOLE_S + SPARE_S for e in request["exercises"]}
         watcher = threading.Thread(target=_watch, args=(process, until, ended), daemon=True)
         watcher.start()
         try:
@@ -138,7 +135,7 @@ def _messages_of_sandbox(sandbox: Sandbox, request: dict[str, Any]) -> Iterator[
                     message = json.loads(line)
                     if isinstance(message, dict):
                         if message.get("begins"):
-                            until[0] = time.monotonic() + limits.get(str(message.get("exercise")), 0) + JOIN_S + SPARE_S
+                            until[0] = time.monotonic() + limits.get(str(message.get("exercise")), 0)
                         yield {key: value for key, value in message.items() if key != "ended"}
         finally:
             _end_family(process)
