@@ -156,11 +156,7 @@ for path in glob.glob("/proc/[0-9]*/fd/*"):
             open(path, "wb", buffering=0).write(line.encode())
             print("SPOKE", path)
         except OSError:
-            pass
-try:
-    print(os.listdir("/proc/1/fd"), "SPOKE")
-except OSError as error:
-    print("refused", error)""",
+            pass""",
     "shouts": """print("<script>alert('mine')</script>" * 3)""",
     "climbs": """
 import ctypes, os
@@ -284,7 +280,7 @@ def test_right_answers_have_all_points(graded, name):
         ("missing", "there is no function settings_for."),
         ("other-parameters", "it takes 1 argument (k), and it is called with 3 arguments (k, batch_size, lr)."),
         ("parser", ""),
-        ("trivial", "typical mistakes are right, too"),
+        ("trivial", "typical mistakes or a constant are right, too"),
         ("two-chapters", "it was not handed in"),
     ],
 )

@@ -114,6 +114,19 @@ def test_a_case_in_which_most_mistakes_are_right_does_not_count_alone(course, gr
 
     assert graded(unchanged, {"2.3": 10}) == {"2.3": 0}
 
+    def nearly(request):
+        return right(request) | {(0, 1): as_data(None)}
+
+    assert graded(nearly, {"2.3": 9})["2.3"] > 5
+
+
+def test_the_same_in_every_case_does_not_count(course, graded):
+    def constant(request):
+        k, b, lr = request["cases"][1]
+        return {(0, i): as_data((k * b, k * lr)) for i in range(len(request["cases"]))}
+
+    assert graded(constant, {"2.3": 8}) == {"2.3": 0}
+
 
 def test_a_mended_solution_is_graded_again(course, graded):
     assert graded(right, {"2.3": 10}) == {"2.3": 10}

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import psutil
 import pytest
@@ -74,12 +75,11 @@ print(written // 2**20)"""
 
 
 @needs_sandbox
-def test_the_book_inside_of_a_wheel_is_hidden(tmp_path, monkeypatch):
+def test_a_folder_below_a_visible_one_is_hidden_if_it_has_answers_or_is_the_courses(tmp_path):
     shipped = str(sandbox_file.PACKAGE / "data" / "shipped")
     code = f"print(json.dumps(os.listdir({shipped!r})))"
     assert inside(tmp_path, code)
-    monkeypatch.setattr(sandbox_file, "_hidden", lambda folders: [shipped])
-    assert inside(tmp_path, code) == []
+    assert inside(tmp_path, code, replace(BOX, hidden=(shipped, str(tmp_path)))) == []
 
 
 @needs_sandbox

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import random
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, replace
@@ -33,10 +34,7 @@ __all__ = ["grade", "grade_notebook"]
 
 FLAG = "--unsafe-no-sandbox"
 MISSING_HERE = {"ConnectionError", "FileNotFoundError", "ImportError", "ModuleNotFoundError", "URLError", "gaierror"}
-WAY = (
-    f"Install bubblewrap (apt install bubblewrap), or grade in a virtual machine that has nothing else, with {FLAG}: "
-    "then each submission runs with all your rights."
-)
+WAY = f"grade in a virtual machine that has nothing else, with {FLAG}: then each submission runs with all your rights."
 
 
 @dataclass(frozen=True)
@@ -154,7 +152,7 @@ def grade_notebook(
         PermissionError: If there is no sandbox here, and it is wanted.
     """
     found = CourseFolder(course)
-    box = _sandbox(sandbox, say)
+    box = replace(_sandbox(sandbox, say), hidden=(str(found.path),))
     exercises, _ = _exercises(found, [place for place in found.graded() if place.chapter == chapter])
     if not exercises:
         raise ValueError(f"{found.settings_file}: expected an exercise with points in chapter {chapter}, got none.")
@@ -173,7 +171,10 @@ def _sandbox(wanted: bool, say: Callable[[str], None]) -> Sandbox:
         return no_sandbox()
     box, why = find_sandbox()
     if box is None:
-        raise PermissionError(f"there is no sandbox for submissions on this machine: {why}. {WAY}")
+        install = (
+            "Install bubblewrap (apt install bubblewrap), or " if shutil.which("bwrap") is None else "Mend that, or "
+        )
+        raise PermissionError(f"there is no sandbox for submissions on this machine: {why}. {install}{WAY}")
     say(f"Each submission runs in a sandbox ({box.name}): without network, and without your files.")
     return box
 
@@ -323,7 +324,7 @@ def _entry(exercise: _Graded, found: Collected | None, unsure: str = "") -> Exer
     points = round(exercise.place.points * score.right / total, 2) if counts else 0.0
     notes = [*found.notes]
     if score.right and not counts:
-        notes.append("it is right only in cases where typical mistakes are right, too: these do not count alone.")
+        notes.append("it is right only where typical mistakes or a constant are right, too: that does not count alone.")
     if score.total and not score.solved:
         unsure = unsure or _why_unsure(found)
         if found.saved == "right" and not unsure:
@@ -346,7 +347,8 @@ def _entry(exercise: _Graded, found: Collected | None, unsure: str = "") -> Exer
 def _score_of(key: HandedOut, found: Collected) -> tuple[Score, bool]:
     """Return the score of an answer, and whether it counts; the expected results never left this process.
 
-    It does not count if it is right only where most of the typical mistakes are right, too.
+    It does not count if it is right in less than half of the cases, in each of which most of the typical mistakes are
+    right, too; nor if it gives the same in every case.
     """
     total = len(key.recorded)
     if found.stub:
@@ -369,7 +371,9 @@ def _score_of(key: HandedOut, found: Collected) -> tuple[Score, bool]:
     score = judge(key, seen, found.why or "its process ended.")
     wrong = {result.case for _, result in seen if not result.right}
     right = {result.case for _, result in seen} - wrong
-    return score, score.solved or not right or not all(_is_trivial(key, label) for label in right)
+    is_constant = len({result.got for _, result in seen}) == 1 < len({result.expected for _, result in seen})
+    is_little = len(right) < total / 2 and all(_is_trivial(key, label) for label in right)
+    return score, score.solved or not (is_constant or is_little)
 
 
 def _is_trivial(key: HandedOut, label: str) -> bool:
