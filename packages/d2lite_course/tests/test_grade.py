@@ -120,7 +120,8 @@ for pid in (os.getppid(), 1, -1):
         print(error)""",
     "stops": """
 import os, signal, tempfile
-os.mkfifo(tempfile.gettempdir() + "/printed-2.3")
+path = tempfile.gettempdir() + "/printed-2.3"
+os.path.exists(path) or os.mkfifo(path)
 for pid in (os.getppid(), 1):
     for name in ("SIGSTOP", "SIGTSTP", "SIGINT", "SIGTERM", "SIGALRM", "SIGTTIN", "SIGUSR1"):
         try:

@@ -48,7 +48,9 @@ from notebook_ranks.batch_mode import use_batch_mode
 __all__ = ["main"]
 
 SHOWN_BYTES = 2_000  # of what it prints
+LATE_S = 2.0
 NAMED = {"Link": Link}
+_SIGNALS = {int(one): one.name for one in signal.Signals}
 
 
 def main() -> None:
@@ -126,7 +128,8 @@ def _run_answer(exercise: dict[str, Any], code: ExerciseCode, out: int) -> Itera
     size, folder = exercise["world_size"], Path(tempfile.gettempdir())
     for name, text in code.files.items():
         if name.isascii() and name.removesuffix(".py").isidentifier():
-            (folder / name).write_text(text, encoding="utf-8", errors="replace")
+            with contextlib.suppress(OSError):
+                (folder / name).write_text(text, encoding="utf-8", errors="replace")
     printed = tempfile.TemporaryFile()  # noqa: SIM115  # without a name, so that nothing else can take its place
     token = secrets.token_hex(16)  # a message without it is not of the code that observes
     pipes = {}
@@ -185,7 +188,7 @@ def _messages_of_answer(
     total, open_pipes, loading = dict.fromkeys(pipes, 0), set(pipes), set(pipes) if load_s else set()
     while open_pipes:
         ready, _, _ = select.select(list(open_pipes), [], [], max(0.0, until - time.monotonic()))
-        if time.monotonic() > until or not ready:
+        if not ready or time.monotonic() > until + LATE_S:  # what has come in time may be read a little later
             if loading:
                 yield pipes[min(loading)], {"problem": f"its statements took longer than {load_s:g} s here."}
             yield None, f"it took longer than {load_s if loading else limit_s:g} s."
@@ -238,7 +241,7 @@ def _end_answer(pids: list[int], ended: set[int]) -> str:
         found, status = os.waitpid(pid, os.WNOHANG)
         if found and rank not in ended:
             code = os.waitstatus_to_exitcode(status)
-            name = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+            name = f"exit code {code}" if code >= 0 else _SIGNALS.get(-code, f"signal {-code}")
             why = why or f"its process ended ({name})."
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(pid, signal.SIGKILL)
@@ -269,6 +272,8 @@ def _in_process(exercise: dict[str, Any], code: ExerciseCode, rank: int, writes:
 
     try:
         _limit_memory()
+        if exercise["whole"]:
+            os.environ["D2LITE_QUICK"] = "1"  # fewer examples and epochs in the chapters
         if exercise["world_size"] > 1:
             _join_group(exercise, rank, folder)
         observe = _observer(exercise)
