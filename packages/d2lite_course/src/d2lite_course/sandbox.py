@@ -190,11 +190,11 @@ def writable_folder() -> str:
 
 def _hidden(folders: Sequence[str]) -> list[str]:
     """Return where folders would be seen inside, and those with answers: the book of a checkout or of a wheel."""
-    answers = [PACKAGE / "_book"]
+    answers = [str(PACKAGE / "_book")]
     with contextlib.suppress(FileNotFoundError):
-        answers.append(book_root() / "book")
-    found = set()
-    for folder in map(os.path.realpath, [*folders, *answers]):
+        answers.append(str(book_root() / "book"))
+    found: set[str] = set()
+    for folder in [os.path.realpath(one) for one in (*folders, *answers)]:
         for inside, outside in _visible_paths():
             if folder.startswith(outside + os.sep) and os.path.isdir(folder):
                 found.add(inside + folder.removeprefix(outside))

@@ -22,10 +22,13 @@ FOREIGN = {  # magics whose cell is no code that defines something
     *("bash", "cmd", "file", "html", "javascript", "js", "latex", "markdown", "perl", "ruby", "script", "sh", "svg"),
     *("sx", "system", "timeit", "writefile"),
 }
-LOOK_AT = {  # what an ordinary answer does not use
-    *("gc", "ctypes", "inspect", "subprocess", "socket", "signal", "multiprocessing", "importlib", "setattr"),
-    *("_getframe", "__globals__", "__builtins__", "__code__", "__closure__", "_exit", "fork", "kill", "system"),
-    *("environ", "exec", "eval", "settrace", "urllib", "requests", "http", "f_back", "f_locals", "tb_frame"),
+MODULES = {  # of these and of what follows an ordinary answer uses nothing
+    *("gc", "ctypes", "inspect", "subprocess", "socket", "signal", "multiprocessing", "importlib", "urllib"),
+    *("requests", "http"),
+}
+LOOK_AT = {
+    *("setattr", "_getframe", "__globals__", "__builtins__", "__code__", "__closure__", "_exit", "fork", "kill"),
+    *("system", "environ", "exec", "eval", "settrace", "f_back", "f_locals", "tb_frame"),
 }
 Definition = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 FLAGS = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
@@ -386,10 +389,11 @@ def _what_to_look_at(nodes: list[ast.stmt]) -> list[str]:
     imported = {name for node in imports for name in names_defined(node)}
     odd = set()
     for node in [n for one in nodes if not isinstance(one, (ast.Import, ast.ImportFrom)) for n in ast.walk(one)]:
-        names = [getattr(node, "id", ""), getattr(node, "attr", "")]
-        if isinstance(node, (ast.Import, ast.ImportFrom)):
-            names += [part for alias in node.names for part in alias.name.split(".")]
-        odd |= LOOK_AT.intersection(names)
+        odd |= {getattr(node, "id", ""), getattr(node, "attr", "")} & (LOOK_AT | (MODULES & imported))
+        if isinstance(node, ast.Import):
+            odd |= {part for alias in node.names for part in alias.name.split(".")} & MODULES
+        if isinstance(node, ast.ImportFrom):
+            odd |= {*(node.module or "").split("."), *(alias.name for alias in node.names)} & (LOOK_AT | MODULES)
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and "/proc" in node.value:
             odd.add("/proc")
         if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load) and _base(node) in imported:
