@@ -109,7 +109,7 @@ def fuzz(course, folder, rng, number, monkeypatch):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="names that are not UTF-8")
 def test_some_odd_submissions_cost_a_good_one_nothing(course, tmp_path, monkeypatch):
-    fuzz(course, tmp_path / "in", random.Random(0), 150, monkeypatch)
+    fuzz(course, tmp_path / "in", random.Random(0), 80, monkeypatch)
 
 
 @pytest.mark.release
