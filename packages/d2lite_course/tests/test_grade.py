@@ -13,7 +13,16 @@ from pathlib import Path
 import pytest
 
 from d2lite_course import grade, hand_out
-from packages.d2lite_course.tests.notebooks import BORDER, MEAN, OVER_RANKS, SEEDED, SETTINGS, notebook, submission
+from packages.d2lite_course.tests.notebooks import (
+    BORDER,
+    MEAN,
+    OVER_RANKS,
+    SEEDED,
+    SETTINGS,
+    cells,
+    notebook,
+    submission,
+)
 from packages.d2lite_course.tests.sandboxes import needs_sandbox
 
 pytestmark = [pytest.mark.slow, needs_sandbox]
@@ -43,7 +52,9 @@ ORDINARY = {
     "other-parameters": submission({"2.3": "def settings_for(k):\n    return k"}),
     "magic": submission({"2.3": "%%time\nSCALE = dict(k=1)\n" + SETTINGS.replace("k *", "SCALE['k'] * k *")}),
     "two-chapters": submission({"2.3": "x = 1"}, checks=False),
-    "not-here": submission({"2.3": "import no_such_module\n" + SETTINGS.replace("k *", "no_such_module.one * k *")}),
+    "not-here": notebook(
+        cells({"2.3": "import no_such_module\n" + SETTINGS.replace("k *", "no_such_module.one * k *")})
+    ),
     "trivial": submission({"2.3": "def settings_for(k, batch_size, lr):\n    return batch_size, lr"}),
     "no-json": "{ this is no notebook",
     "other-file": notebook([("exercise-1", "def weighted(a):\n    return a"), ("c", 'check("5.1", weighted)')]),

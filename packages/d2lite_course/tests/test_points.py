@@ -146,6 +146,7 @@ def test_an_answer_that_cannot_be_run_here_does_not_count(course, graded, tmp_pa
         return {(0, i): as_data(Raised("NameError", "x")) for i in range(len(request["cases"]))}
 
     assert graded(fails, {"2.3": 10}) == {"2.3": 0}
+    assert json.loads((tmp_path / "scores" / "scores.json").read_text())[0]["of"] == 10
     graded(fails, {"2.3": 9}, saved="right")
     (scores,) = json.loads((tmp_path / "scores" / "scores.json").read_text())
     assert (scores["points"], scores["of"]) == (0, 0) and "NameError" in scores["exercises"][0]["unsure"]

@@ -299,6 +299,8 @@ def _errors_in(found: Collected) -> set[str]:
 
 def _why_unsure(found: Collected) -> str:
     """Return why the grader cannot know whether an answer that is wrong here is right in the notebook, or ""."""
+    if found.saved == "not right":
+        return ""
     if found.problem:
         return f"it was not possible to run all that the answer needs: {found.problem}"
     errors = _errors_in(found)
