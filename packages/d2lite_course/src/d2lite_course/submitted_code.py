@@ -223,7 +223,8 @@ def _say_what_is_missing(
 
 def _blame(found: ExerciseCode, text: str, error: SyntaxError) -> None:
     found.source, found.cells = text, []
-    found.notes.append(f"its cell has a syntax error, in line {error.lineno}: {error.msg}.")
+    line = f", in line {error.lineno}" if error.lineno else ""
+    found.notes.append(f"its cell has a syntax error{line}: {error.msg}.")
 
 
 def _segment(text: str, node: ast.stmt) -> str:
