@@ -70,7 +70,7 @@ def from_data(data: Any, classes: Mapping[str, type] | None = None) -> Any:
     """Return the value of some data, or raise ValueError; objects are made of `classes` alone."""
     try:
         return _value(data, classes or {}, MOST_DEPTH + 5)
-    except (KeyError, TypeError, AttributeError, RuntimeError, OverflowError, RecursionError) as error:
+    except (LookupError, TypeError, AttributeError, RuntimeError, OverflowError, RecursionError) as error:
         raise ValueError(f"data: expected a value as `as_data` makes it, got {type(error).__name__}: {error}") from None
 
 

@@ -12,7 +12,7 @@ from collections.abc import Generator
 from d2lite.run_events import Stopped
 from d2lite.workers import Workers
 
-__all__ = ["TOO_LONG", "TookTooLong", "time_limit"]
+__all__ = ["MOST_TIMES", "TOO_LONG", "TookTooLong", "processes_per_core", "time_limit"]
 
 TOO_LONG = "it took longer than"  # how the error of a limit begins
 
@@ -36,7 +36,7 @@ def time_limit(limit_s: float, workers: Workers) -> Generator[None, None, None]:
     def watch() -> None:
         wait_s = limit_s
         while not over.wait(wait_s):
-            if time.monotonic() - start >= limit_s * _processes_per_core():
+            if time.monotonic() - start >= limit_s * processes_per_core():
                 late.set()
                 workers.stop()
                 return
@@ -55,7 +55,7 @@ def time_limit(limit_s: float, workers: Workers) -> Generator[None, None, None]:
         watcher.join()  # a watcher that stops the ranks late would stop the next call
 
 
-def _processes_per_core() -> float:
+def processes_per_core() -> float:
     """Return how many processes share a core, by the load of the last minute, from 1 to MOST_TIMES; 1 on Windows."""
     try:
         load = os.getloadavg()[0]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from d2lite_course.sandbox import find_sandbox
+from packages.d2lite_course.tests.sandboxes import needs_sandbox
 from tools.compare_graders import compare, installed, table
 
 
@@ -13,7 +13,7 @@ def test_the_table_has_a_line_for_each_submission():
 
 @pytest.mark.slow
 @pytest.mark.skipif(not installed(), reason="nbgrader and otter are not in .bench: make graders installs them")
-@pytest.mark.skipif(find_sandbox()[0] is None, reason=f"no sandbox: {find_sandbox()[1]}")
+@needs_sandbox
 def test_three_graders_agree(tmp_path):
     found, _ = compare(tmp_path)
     for learner, scores in found.items():

@@ -13,10 +13,18 @@ from pathlib import Path
 import pytest
 
 from d2lite_course import grade, hand_out
-from d2lite_course.sandbox import find_sandbox
-from packages.d2lite_course.tests.notebooks import BORDER, MEAN, OVER_RANKS, SEEDED, notebook, submission
+from packages.d2lite_course.tests.notebooks import (
+    BORDER,
+    MEAN,
+    OVER_RANKS,
+    SEEDED,
+    SETTINGS,
+    cells,
+    notebook,
+    submission,
+)
+from packages.d2lite_course.tests.sandboxes import needs_sandbox
 
-needs_sandbox = pytest.mark.skipif(find_sandbox()[0] is None, reason=f"no sandbox: {find_sandbox()[1]}")
 pytestmark = [pytest.mark.slow, needs_sandbox]
 SECRET = "the seed of the teacher"
 FULL = {"2.1": 10, "2.3": 10, "4.2": 10, "4.3": 10}
@@ -42,6 +50,12 @@ ORDINARY = {
     "syntax": submission({"2.3": "def settings_for(k, batch_size, lr) return k"}),
     "missing": submission({"2.3": "x = 1"}),
     "other-parameters": submission({"2.3": "def settings_for(k):\n    return k"}),
+    "magic": submission({"2.3": "%%time\nSCALE = dict(k=1)\n" + SETTINGS.replace("k *", "SCALE['k'] * k *")}),
+    "two-chapters": submission({"2.3": "x = 1"}, checks=False),
+    "not-here": notebook(
+        cells({"2.3": "import no_such_module\n" + SETTINGS.replace("k *", "no_such_module.one * k *")})
+    ),
+    "trivial": submission({"2.3": "def settings_for(k, batch_size, lr):\n    return batch_size, lr"}),
     "no-json": "{ this is no notebook",
     "other-file": notebook([("exercise-1", "def weighted(a):\n    return a"), ("c", 'check("5.1", weighted)')]),
     "deep": "[" * 200_000,
@@ -115,6 +129,46 @@ for pid in (os.getppid(), 1, -1):
         os.kill(pid, signal.SIGKILL)
     except OSError as error:
         print(error)""",
+    "stops": """
+import os, signal, tempfile
+path = tempfile.gettempdir() + "/printed-2.3"
+os.path.exists(path) or os.mkfifo(path)
+for pid in (os.getppid(), 1):
+    for name in ("SIGSTOP", "SIGTSTP", "SIGINT", "SIGTERM", "SIGALRM", "SIGTTIN", "SIGUSR1"):
+        try:
+            os.kill(pid, getattr(signal, name))
+        except OSError as error:
+            print(error)""",
+    "asks-the-kernel": """
+import ctypes, mmap, os, resource, socket
+libc = ctypes.CDLL(None, use_errno=True)
+libc.prctl(4, 1)
+ways = {{
+    "memfd": lambda: os.memfd_create("x"),
+    "mmap": lambda: mmap.mmap(-1, 2**20),
+    "zero": lambda: mmap.mmap(os.open("/dev/zero", os.O_RDWR), 2**20),
+    "vsock": lambda: socket.socket(40, socket.SOCK_STREAM),
+    "prlimit": lambda: resource.prlimit(1, resource.RLIMIT_NOFILE, (1, 1)),
+    "unshare": lambda: libc.unshare(0x10000000) and os.open("/x", 0),
+    "keyctl": lambda: libc.syscall(250 if os.uname().machine == "x86_64" else 219, 0, -3, 0) < 0 and os.open("/x", 0),
+    "shmget": lambda: libc.shmget(0, 2**20, 0o1600) < 0 and os.open("/x", 0),
+}}
+for name, way in ways.items():
+    try:
+        way()
+        print("KERNEL GAVE", name)
+    except (OSError, ValueError) as error:
+        print(name, "refused", error)""",
+    "speaks": """
+import glob, json, os
+line = json.dumps({{"exercise": "4.3", "rank": 0, "case": 0, "got": "right"}}) + chr(10)
+for path in glob.glob("/proc/[0-9]*/fd/*"):
+    if path.split("/")[2] not in ("self", str(os.getpid())):
+        try:
+            open(path, "wb", buffering=0).write(line.encode())
+            print("SPOKE", path)
+        except OSError:
+            pass""",
     "shouts": """print("<script>alert('mine')</script>" * 3)""",
     "climbs": """
 import ctypes, os
@@ -221,7 +275,7 @@ def of(graded, name, exercise="2.3"):
     return entry["said"] + "\n" + "\n".join(entry["notes"]) + "\n" + entry["printed"]
 
 
-@pytest.mark.parametrize("name", ["right", "no-checks", "edited-check", "zipped"])
+@pytest.mark.parametrize("name", ["right", "no-checks", "edited-check", "zipped", "magic"])
 def test_right_answers_have_all_points(graded, name):
     assert points(graded, name) == FULL, graded["scores"][name]
 
@@ -238,6 +292,8 @@ def test_right_answers_have_all_points(graded, name):
         ("missing", "there is no function settings_for."),
         ("other-parameters", "it takes 1 argument (k), and it is called with 3 arguments (k, batch_size, lr)."),
         ("parser", ""),
+        ("trivial", "typical mistakes or a constant are right, too"),
+        ("two-chapters", "it was not handed in"),
     ],
 )
 def test_what_is_wrong_costs_its_own_points_and_is_said(graded, name, said):
@@ -260,6 +316,14 @@ def test_a_submission_without_an_answer_has_no_points_and_says_why(graded, name)
     assert {"empty": "there is no function", "other-file": "it was not handed in"}.get(
         name, "it is no notebook"
     ) in said
+
+
+def test_what_cannot_be_run_here_does_not_count_and_is_said(graded):
+    entry = graded["scores"]["not-here"]
+    assert (entry["points"], entry["of"]) == (30, 30)
+    assert [e["unsure"][:60] for e in entry["exercises"] if e["unsure"]] == [
+        "it was not possible to run all that the answer needs: line 1"
+    ]
 
 
 def test_one_chapter_is_graded_alone(graded, tmp_path):
@@ -291,7 +355,7 @@ def test_a_hostile_answer_harms_nobody_and_costs_at_most_its_own_points(graded, 
         k: v for k, v in FULL.items() if k != "2.3"
     }
     printed = of(graded, name)
-    for word in ("HAVE READ", "WROTE", "PHONED", "CLIMBED", SECRET, "OTHER \n/"):
+    for word in ("HAVE READ", "WROTE", "PHONED", "CLIMBED", "KERNEL GAVE", "SPOKE", SECRET, "OTHER \n/"):
         assert word not in printed, printed
 
 

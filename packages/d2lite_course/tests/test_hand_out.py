@@ -170,6 +170,28 @@ def test_what_the_teacher_changes_is_handed_out_again(course):
     file.write_text(text)
 
 
+@pytest.mark.skipif(os.name == "nt", reason="links")
+def test_hidden_files_of_the_students_folder_stay_and_a_link_stays_a_link(course, tmp_path):
+    """The folder may be published as a repository."""
+    moved = tmp_path / "public"
+    course.students.rename(moved)
+    course.students.symlink_to(moved)
+    (moved / ".git").mkdir()
+    (moved / ".git" / "HEAD").write_text("main")
+    (moved / "book" / "old.txt").write_text("")
+    hand_out(course.path)
+    assert course.students.is_symlink() and (course.students / ".git" / "HEAD").read_text() == "main"
+    assert not (moved / "book" / "old.txt").exists() and (moved / "book" / "index.ipynb").exists()
+    (moved / ".git").rename(tmp_path / "public.old")  # as if it had been cut off before the last step
+    (tmp_path / "public.old").rename(tmp_path / ".git")
+    (tmp_path / "public.old").mkdir()
+    (tmp_path / ".git").rename(tmp_path / "public.old" / ".git")
+    hand_out(course.path)
+    assert (moved / ".git" / "HEAD").read_text() == "main" and [*tmp_path.iterdir()] == [moved]
+    course.students.unlink()
+    moved.rename(course.students)
+
+
 def test_wrong_input_is_refused(tmp_path):
     with pytest.raises(ValueError, match="expected numbers of chapters"):
         hand_out(tmp_path / "new")

@@ -53,3 +53,12 @@ def test_an_answer_that_says_nothing_is_waited_for_until_its_time_is_over(answer
 def test_a_case_that_does_not_exist_is_not_passed_on(case):
     assert in_sandbox._as_allowed({"case": case, "got": 1}, num_cases=2) == {}
     assert in_sandbox._as_allowed({"case": 1, "got": 1, "points": 10}, num_cases=2) == {"case": 1, "got": 1}
+
+
+def test_the_time_of_the_cases_begins_when_all_ranks_are_loaded(answer):
+    reads, _, say = answer
+    heard = in_sandbox._messages_of_answer({reads: 0}, 0.0, TOKEN, load_s=0.05)
+    assert list(heard)[0] == (0, {"problem": "its statements took longer than 0.05 s here."})
+    say({"loaded": True})
+    heard = in_sandbox._messages_of_answer({reads: 0}, 0.0, TOKEN, load_s=60.0)
+    assert list(heard)[1:] == [(None, "it took longer than 0 s.")]

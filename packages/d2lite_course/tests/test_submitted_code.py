@@ -1,17 +1,18 @@
-"""The code of an exercise is found in whatever a learner hands in, with what it needs and nothing else."""
+"""The statements that an answer depends on are found in whatever a learner hands in, and no others."""
 
 import json
 
 import pytest
 
-from d2lite_course.submitted_code import cells_of, code_of
+from d2lite_course.submitted_code import CodeCell, ReadNotebook, cells_of, code_of
 from packages.d2lite_course.tests.notebooks import SETTINGS, cells, notebook, submission
 
 CHECK = ("exercise-3-check", 'check("2.3", settings_for)')
 
 
 def found(*given):
-    return code_of([c if isinstance(c, tuple) else ("", c) for c in given], "2.3", "settings_for", "exercise-3")
+    made = [CodeCell(*c) if isinstance(c, tuple) else CodeCell("", c) for c in given]
+    return code_of(ReadNotebook(made), "2.3", "settings_for", "exercise-3")
 
 
 def run(code):
@@ -33,24 +34,37 @@ def test_what_the_function_needs_is_there_and_no_more():
         assert word not in code.source
 
 
-def test_a_name_that_a_statement_makes_is_named():
-    code = found("panel = Panel()\nk0 = panel.k", "def settings_for(k, b, lr):\n    return panel, k", CHECK)
-    assert code.notes == ["it needs panel, which a statement of the notebook makes: that is not run here."]
+def test_statements_that_make_or_change_what_is_needed_are_there():
+    code = found(
+        "panel = Panel()\npanel.show()\nk0 = panel.k",
+        "TABLE = {}\nfor i in range(3):\n    TABLE[i] = i\nTABLE.update(a=k0)\nprint('no')",
+        "def settings_for(k, b, lr):\n    return TABLE['a']",
+        CHECK,
+    )
+    for line in ("panel = Panel()", "panel.show()", "k0 = panel.k", "for i in range(3)", "TABLE.update(a=k0)"):
+        assert line in code.source
+    assert "print" not in code.source and "check(" not in code.source
     local = found("panel = Panel()", "def settings_for(k, b, lr):\n    panel = 1\n    return panel", CHECK)
-    assert local.notes == []
+    assert "Panel()" not in local.source
 
 
-def test_the_last_definition_before_the_check_counts():
+def test_what_stands_behind_the_check_is_there_only_if_nothing_stands_before_it():
     later = "def settings_for(k, batch_size, lr):\n    return 'later'"
-    assert run(found(later, SETTINGS, CHECK, later)) == (6, 1.0)
-    assert run(found(SETTINGS, CHECK)) == run(found("settings_for = lambda k, b, lr: (k * b, k * lr)", CHECK))
+    assert "later" not in found(SETTINGS, CHECK, later).source
+    assert run(found(CHECK, later)) == "later"
     without = found(SETTINGS, later)
     assert run(without) == "later" and "not there any more" in without.notes[0]
 
 
-def test_a_function_of_another_name_is_that_of_the_check():
-    code = found(SETTINGS.replace("settings_for", "mine"), 'check("2.3", mine)')
-    assert code.function == "mine" and code.notes == ["the function is called mine and not settings_for."]
+def test_the_last_check_counts():
+    assert "later" in found(SETTINGS, CHECK, "later = 1\nsettings_for = print(later)", CHECK).source
+
+
+def test_what_was_saved_of_the_check_is_read():
+    for text, saved in (("right in all 5 cases.", "right"), ("right in 2 of 5 cases.", "not right")):
+        code = found(SETTINGS, ("c", 'check("2.3", settings_for)', f"Exercise 2.3: {text}"))
+        assert code.saved == saved
+    assert found(SETTINGS, ("c", 'check("2.3", settings_for)', "Exercise 2.1: right in all")).saved == ""
 
 
 @pytest.mark.parametrize(
@@ -64,11 +78,16 @@ def test_a_function_of_another_name_is_that_of_the_check():
         ([("exercise-3", "def settings_for(:\n    pass"), CHECK], "syntax error, in line 1"),
         (["def settings_for(k) return k", CHECK], "syntax error"),
         ([("exercise-3", "(" * 5000 + ")" * 5000), CHECK], "its cell has a syntax error"),
+        (
+            [("exercise-3", "def other(:"), ("exercise-3-check", 'check("5.3", other)')],
+            'it was not handed in: neither check("2.3", ...) nor a function ',
+        ),
     ],
 )
 def test_what_is_missing_or_broken_is_said(given, said):
     code = found(*given)
-    assert code.source == "" and said in code.notes[-1]
+    assert code.cells == [] and said in code.notes[-1]
+    assert code.source == ("" if "syntax" not in said else next(c if isinstance(c, str) else c[1] for c in given))
 
 
 def test_comments_decorators_and_neighbours_are_read_as_they_stand():
@@ -84,6 +103,13 @@ def test_comments_decorators_and_neighbours_are_read_as_they_stand():
 def test_magics_and_broken_cells_do_not_matter():
     code = found("%matplotlib inline\n!pip list\nx?", "%%time\nnot python", "this is no code", SETTINGS, CHECK)
     assert run(code) == (6, 1.0) and code.notes == []
+
+
+def test_magics_that_run_code_are_read_as_that_code():
+    code = found("%%time\nX = 2", "%time Y = X\nz = !ls", SETTINGS.replace("k *", "Y * X * k *"), CHECK)
+    assert "X = 2" in code.source and "Y = X" in code.source and "ls" not in code.source
+    files = found("%%writefile rules.py\ndef one():\n    pass", SETTINGS, CHECK).files
+    assert files == {"rules.py": "def one():\n    pass"}
 
 
 @pytest.mark.parametrize(
@@ -107,6 +133,7 @@ def test_an_import_alone_is_no_reason_unless_the_function_uses_it(line, word):
         ("torch.allclose = print", "torch.allclose = ..."),
         ("open('/proc/self/mem')", "/proc"),
         ("os._exit(0)", "_exit"),
+        ("error.__traceback__.tb_frame.f_back", "f_back"),
     ],
 )
 def test_what_ordinary_answers_do_not_use_is_named(body, word):
@@ -123,5 +150,11 @@ def test_what_is_no_notebook_is_refused(text):
 
 def test_cells_of_any_form_are_read():
     text = {"cells": [{"cell_type": "code", "source": ["a\n", 1]}, {"cell_type": "markdown"}, 5, {"cell_type": "code"}]}
-    assert cells_of(json.dumps(text)) == [("", "a\n1"), ("", "")]
-    assert cells_of(submission()) == cells() and cells_of(notebook([])) == []
+    assert cells_of(json.dumps(text)) == [("", "a\n1", ""), ("", "", "")]
+    assert [cell[:2] for cell in cells_of(submission())] == cells() and cells_of(notebook([])) == []
+
+
+@pytest.mark.parametrize("outputs", [None, 5, [5], [{"data": 5}], [{"data": {"text/plain": 5}}], [{"text": [5]}]])
+def test_saved_outputs_of_any_form_are_read(outputs):
+    (cell,) = cells_of(json.dumps({"cells": [{"cell_type": "code", "source": "a", "outputs": outputs}]}))
+    assert cell[:2] == ("", "a")

@@ -42,6 +42,40 @@ def test_two_of_one_name_are_told_apart(tmp_path):
     (tmp_path / "ann").mkdir()
     (tmp_path / "ann.ipynb").write_text("")
     assert list(submissions_in(tmp_path)) == ["ann", "ann.ipynb"]
+    (tmp_path / "ann.ipynb.zip").mkdir()
+    (tmp_path / "ann.ipynb.zip.zip").write_text("")
+    (tmp_path / "ann.zip").write_text("")
+    found = submissions_in(tmp_path)
+    assert len(found) == 5 and {path.name for path in found.values()} == {path.name for path in tmp_path.iterdir()}
+
+
+def test_a_folder_is_not_cut_at_a_dot(tmp_path):
+    names = ["anna.meier", "Dr. Eva Klein_123_assignsubmission_file"]
+    for name in names:
+        (tmp_path / name).mkdir()
+    assert sorted(submissions_in(tmp_path)) == sorted(names)
+
+
+@pytest.mark.parametrize("name", ["cem.tar.gz", "dan.py", "fay.ipynb.txt", "gus.7z"])
+def test_what_cannot_be_read_has_a_row_that_says_so(tmp_path, name):
+    (tmp_path / name).write_text("")
+    (tmp_path / "ann.ipynb").write_text("")
+    (path,) = (path for path in submissions_in(tmp_path).values() if path.name == name)
+    assert read(path).wrong == [f"{name} is not read: expected a notebook, a .zip or a folder of them."]
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_damaged_archive_costs_what_is_damaged(tmp_path, method):
+    path = tmp_path / "ann.zip"
+    with zipfile.ZipFile(path, "w", method) as made:
+        made.writestr("a.ipynb", "good")
+        made.writestr("b.ipynb", os.urandom(1000))
+    data = bytearray(path.read_bytes())
+    data[400:440] = b"\xff" * 40
+    path.write_bytes(data)
+    found = read(path)
+    assert found.notebooks["ann.zip/a.ipynb"] == "good"
+    assert list(found.notebooks) == ["ann.zip/a.ipynb"] and "ann.zip/b.ipynb cannot be read" in found.wrong[0]
 
 
 @pytest.mark.parametrize("name", ["../up.ipynb", "a/../../up.ipynb", "/etc/up.ipynb", "C:/up.ipynb", "..\\up.ipynb"])
@@ -94,11 +128,13 @@ def test_links_and_pipes_are_not_read(tmp_path):
     (tmp_path / "ann").mkdir()
     (tmp_path / "ann" / "a.ipynb").symlink_to(tmp_path / "secret")
     os.mkfifo(tmp_path / "ann" / "b.ipynb")
+    os.mkfifo(tmp_path / "ann" / "c.zip")
     (tmp_path / "ben").symlink_to(tmp_path / "ann")
     found = read(tmp_path / "ann")
     assert found.notebooks == {} and sorted(found.wrong) == [
         "a.ipynb is left out: it is a link.",
         "b.ipynb is left out: it is no ordinary file.",
+        "c.zip is left out: it is no ordinary file.",
     ]
     assert read(submissions_in(tmp_path)["ben"]).wrong == ["ben is left out: it is a link."]
 

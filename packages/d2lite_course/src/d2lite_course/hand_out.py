@@ -32,8 +32,8 @@ INDEX = """# {title}
 Fill in the functions, and run the check below each of them. It runs your function on the cases of this book; the marks
 are computed with further cases. So what counts is the function, and not what a check cell shows.
 
-**Hand in** the notebooks, in the form that your teacher names. A function is run without the rest of its notebook: only
-the imports, functions, classes and constants that it needs are there. What else it needs, give it as an argument.
+**Hand in** the notebooks, in the form that your teacher names, with their outputs. What you give to `check` is graded,
+with the statements of your notebook that it depends on. They run without a network, and without other files of yours.
 
 [glossary](glossary.md) · [error messages](messages.md)
 """
@@ -115,7 +115,8 @@ def _write_students(
     observers: dict[int, tuple[str, dict[str, str]]],
     refused: dict[str, str],
 ) -> None:
-    new = course.path / "students.new"
+    goal = course.students.resolve()  # it may be a link
+    new = goal.with_name(f"{goal.name}.new")
     shutil.rmtree(new, ignore_errors=True)
     for part in dict.fromkeys(part.split("/")[0] for part in PARTS):
         shutil.copytree(course.teacher / part, new / part, ignore=_not_for_students)
@@ -139,8 +140,22 @@ def _write_students(
     write_notebook(book / "index.ipynb", _index(settings))
     for path in (*book.rglob("*.ipynb"), *book.rglob("*.md")):
         mend_links(path)
-    shutil.rmtree(course.students, ignore_errors=True)
-    new.rename(course.students)
+    _put_in_place(new, goal)
+
+
+def _put_in_place(new: Path, goal: Path) -> None:
+    """Replace a folder by another one; hidden files such as .git stay, also if an earlier call was cut off."""
+    old = goal.with_name(f"{goal.name}.old")
+    if goal.exists() and not old.exists():
+        goal.rename(old)
+    elif goal.exists():  # the earlier call had not moved all of them
+        for path in goal.glob(".*"):
+            path.replace(old / path.name)
+        shutil.rmtree(goal)
+    new.rename(goal)
+    for path in old.glob(".*"):
+        path.rename(goal / path.name)
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def _not_for_students(folder: str, names: list[str]) -> list[str]:

@@ -1,14 +1,21 @@
 """What runs in the sandbox: find the answers in a submission, run each in processes of its own, pass on the results.
 
+An answer is what the notebook gives to `check`: the statements that it depends on are run, up to the call of `check`,
+which keeps what it is given. The first process of the sandbox does this. It reads what an answer's process writes into
+a pipe of that process, and only the first process can write to the grader.
+
 It is given, on its standard input, one JSON object: the notebooks, and for each exercise the name of its function, the
 code that observes an answer, and the arguments of the cases. Expected results are not in the sandbox. It prints one
 JSON object a line: what it found, what was observed in each case, and why an answer ended. The grader judges.
 """
 
+import ast
+import asyncio
 import contextlib
 import ctypes
-import importlib.util
+import inspect
 import json
+import linecache
 import os
 import secrets
 import select
@@ -20,25 +27,30 @@ import time
 import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 import torch._dynamo  # an optimizer imports it, and it replaces torch.manual_seed, which `_replaced` watches
 import torch.distributed as dist
 
-from d2lite import Transformer, Workers, train  # noqa: F401  # loaded while files can be read: an answer may use them
+from d2lite import Transformer, Workers, exercises, train  # noqa: F401  # loaded once: an answer may use them
 from d2lite.costs import Link
+from d2lite.exercises import Score
 from d2lite.exercises.as_data import as_data, from_data
 from d2lite.exercises.check import is_stub, wrong_parameters
+from d2lite.exercises.learner_time_limit import processes_per_core
 from d2lite.exercises.observed import observed
-from d2lite_course.bounds import FILE_BYTES, JOIN_S, MEMORY_BYTES, PROCESSES, SENT_BYTES
-from d2lite_course.submitted_code import ExerciseCode, cells_of, code_of
+from d2lite_course.bounds import FILE_BYTES, JOIN_S, LOAD_S, MEMORY_BYTES, PROCESSES, SENT_BYTES, WHOLE_S
+from d2lite_course.refused_calls import refuse_calls
+from d2lite_course.submitted_code import ExerciseCode, ReadNotebook, cells_of, code_of
 from notebook_ranks.batch_mode import use_batch_mode
 
 __all__ = ["main"]
 
 SHOWN_BYTES = 2_000  # of what it prints
+LATE_S = 2.0
 NAMED = {"Link": Link}
+_SIGNALS = {int(one): one.name for one in signal.Signals}
 
 
 def main() -> None:
@@ -57,16 +69,17 @@ def main() -> None:
     notebooks = {}
     for name, text in request["notebooks"].items():
         try:
-            notebooks[name] = cells_of(text)
+            notebooks[name] = ReadNotebook(cells_of(text))
         except ValueError as error:
             send(notebook=name, wrong=str(error))
     send(read=sorted(notebooks))
     for exercise in request["exercises"]:
         send(exercise=exercise["name"], begins=True)
         code, file = _find_code(notebooks, exercise)
-        send(exercise=exercise["name"], code=code.source, notes=code.notes, file=file)
-        if code.source:
-            for message in _run_answer(exercise, code, out, request["alone"]):
+        here = {"file": file, "saved": code.saved, "runs": bool(code.cells)}
+        send(exercise=exercise["name"], code=code.source, notes=code.notes, **here)
+        if code.cells:
+            for message in _run_answer(exercise, code, out):
                 send(exercise=exercise["name"], **message)
         send(exercise=exercise["name"], done=True)
         if not _cleaned(Path(tempfile.gettempdir())):
@@ -82,30 +95,42 @@ def _limit_all(alone: bool) -> None:
     for which, most in limits:
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(which, (most, most))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an answer may send it
     with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(4, 0)  # PR_SET_DUMPABLE: no process of the same user may look into this one
+        libc = ctypes.CDLL(None)
+        libc.prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: it ends with the grader
+        libc.prctl(4, 0)  # PR_SET_DUMPABLE: no process of the same user may look into this one
+    if alone:
+        refuse_calls()
 
 
-def _find_code(notebooks: dict[str, Any], exercise: dict[str, Any]) -> tuple[ExerciseCode, str]:
-    """Return the code of an exercise, and the notebook that has it: by its name, else the first that has a function."""
-    last = ExerciseCode(notes=["there is no notebook that can be read."])
-    order = sorted(notebooks, key=lambda name: (Path(name).name != exercise["notebook"], name))
-    for name in order:
-        code = code_of(notebooks[name], exercise["name"], exercise["function"], exercise["cell"])
-        if code.source or name == order[0]:
-            last, file = code, name
-        if code.source:
-            return last, file
-    return last, order[0] if order else ""
+def _find_code(notebooks: dict[str, ReadNotebook], exercise: dict[str, Any]) -> tuple[ExerciseCode, str]:
+    """Return the code of an exercise, and the notebook that has it: with its check, of its name, or any with code."""
+    given = exercise["name"], exercise["function"], exercise["cell"], exercise["whole"]
+    found = [(code_of(notebook, *given), name) for name, notebook in notebooks.items()]
+    if not found:
+        return ExerciseCode(notes=["there is no notebook that can be read."]), ""
+
+    def order(one: tuple[ExerciseCode, str]) -> tuple[bool, bool, bool, bool, str]:
+        code, name = one
+        is_named = Path(name).name == exercise["notebook"]
+        return not code.cells, not code.has_check, not is_named, not code.source, name
+
+    best = min(found, key=order)
+    others = [name for code, name in found if code.cells and code.has_check and name != best[1]]
+    if others and best[0].has_check:
+        best[0].notes.append(f"{', '.join(sorted(others)[:5])} has it as well: {best[1]} is graded.")
+    return best
 
 
-def _run_answer(exercise: dict[str, Any], code: ExerciseCode, out: int, alone: bool) -> Iterator[dict[str, Any]]:
+def _run_answer(exercise: dict[str, Any], code: ExerciseCode, out: int) -> Iterator[dict[str, Any]]:
     """Yield the messages of the processes of an answer, checked, and why they ended."""
     size, folder = exercise["world_size"], Path(tempfile.gettempdir())
-    printed = folder / f"printed-{exercise['name']}"
-    exercise = {**exercise, "number": exercise["name"].replace(".", "_")}
-    (folder / f"submission_{exercise['number']}.py").write_text(code.source, encoding="utf-8")
-    (folder / f"observe_{exercise['number']}.py").write_text(exercise["observers"], encoding="utf-8")
+    for name, text in code.files.items():
+        if name.isascii() and name.removesuffix(".py").isidentifier():
+            with contextlib.suppress(OSError):
+                (folder / name).write_text(text, encoding="utf-8", errors="replace")
+    printed = tempfile.TemporaryFile()  # noqa: SIM115  # without a name, so that nothing else can take its place
     token = secrets.token_hex(16)  # a message without it is not of the code that observes
     pipes = {}
     pids = []
@@ -116,9 +141,8 @@ def _run_answer(exercise: dict[str, Any], code: ExerciseCode, out: int, alone: b
             os.setsid()
             os.close(reads)
             os.close(out)
-            to = os.open(printed, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-            os.dup2(to, 1)
-            os.dup2(to, 2)
+            os.dup2(printed.fileno(), 1)
+            os.dup2(printed.fileno(), 2)
             _in_process(exercise, code, rank, writes, folder, token)  # does not return
         os.close(writes)
         pipes[reads] = rank
@@ -126,7 +150,8 @@ def _run_answer(exercise: dict[str, Any], code: ExerciseCode, out: int, alone: b
     why = ""
     ended: set[int] = set()
     try:
-        for sender, message in _messages_of_answer(pipes, exercise["limit_s"] + (JOIN_S if size > 1 else 0), token):
+        load_s = WHOLE_S if exercise["whole"] else LOAD_S
+        for sender, message in _messages_of_answer(pipes, exercise["limit_s"], token, load_s + JOIN_S * (size > 1)):
             if sender is None:
                 why = message
             elif message.get("ended") is True:
@@ -134,27 +159,39 @@ def _run_answer(exercise: dict[str, Any], code: ExerciseCode, out: int, alone: b
             elif checked := _as_allowed(message, len(exercise["cases"])):
                 yield {"rank": sender, **checked}
     finally:
-        by_itself = _end_answer(pids, alone, ended)
+        by_itself = _end_answer(pids, ended)
         why = why or by_itself
         for reads in pipes:
             with contextlib.suppress(OSError):
                 os.close(reads)
-    with contextlib.suppress(OSError):
-        with printed.open("rb") as file:
-            if text := file.read(SHOWN_BYTES).decode(errors="replace"):
-                yield {"printed": text}
+    if text := _start_of(printed):
+        yield {"printed": text}
     if why:
         yield {"why": why}
 
 
-def _messages_of_answer(pipes: dict[int, int], limit_s: float, token: str) -> Iterator[tuple[int | None, Any]]:
-    """Yield (rank, message) until all processes have closed their pipe; (None, why) if that takes too long."""
-    until, buffers = time.monotonic() + limit_s, dict.fromkeys(pipes, b"")
-    total, open_pipes = dict.fromkeys(pipes, 0), set(pipes)
+def _start_of(printed: IO[bytes]) -> str:
+    with printed:
+        printed.seek(0)
+        return printed.read(SHOWN_BYTES).decode(errors="replace")
+
+
+def _messages_of_answer(
+    pipes: dict[int, int], limit_s: float, token: str, load_s: float = 0.0
+) -> Iterator[tuple[int | None, Any]]:
+    """Yield (rank, message) until all processes have closed their pipe; (None, why) if that takes too long.
+
+    They have `load_s` seconds to say that they are loaded, and then `limit_s` for their cases, on a busy machine up to
+    five times as long, as with `check`.
+    """
+    until, buffers = time.monotonic() + (load_s or limit_s), dict.fromkeys(pipes, b"")
+    total, open_pipes, loading = dict.fromkeys(pipes, 0), set(pipes), set(pipes) if load_s else set()
     while open_pipes:
         ready, _, _ = select.select(list(open_pipes), [], [], max(0.0, until - time.monotonic()))
-        if not ready:
-            yield None, f"it took longer than {limit_s:g} s."
+        if not ready or time.monotonic() > until + LATE_S:  # what has come in time may be read a little later
+            if loading:
+                yield pipes[min(loading)], {"problem": f"its statements took longer than {load_s:g} s here."}
+            yield None, f"it took longer than {load_s if loading else limit_s:g} s."
             return
         for pipe in ready:
             data = os.read(pipe, 2**16)
@@ -169,6 +206,9 @@ def _messages_of_answer(pipes: dict[int, int], limit_s: float, token: str) -> It
                 except (ValueError, RecursionError):
                     continue
                 if isinstance(message, dict) and message.get("token") == token:
+                    if pipe in loading and "loaded" in message:
+                        loading.discard(pipe)
+                        until = until if loading else time.monotonic() + limit_s * processes_per_core()
                     yield pipes[pipe], message
                     if message.get("ended") is True:  # what it has started may keep the pipe
                         open_pipes.discard(pipe)
@@ -182,7 +222,7 @@ def _cleaned(folder: Path) -> bool:
         else:
             path.unlink(missing_ok=True)
     shared = Path("/dev/shm")
-    return not any(folder.iterdir()) and (os.getpid() >= 20 or not any(shared.iterdir()))
+    return not any(folder.iterdir()) and (os.getpid() > 1 or not any(shared.iterdir()))
 
 
 def _as_allowed(message: dict[str, Any], num_cases: int) -> dict[str, Any]:
@@ -190,10 +230,10 @@ def _as_allowed(message: dict[str, Any], num_cases: int) -> dict[str, Any]:
     case = message.get("case")
     if type(case) is int and 0 <= case < num_cases and "got" in message:
         return {"case": case, "got": message["got"]}
-    return {key: str(message[key])[:1000] for key in ("stub", "unfit") if key in message}
+    return {key: str(message[key])[:1000] for key in ("stub", "unfit", "problem") if key in message}
 
 
-def _end_answer(pids: list[int], alone: bool, ended: set[int]) -> str:
+def _end_answer(pids: list[int], ended: set[int]) -> str:
     """End the processes and what they have started; return why one of them ended by itself, or ""."""
     why = ""
     time.sleep(0.02)  # the last ones are just ending
@@ -201,7 +241,7 @@ def _end_answer(pids: list[int], alone: bool, ended: set[int]) -> str:
         found, status = os.waitpid(pid, os.WNOHANG)
         if found and rank not in ended:
             code = os.waitstatus_to_exitcode(status)
-            name = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+            name = f"exit code {code}" if code >= 0 else _SIGNALS.get(-code, f"signal {-code}")
             why = why or f"its process ended ({name})."
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(pid, signal.SIGKILL)
@@ -209,18 +249,16 @@ def _end_answer(pids: list[int], alone: bool, ended: set[int]) -> str:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)
-    if alone and os.getpid() < 20:  # in a process namespace of its own: all others are the answer's
-        for _ in range(20):
-            others = [int(p.name) for p in Path("/proc").iterdir() if p.name.isdecimal()]
-            others = [pid for pid in others if pid not in (1, os.getpid(), os.getppid())]
-            if not others:
-                break
-            for pid in others:
-                with contextlib.suppress(OSError):
-                    os.kill(pid, signal.SIGKILL)
-            with contextlib.suppress(ChildProcessError):
+    if os.getpid() == 1:  # in a process namespace of its own: all others are the answer's
+        for _ in range(50):
+            with contextlib.suppress(OSError):
+                os.kill(-1, signal.SIGKILL)
+            try:
                 while os.waitpid(-1, os.WNOHANG)[0]:
                     pass
+            except ChildProcessError:
+                break
+            time.sleep(0.02)
     return why
 
 
@@ -234,14 +272,18 @@ def _in_process(exercise: dict[str, Any], code: ExerciseCode, rank: int, writes:
 
     try:
         _limit_memory()
+        if exercise["whole"]:
+            os.environ["D2LITE_QUICK"] = "1"  # fewer examples and epochs in the chapters
         if exercise["world_size"] > 1:
             _join_group(exercise, rank, folder)
         observe = _observer(exercise)
+        given = _keep_what_check_is_given()
         watched = _functions_of_others()
-        try:
-            answer = vars(_module(folder / f"submission_{exercise['number']}.py"))[code.function]
-        except BaseException as error:
-            send(unfit=f"its code raised {type(error).__name__}: {str(error)[:300]}, before the function was called.")
+        made, problem = _run_cells(code, folder)
+        answer = given.get(exercise["name"], made.get(code.function, _NOTHING))
+        send(loaded=True, **({"problem": problem} if problem else {}))
+        if answer is _NOTHING:
+            send(unfit=f"check was given nothing: {problem or 'the notebook does not call it.'}")
             return
         if unfit := _unfit(exercise, answer):
             send(**unfit)
@@ -296,13 +338,45 @@ def _replaced(watched: dict[str, tuple[dict[str, Any], dict[str, Any]]]) -> str:
     return ""
 
 
-def _module(path: Path) -> types.ModuleType:
-    """Return the module of a file."""
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
-    spec.loader.exec_module(module)
+_NOTHING = object()
+
+
+def _keep_what_check_is_given() -> dict[str, Any]:
+    """Put in the place of `check` what keeps its arguments, and return the dictionary that they will be in."""
+    given: dict[str, Any] = {}
+
+    def check(exercise: Any, answer: Any) -> Score:
+        given[str(getattr(exercise, "name", exercise))] = answer
+        return Score(str(exercise), 1, 1)
+
+    vars(exercises)["check"] = check
+    return given
+
+
+def _run_cells(code: ExerciseCode, folder: Path) -> tuple[dict[str, Any], str]:
+    """Run the cells of an answer; return the names that they have made, and the first error in words, or ""."""
+    module = _new_module("__main__")
+    made = vars(module)
+    made |= {"check": exercises.check, "display": print}
+    sys.path.append(str(folder))
+    problem = ""
+    for cell in code.cells:
+        linecache.cache[cell.name] = (len(cell.text), None, cell.text.splitlines(keepends=True), cell.name)
+        for node in cell.nodes:
+            try:
+                compiled = compile(ast.Module([node], []), cell.name, "exec", flags=code.flags, dont_inherit=True)
+                result = eval(compiled, made)
+                if inspect.iscoroutine(result):
+                    asyncio.run(result)
+            except BaseException as error:
+                text = f"{type(error).__name__}: {str(error)[:300]}".rstrip(": .")
+                problem = problem or f"line {node.lineno} of {cell.name.strip('<>')} raised {text}."
+                break
+    return made, problem
+
+
+def _new_module(name: str) -> types.ModuleType:
+    module = sys.modules[name] = types.ModuleType(name)
     return module
 
 
@@ -322,6 +396,7 @@ def _unfit(exercise: dict[str, Any], answer: object) -> dict[str, Any]:
 def _observer(exercise: dict[str, Any]) -> Callable[..., Any] | None:
     if not exercise["observers"]:
         return None
-    path = Path(tempfile.gettempdir()) / f"observe_{exercise['number']}.py"
-    found: Callable[..., Any] = _module(path).OBSERVE_OF[exercise["name"]]
+    made = vars(_new_module(f"observe_{exercise['name'].replace('.', '_')}"))
+    exec(compile(exercise["observers"], "<observers>", "exec"), made)
+    found: Callable[..., Any] = made["OBSERVE_OF"][exercise["name"]]
     return found

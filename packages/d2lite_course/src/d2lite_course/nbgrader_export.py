@@ -14,6 +14,7 @@ from typing import Any
 from d2lite_course.course_folder import CourseFolder, Notebook, check_calls, read_notebook
 from d2lite_course.grade import grade_notebook
 from d2lite_course.hand_out import mend_links, write_notebook
+from d2lite_course.score_files import notes_on
 
 __all__ = ["export_nbgrader", "graded"]
 
@@ -127,8 +128,8 @@ def graded(notebook: Any, resources: Any, course: str | Path, sandbox: bool = Tr
             metadata = node(nbgrader=node(_metadata(name, grade=True, locked=True, points=exercise.of)["nbgrader"]))
             found[name] = node(cell_type="code", id=name, metadata=metadata, source=MISSING, execution_count=None)
             notebook["cells"].append(found[name])
-        points = exercise.points / exercise.of * found[name]["metadata"]["nbgrader"]["points"]
-        words = "\n".join([exercise.said, *exercise.notes, *score.wrong]) + "\n"
+        points = exercise.points_for_now / exercise.of * found[name]["metadata"]["nbgrader"]["points"]
+        words = "\n".join([exercise.said, *notes_on(exercise), *score.wrong]) + "\n"
         words = words.encode(errors="replace").decode()  # half a character would end the writing of the notebook
         found[name]["outputs"] = [
             node(output_type="stream", name="stdout", text=words),

@@ -12,6 +12,7 @@ from typing import Any
 
 from d2lite_course.course_folder import CourseFolder
 from d2lite_course.grade import grade_notebook
+from d2lite_course.score_files import notes_on
 
 __all__ = ["OtterPlugin", "export_otter"]
 
@@ -92,8 +93,8 @@ class OtterPlugin:
         score = grade_notebook(text, course, self.chapter, self.sandbox, say=lambda words: None)
         found = {}
         for exercise in score.exercises:
-            share = self.shares[_test_of(exercise.name)] = exercise.points / exercise.of
-            found[_test_of(exercise.name)] = share, "\n".join([exercise.said, *exercise.notes, *score.wrong])
+            share = self.shares[_test_of(exercise.name)] = exercise.points_for_now / exercise.of
+            found[_test_of(exercise.name)] = share, "\n".join([exercise.said, *notes_on(exercise), *score.wrong])
         node = type(submission)
         cell = node(cell_type="code", id="scores", metadata=node(), outputs=[], execution_count=None)
         cell["source"] = f"d2lite_scores = {found!r}"

@@ -1,11 +1,14 @@
 """A sandbox for a submission: no network, no files but Python and these packages, nothing to write but a small folder.
 
 It is made by bubblewrap (`bwrap`) if that is installed, else by `unshare` of util-linux; both use the namespaces of
-Linux. Whoever runs the grader as root has the submission run as nobody. `find_sandbox` tries them out.
+Linux. Its first process (number 1) is ours, so that no other one in it can stop or end that one. Whoever runs the
+grader as root has each submission run as a user without a name. `find_sandbox` tries them out.
 """
 
+import contextlib
 import functools
 import importlib.util
+import itertools
 import os
 import shutil
 import subprocess
@@ -14,13 +17,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from d2lite.book import find_in_book
+from d2lite.book import book_root, find_in_book
 from d2lite_course.bounds import FOLDER_BYTES
 
-__all__ = ["Sandbox", "find_sandbox", "no_sandbox"]
+__all__ = ["Sandbox", "find_sandbox", "no_sandbox", "writable_folder"]
 
-WRITABLE = "/tmp"  # inside: the only folder that can be written
-NOBODY = 65534
+USERS = [*range(65100, 65500)]  # without names: the bound of processes counts those of one user on the whole machine
+_next_user = itertools.count(os.getpid())
 OUR_PACKAGES = [
     Path(str(importlib.util.find_spec(name).origin)).resolve().parent  # type: ignore[union-attr]
     for name in ("d2lite", "notebook_ranks", "ddp_rehearsal", "d2lite_course")
@@ -28,7 +31,7 @@ OUR_PACKAGES = [
 PACKAGE = OUR_PACKAGES[0]
 LABS = "/book/labs"  # inside: d2lite.labs looks for this folder above the working directory
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc/ld.so.cache", "/etc/alternatives")
-DEVICE_FILES = ("null", "zero", "full", "random", "urandom")
+DEVICE_FILES = ("null", "full", "random", "urandom")  # a shared mapping of "zero" is memory that nobody counts
 NEEDED = ("torch", "numpy", "cloudpickle")
 # a process in the sandbox prints "alone" if nothing of the outside can be reached or written
 PROBE = """
@@ -39,13 +42,14 @@ seen = [path for path in ({hidden!r}, "/root/.ssh", "/home", "/var/log") if os.p
 written = [path for path in ("/", "/usr", {package!r}) if os.access(path, os.W_OK)]
 open("{folder}/probe", "w").close()
 import numpy
-print("alone" if not ways_out and not seen and not written and os.getpid() < 20 else [ways_out, seen, written])
+print("alone" if not ways_out and not seen and not written and os.getpid() == 1 else [ways_out, seen, written])
 """
 SCRIPT = r"""set -e
 root=$1; folder=$2; bytes=$3; python=$4; shift 4
 mount -t tmpfs -o mode=755,size=1m tmpfs "$root"
 while [ "$1" != -- ]; do
-    if [ -d "$1" ]; then mkdir -p "$root$1"; else mkdir -p "$(dirname "$root$1")"; touch "$root$1"; fi
+    if [ "$2" = hide ] || [ -d "$2" ]; then mkdir -p "$root$1"
+    else mkdir -p "$(dirname "$root$1")"; touch "$root$1"; fi
     if [ "$2" = hide ]; then mount -t tmpfs -o ro tmpfs "$root$1"
     else mount --bind "$2" "$root$1"; mount -o "remount,bind,nosuid,$3" "$root$1"; fi
     shift 3
@@ -69,21 +73,25 @@ exec "$@"
 
 @dataclass(frozen=True)
 class Sandbox:
-    """A way to run Python; `name` says which, and `is_alone` whether it is separated from the machine."""
+    """A way to run Python; `name` says which, and `is_alone` whether it is separated from the machine.
+
+    `hidden` are folders of the machine that are not seen inside, wherever they are.
+    """
 
     name: str
     is_alone: bool
+    hidden: tuple[str, ...] = ()
 
     def command(self, root: str, arguments: Sequence[str]) -> list[str]:
         """Return the command that runs Python with arguments; `root` is an empty folder outside."""
         python = [sys.executable, "-I", *arguments]
         if self.name == "bubblewrap":
-            return _bubblewrap(python)
-        return _unshare(root, python) if self.name == "unshare" else python
+            return _bubblewrap(_hidden(self.hidden), python)
+        return _unshare(root, _hidden(self.hidden), python) if self.name == "unshare" else python
 
     def environment(self, root: str) -> dict[str, str]:
         """Return the environment variables of the process: none of the teacher's."""
-        folder = WRITABLE if self.is_alone else root
+        folder = writable_folder() if self.is_alone else root
         kept = {
             "HOME": folder,
             "TMPDIR": folder,
@@ -135,7 +143,7 @@ def _tried(sandbox: Sandbox) -> str:
     import tempfile
 
     with tempfile.TemporaryDirectory() as root, socket.create_server(("127.0.0.1", 0)) as server:
-        code = PROBE.format(port=server.getsockname()[1], hidden=root, package=str(PACKAGE), folder=WRITABLE)
+        code = PROBE.format(port=server.getsockname()[1], hidden=root, package=str(PACKAGE), folder=writable_folder())
         try:
             done = subprocess.run(
                 sandbox.command(root, ["-c", code]),
@@ -175,20 +183,27 @@ def _visible_paths() -> tuple[tuple[str, str], ...]:
     return tuple((path, found[path]) for path in paths if path not in inside)
 
 
-def _hidden() -> list[str]:
-    """Return the folders among the visible ones that have answers: the book inside of an installed wheel."""
-    return [str(path) for path in (PACKAGE / "_book",) if path.is_dir()]
+def writable_folder() -> str:
+    """Return the only folder that can be written inside: /tmp, unless something that is seen inside lies below it."""
+    return "/scratch" if any(inside.startswith("/tmp/") for inside, _ in _visible_paths()) else "/tmp"
 
 
-def _bubblewrap(python: list[str]) -> list[str]:
-    command = [
-        _program("bwrap"),
-        "--unshare-ipc",
-        "--unshare-pid",
-        "--unshare-net",
-        "--unshare-uts",
-        "--die-with-parent",
-    ]
+def _hidden(folders: Sequence[str]) -> list[str]:
+    """Return where folders would be seen inside, and those with answers: the book of a checkout or of a wheel."""
+    answers = [str(PACKAGE / "_book")]
+    with contextlib.suppress(FileNotFoundError):
+        answers.append(str(book_root() / "book"))
+    found: set[str] = set()
+    for folder in [os.path.realpath(one) for one in (*folders, *answers)]:
+        for inside, outside in _visible_paths():
+            if folder.startswith(outside + os.sep) and os.path.isdir(folder):
+                found.add(inside + folder.removeprefix(outside))
+    return sorted(found)
+
+
+def _bubblewrap(hidden: Sequence[str], python: list[str]) -> list[str]:
+    unshared = [f"--unshare-{kind}" for kind in ("ipc", "pid", "net", "uts")]
+    command = [_program("bwrap"), *unshared, "--die-with-parent", "--as-pid-1"]
     command += ["--new-session", "--hostname", "sandbox", "--cap-drop", "ALL"]
     if os.geteuid():
         command += ["--unshare-user"]
@@ -202,35 +217,26 @@ def _bubblewrap(python: list[str]) -> list[str]:
             command += ["--symlink", os.readlink(inside), inside]
         else:
             command += ["--ro-bind", outside, inside]
-    for path in _hidden():
+    for path in hidden:
         command += ["--tmpfs", path, "--remount-ro", path]
-    command += ["--proc", "/proc", "--dev", "/dev"]
-    for path in ("/dev/shm", WRITABLE):
+    command += ["--proc", "/proc", "--dev", "/dev", "--ro-bind", "/dev/null", "/dev/zero"]
+    for path in ("/dev/shm", writable_folder()):
         command += ["--perms", "1777", "--size", f"{FOLDER_BYTES}", "--tmpfs", path]
-    command += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", WRITABLE, "--"]
+    command += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", writable_folder(), "--"]
     return [*command, *(_as_nobody() if not os.geteuid() else []), *python]
 
 
-def _unshare(root: str, python: list[str]) -> list[str]:
+def _unshare(root: str, hidden: Sequence[str], python: list[str]) -> list[str]:
     command = [_program("unshare"), "--mount", "--pid", "--net", "--ipc", "--uts", "--fork", "--kill-child"]
     if os.geteuid():
         command += ["--user", "--map-root-user"]
-    command += [
-        "--",
-        "/bin/sh",
-        "-c",
-        SCRIPT,
-        "sandbox",
-        root,
-        WRITABLE,
-        f"{FOLDER_BYTES}",
-        os.path.realpath(sys.executable),
-    ]
+    command += ["--", "/bin/sh", "-c", SCRIPT, "sandbox", root, writable_folder(), f"{FOLDER_BYTES}"]
+    command += [os.path.realpath(sys.executable)]
     for inside, outside in _visible_paths():
         command += [inside, outside, "ro,nodev"]
     for device in DEVICE_FILES:
         command += [f"/dev/{device}", f"/dev/{device}", "noexec"]
-    for path in _hidden():
+    for path in hidden:
         command += [path, "hide", ""]
     drops = ["setpriv", "--no-new-privs", "--bounding-set=-all", "--inh-caps=-all"]
     return [*command, "--", *(_as_nobody() if not os.geteuid() else drops), *python]
@@ -241,5 +247,6 @@ def _program(name: str) -> str:
 
 
 def _as_nobody() -> list[str]:
-    user = [f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
+    number = USERS[next(_next_user) % len(USERS)]
+    user = [f"--reuid={number}", f"--regid={number}", "--clear-groups"]
     return ["setpriv", *user, "--no-new-privs", "--inh-caps=-all"]

@@ -12,7 +12,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from d2lite_course.bounds import MEMORY_BYTES_OF_ALL, PRINTED_BYTES, SPARE_S, START_S
+from d2lite.exercises.learner_time_limit import MOST_TIMES
+from d2lite_course.bounds import (
+    JOIN_S,
+    LINE_BYTES,
+    MEMORY_BYTES_OF_ALL,
+    PRINTED_BYTES,
+    SPARE_S,
+    START_S,
+    WHOLE_S,
+)
 from d2lite_course.sandbox import Sandbox, module_runner
 
 __all__ = ["Collected", "run_in_sandbox"]
@@ -24,9 +33,16 @@ TOO_MUCH_MEMORY = "it needs too much memory: its processes were ended."
 
 @dataclass(kw_only=True)
 class Collected:
-    """What came back of an exercise; all of it was written by the submission or may have been."""
+    """What came back of an exercise; all of it was written by the submission or may have been.
+
+    `runs` is whether there is code to run, `problem` the first error of the statements that an answer depends on, and
+    `saved` what the notebook's own check said: "right", "not right", or "" if nothing is saved.
+    """
 
     code: str = ""
+    runs: bool = False
+    problem: str = ""
+    saved: str = ""
     file: str = ""
     notes: list[str] = field(default_factory=list)
     got: dict[tuple[int, int], Any] = field(default_factory=dict)  # (rank, case) -> data
@@ -79,15 +95,16 @@ def _collect(found: Collected, message: dict[str, Any]) -> None:
     if "code" in message:
         found.code, found.file = str(message["code"])[:SHOWN_CHARS], str(message.get("file", ""))[:200]
         found.notes = [str(note)[:500] for note in message.get("notes", [])[:20]]
+        found.runs, found.saved = bool(message.get("runs")), str(message.get("saved"))
     found.stub = found.stub or "stub" in message
     found.unfit = found.unfit or str(message.get("unfit", ""))
+    found.problem = found.problem or str(message.get("problem", ""))
     found.why = found.why or str(message.get("why", ""))
     found.printed = found.printed or str(message.get("printed", ""))
 
 
 def _messages_of_sandbox(sandbox: Sandbox, request: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield what one sandbox prints, and at last {"ended": why} if it was ended from here."""
-    limit_s = START_S + sum(exercise["limit_s"] + SPARE_S for exercise in request["exercises"])
     with tempfile.TemporaryDirectory(prefix="d2lite-grade-", ignore_cleanup_errors=True) as root:
         process = subprocess.Popen(
             sandbox.command(root, module_runner("d2lite_course.in_sandbox")),
@@ -100,21 +117,25 @@ def _messages_of_sandbox(sandbox: Sandbox, request: dict[str, Any]) -> Iterator[
         )
         assert process.stdin is not None and process.stdout is not None
         ended: list[str] = []
-        watcher = threading.Thread(target=_watch, args=(process, limit_s, ended), daemon=True)
+        until = [time.monotonic() + START_S]  # of what it does now
+        limits = {e["name"]: MOST_TIMES * e["limit_s"] + JOIN_S + WHOLE_S + SPARE_S for e in request["exercises"]}
+        watcher = threading.Thread(target=_watch, args=(process, until, ended), daemon=True)
         watcher.start()
         try:
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 process.stdin.write(json.dumps(request).encode())
                 process.stdin.close()
             num_bytes = 0
-            for line in process.stdout:
+            while line := process.stdout.readline(LINE_BYTES):
                 num_bytes += len(line)
-                if num_bytes > PRINTED_BYTES:
+                if num_bytes > PRINTED_BYTES or (len(line) == LINE_BYTES and line[-1:] != b"\n"):
                     ended.append("it gives back too much.")
                     break
                 with contextlib.suppress(ValueError, RecursionError):
                     message = json.loads(line)
                     if isinstance(message, dict):
+                        if message.get("begins"):
+                            until[0] = time.monotonic() + limits.get(str(message.get("exercise")), 0)
                         yield {key: value for key, value in message.items() if key != "ended"}
         finally:
             _end_family(process)
@@ -124,14 +145,13 @@ def _messages_of_sandbox(sandbox: Sandbox, request: dict[str, Any]) -> Iterator[
             yield {"ended": ended[0]}
 
 
-def _watch(process: subprocess.Popen[bytes], limit_s: float, ended: list[str]) -> None:
+def _watch(process: subprocess.Popen[bytes], until: list[float], ended: list[str]) -> None:
     """End a process that takes too long, or whose family needs too much memory."""
-    until = time.monotonic() + limit_s
     while process.poll() is None:
         if _memory_of(_family(process.pid)) > MEMORY_BYTES_OF_ALL:
             ended.append(TOO_MUCH_MEMORY)
-        elif time.monotonic() > until:
-            ended.append("the submission took too long.")
+        elif time.monotonic() > until[0]:
+            ended.append("it took too long.")
         if ended:
             _end_family(process)
             return

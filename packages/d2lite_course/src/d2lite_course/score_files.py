@@ -6,6 +6,8 @@ import html
 import io
 import json
 import re
+import unicodedata
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -16,8 +18,12 @@ from d2lite_course.scores import ExerciseScore, SubmissionScore
 from notebook_ranks.shared.files import replace_file
 from notebook_ranks.shared.html_page import html_page
 
-__all__ = ["gradescope", "score_page", "scores_csv", "write_scores"]
+__all__ = ["gradescope", "notes_on", "score_page", "scores_csv", "write_scores"]
 
+LONGEST = 100  # characters of the name of a folder
+FORMULA = re.compile(r"(^|[;,|\t\r\n])(\s*)([=+\-@])")  # at the start of a cell, whatever separates cells
+KEPT = "\n\t\u200c\u200d"  # the last two join letters
+ODD = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; color: #1b1b1b;
        background: #fff }
@@ -46,7 +52,14 @@ def write_scores(folder: Path, scores: Sequence[SubmissionScore], exercises: Seq
 
 
 def _write(path: Path, text: str) -> None:
-    replace_file(path, text.encode("utf-8", errors="replace").decode("utf-8"))
+    replace_file(path, _plain(text))
+
+
+def _plain(text: str) -> str:
+    """Return a text in which what has no sign of its own, or changes the order of others, is written as an escape."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(c if c in KEPT or unicodedata.category(c) not in ODD else f"\\u{ord(c):04x}" for c in text)
 
 
 def _as_fields(score: SubmissionScore) -> dict[str, Any]:
@@ -55,7 +68,7 @@ def _as_fields(score: SubmissionScore) -> dict[str, Any]:
 
 def _safe(name: str) -> str:
     """Return a name that is one folder, and no other one's."""
-    plain = re.sub(r"[^\w.@+-]", "_", name).lstrip(".")
+    plain = re.sub(r"[^\w.@+-]", "_", name, flags=re.ASCII).lstrip(".")[:LONGEST]
     number = hashlib.sha256(name.encode(errors="replace")).hexdigest()[:8]
     return plain if plain == name else f"{plain}-{number}"
 
@@ -66,16 +79,22 @@ def scores_csv(scores: Sequence[SubmissionScore], exercises: Sequence[GradedExer
     table = csv.writer(out, lineterminator="\n")
     table.writerow(["submission", "points", "of", *(exercise.name for exercise in exercises), "notes"])
     for score in scores:
-        notes = [*score.wrong, *(f"{e.name}: {note}" for e in score.exercises for note in e.notes)]
-        row = [_cell_text(score.name), score.points, score.of, *(e.points for e in score.exercises)]
+        notes = [*score.wrong, *(f"{e.name}: {note}" for e in score.exercises for note in notes_on(e))]
+        points = ["?" if e.unsure else e.points for e in score.exercises]
+        row = [_cell_text(score.name), score.points, score.of, *points]
         table.writerow([*row, _cell_text(" ".join(notes))])
     return out.getvalue()
 
 
 def _cell_text(text: str) -> str:
     """Return a text that no spreadsheet takes for a formula."""
-    line = " ".join(text.splitlines())
-    return f"'{line}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") else line
+    return FORMULA.sub(r"\1\2'\3", " ".join(_plain(text.strip()).splitlines()))
+
+
+def notes_on(exercise: ExerciseScore) -> list[str]:
+    """Return what a teacher should know, each line once."""
+    unsure = [f"LOOK AT THIS, it does not count yet: {exercise.unsure}"] if exercise.unsure else []
+    return [note for note in dict.fromkeys([*unsure, *exercise.notes]) if note not in exercise.said]
 
 
 def gradescope(score: SubmissionScore) -> dict[str, Any]:
@@ -83,14 +102,14 @@ def gradescope(score: SubmissionScore) -> dict[str, Any]:
     tests = [
         {
             "name": f"{exercise.name} {exercise.title}",
-            "score": exercise.points,
+            "score": exercise.points_for_now,
             "max_score": exercise.of,
-            "output": "\n".join([exercise.said, *exercise.notes]),
+            "output": "\n".join([exercise.said, *notes_on(exercise)]),
             "output_format": "text",
         }
         for exercise in score.exercises
     ]
-    return {"score": score.points, "output": "\n".join(score.wrong), "output_format": "text", "tests": tests}
+    return {"score": score.points_for_now, "output": "\n".join(score.wrong), "output_format": "text", "tests": tests}
 
 
 def score_page(scores: Sequence[SubmissionScore]) -> str:
@@ -98,19 +117,39 @@ def score_page(scores: Sequence[SubmissionScore]) -> str:
     names = [exercise.name for exercise in scores[0].exercises] if scores else []
     head = "".join(f'<th class="n">{html.escape(name)}</th>' for name in names)
     rows = "\n".join(_row(i, score) for i, score in enumerate(scores))
+    mistakes = _mistakes(scores)
     sections = "\n".join(_section(i, score) for i, score in enumerate(scores))
     body = f"""<h1>Scores</h1>
-<p>An exercise counts by the share of its cases that are right, fresh ones included. The hints are those of check.</p>
+<p>An exercise counts by the share of its cases that are right, fresh ones included. The hints are those of check. A ?
+stands where the grader cannot know: the exercise counts neither in the points nor in their sum. Look at it.</p>
 <table>
 <tr><th>submission</th><th class="n">points</th>{head}</tr>
 {rows}
 </table>
+{mistakes}
 {sections}"""
     return html_page("Scores", STYLE, body)
 
 
+def _mistakes(scores: Sequence[SubmissionScore]) -> str:
+    """Return a table of what is wrong, and for how many learners, the most frequent first."""
+    every = [e for score in scores for e in score.exercises if e.mistake and e.code and not e.unsure]
+    # the case in brackets differs from learner to learner
+    counts = Counter((e.name, e.title, re.sub(r" \(case: .*\)", "", e.mistake)) for e in every)
+    lines = [
+        f'<tr><td class="n">{count}</td><td>{html.escape(f"{name} {title}")}</td><td>{html.escape(wrong)}</td></tr>'
+        for (name, title, wrong), count in counts.most_common()
+        if count > 1
+    ]
+    if not lines:
+        return ""
+    head = '<tr><th class="n">learners</th><th>exercise</th><th>what is wrong</th></tr>'
+    return "\n".join(["<h2>What more than one learner has wrong</h2>", "<table>", head, *lines, "</table>"])
+
+
 def _row(i: int, score: SubmissionScore) -> str:
-    cells = "".join(f'<td class="n">{exercise.points:g}</td>' for exercise in score.exercises)
+    shown = ["?" if exercise.unsure else f"{exercise.points:g}" for exercise in score.exercises]
+    cells = "".join(f'<td class="n">{points}</td>' for points in shown)
     name = html.escape(score.name)
     return f'<tr><td><a href="#s{i}">{name}</a></td><td class="n">{score.points:g} of {score.of:g}</td>{cells}</tr>'
 
@@ -126,8 +165,9 @@ def _article(exercise: ExerciseScore) -> str:
     share = exercise.points / exercise.of if exercise.of else 0
     kind = "right" if share == 1 else "nearly" if share > 0.5 else "wrong"
     said = "".join(f"<p>{html.escape(line)}</p>" for line in exercise.said.splitlines())
-    notes = "".join(f'<p class="note">{html.escape(note)}</p>' for note in exercise.notes)
+    notes = "".join(f'<p class="note">{html.escape(note)}</p>' for note in notes_on(exercise))
     code = f"<pre>{html.escape(exercise.code)}</pre>" if exercise.code else ""
     printed = f"<p>It printed:</p><pre>{html.escape(exercise.printed)}</pre>" if exercise.printed else ""
-    title = f"{html.escape(exercise.name)} {html.escape(exercise.title)}: {exercise.points:g} of {exercise.of:g}"
+    points = "?" if exercise.unsure else f"{exercise.points:g}"
+    title = f"{html.escape(exercise.name)} {html.escape(exercise.title)}: {points} of {exercise.of:g}"
     return f'<article class="{kind}"><h3>{title}</h3>{said}{notes}{code}{printed}</article>'
