@@ -171,6 +171,8 @@ def library(pattern):
         ("RNN module weights are not part of single contiguous chunk of memory", "torch_cuda"),
         ("Multiple Ranks are using the same GPU", "nccl.so"),
         ("inputs must be on unique devices", "torch_cuda"),
+        ("Invalid thread pool!", "torch_cpu"),
+        ("Unable to handle autograd's threading in combination with fork-based multiprocessing", "torch_cpu"),
     ],
 )
 def test_a_text_that_is_said_to_be_in_a_library_is_there(text, name):
@@ -491,6 +493,21 @@ POSTED = (
     "exitcode  : -15",
     "Read -1, expected", "There was an error initializing an OpenFabrics device",
     "the launch timed out and was terminated",
+    "Invalid thread pool!", "Unable to handle autograd's threading", "unrecognized arguments: --local_rank=0",
+    "unrecognized arguments: --local-rank=0", "TrainFnUtils has not been initialized",
+    "cannot be used outside of a Ray Train training function", "is deprecated when running in a function passed to",
+    "You have to specify the number of GPUs you would", "num_processes", "is not a valid FSDPOption",
+    "We detected accelerator mps on your machine", "know which communication backend to use", "rank -1, world size -1",
+    "no support for _allgather_base in MPI", "ProcessGroupMPI does not support reduce_scatter",
+    "MMDataParallel only supports single GPU", "'MMDataParallel' object has no attribute",
+    "CUDA driver version is insufficient for CUDA runtime version", "cuda runtime error (35)",
+    "torch.distributed.DistNetworkError: Unknown error", "Attempted step but _scale is None",
+    "did not use scaler.scale(loss or outputs)", "hangs on exit", "hangs at exit", "_convert_frame_assert() missing",
+    "'hooks' and 'frame_state'", "enforce fail at inline_container.cc", "file not found: archive/data",
+    "Loading a checkpoint for MP=1 but world size is", "Loading a checkpoint for MP=0", "Loading a checkpoint for MP=8",
+    "no checkpoint files found in", "does not seem to reference any FSDP parameters",
+    "create the optimizer after setting up the model", "hangs on loss.backward()", "hangs in backward",
+    "DataParallel out of memory", "Training on Multi-GPUs out of Memory",
 )  # fmt: skip
 
 
