@@ -18,12 +18,12 @@ settings.load_profile("d2lite")
 
 # Slow tests of these files run for a release: they take minutes, and quick tests guard the same code on each push.
 OF_A_RELEASE = set(
-    "cluster_runs ended_kernel_browser explorer_browser fair_comparison_browser fake_world mesh_game_browser "
-    "narrow_browser own_script pretend_gpus specifications stepper_browser whodunit_browser".split()
+    "cluster_runs ended_kernel_browser explorer_browser fair_comparison_browser fake_world grade mesh_game_browser "
+    "narrow_browser own_script pretend_gpus specifications stepper_browser styles whodunit_browser".split()
 )
 # Of their slow tests, which differ by a parameter or end ranks in one more way, each eighth one runs on a push.
 MANY_SLOW = set(
-    "against_a_real_gpu chapter_5 check examples failures faults flight_recorder grade hangs horovod interrupts_held "
+    "against_a_real_gpu chapter_5 check examples failures faults flight_recorder hangs horovod interrupts_held "
     "lanes_browser malloc messages panel_browser pool rehearsal significance".split()
 )
 # Of their quick tests, which compare one function with many cases, each third one runs on a push.

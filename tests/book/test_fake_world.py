@@ -21,7 +21,7 @@ MESHES = [(1, 64, 8), (4, 1, 4), (8, 8, 8), (2, 3, 2), (1, 512, 1)]  # chapter 1
 @pytest.fixture(scope="module")
 def chapter():
     given = {"__name__": "__main__"}  # so that functions travel to ranks by value
-    return chapter_code("16-rank-0-of-512.ipynb", given, values=("WAYS", "PLAN", "MENDED_PLAN"))
+    return chapter_code("16-rank-0-of-512.ipynb", given, values=("WAYS", "PLAN", "whole", "MENDED_PLAN"))
 
 
 def shapes_on_rank(shape):

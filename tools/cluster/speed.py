@@ -35,7 +35,9 @@ def predicted_step_s(compute_s, n_bytes, num_hosts, bandwidth_bytes_per_s=None, 
     `bandwidth_bytes_per_s` None: sending takes no time. `latency_s` is that of one message, one way.
     """
     k = num_hosts
-    sending = 2 * (k - 1) / k * n_bytes / bandwidth_bytes_per_s if bandwidth_bytes_per_s else 0.0
+    sending = 0.0
+    if bandwidth_bytes_per_s:
+        sending = 2 * (k - 1) / k * n_bytes / bandwidth_bytes_per_s
     return compute_s + sending + all_reduces * 2 * (k - 1) * latency_s
 
 
