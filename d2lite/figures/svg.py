@@ -183,7 +183,7 @@ def _trace(trace: Any, across: _Scale, down: _Scale, ends: dict[Any, float] | No
     colour = _colour(trace)
     if trace.type == "bar":
         outside = trace.text if trace.textposition == "outside" else None
-        for i, (drawn, end, middle) in enumerate(bars(trace, across, down, thick, ends)):
+        for i, drawn, end, middle in bars(trace, across, down, thick, ends):
             yield drawn
             if outside is not None and not isinstance(outside, str):
                 yield _text(end + 6, middle + 4, outside[i], anchor="start")

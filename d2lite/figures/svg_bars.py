@@ -27,8 +27,11 @@ def thickness(traces: Sequence[Any], down: _Scale, gap: float | None, height: fl
 
 def bars(
     trace: Any, across: _Scale, down: _Scale, thick: float, ends: dict[Any, float] | None
-) -> Iterator[tuple[str, float, float]]:
-    """Yield (SVG, its right end, its middle) of each bar; `ends` holds where stacked ones end so far, None if not."""
+) -> Iterator[tuple[int, str, float, float]]:
+    """Yield (number, SVG, right end, middle) of each bar that has a length.
+
+    `ends` holds where the bars of the traces before end in each lane, if bars are stacked; else it is None.
+    """
     marker, bases = trace.marker, trace.base if isinstance(trace.base, (list, tuple)) else None
     thick = thick if trace.width is None else abs(down(trace.width) - down(0))
     for i, (x, y) in enumerate(zip(trace.x, trace.y, strict=True)):
@@ -51,7 +54,7 @@ def bars(
         if trace.textposition == "inside":
             ink = _of(trace.insidetextfont.color, i) or "white"
             drawn += "".join(_name(str(_of(trace.text, i) or ""), (a + b) / 2, middle, b - a, thick, ink))
-        yield drawn, b, middle
+        yield i, drawn, b, middle
 
 
 def _name(text: str, x: float, y: float, width: float, height: float, ink: str) -> Iterator[str]:

@@ -72,3 +72,13 @@ def test_a_width_of_its_own_is_kept():
     figure.update_yaxes(range=[-0.5, 1.5])
     drawn, _ = bars(figure.update_layout(height=300, margin={"t": 40, "b": 40}))
     assert float(drawn[0].get("height")) == pytest.approx((float(drawn[0].get("y")) - float(drawn[1].get("y"))) / 2)
+
+
+def test_a_text_beside_a_bar_is_that_of_its_bar():
+    figure = figures.Figure()
+    figure.add_bar(orientation="h", x=[1, None, 2], y=["a", "b", "c"], text=["A", "B", "C"], textposition="outside")
+    (first, last), root = bars(figure)
+    places = {"".join(text.itertext()): float(text.get("y")) for text in root.iter(f"{SVG}text")}
+    for bar, name in ((first, "A"), (last, "C")):
+        assert places[name] == pytest.approx(float(bar.get("y")) + float(bar.get("height")) / 2, abs=6)
+    assert "B" not in places
