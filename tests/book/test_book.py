@@ -54,7 +54,7 @@ def functions(source):
 
 
 # in functions that must equal those of a laboratory, long imports and comprehensions
-LONG_LINES = 93
+LONG_LINES = 92
 
 
 def test_no_more_code_lines_are_cut_at_the_right_of_a_laptop():
