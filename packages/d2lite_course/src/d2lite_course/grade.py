@@ -8,10 +8,10 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, replace
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from d2lite import __version__
 from d2lite.devices import num_cores
 from d2lite.exercises import specifications
 from d2lite.exercises.as_data import from_data
@@ -118,7 +118,7 @@ def grade(
     kept = goal / "submissions"
     kept.mkdir(parents=True, exist_ok=True)
     _of_one_folder(goal / "folder.txt", Path(folder).resolve())
-    versions = [_version(), *(exercise.version() for exercise in exercises)]
+    versions = [__version__, *(exercise.version() for exercise in exercises)]
     key = hashlib.sha256(json.dumps(versions, default=str).encode()).hexdigest()
     box = replace(box, hidden=tuple(str(Path(path).resolve()) for path in (found.path, folder, goal)))
     scores: dict[str, SubmissionScore] = {}
@@ -229,13 +229,6 @@ def _of_one_folder(file: Path, folder: Path) -> None:
             "Name another one with --out."
         )
     file.write_bytes(os.fsencode(folder))
-
-
-def _version() -> str:
-    try:
-        return version("d2lite")
-    except PackageNotFoundError:
-        return ""
 
 
 def _seed_of(seed: str, name: str) -> int:

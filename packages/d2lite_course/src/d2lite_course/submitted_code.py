@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any, NamedTuple
 
-from d2lite_course.definitions import names_defined
+from d2lite_course.definitions import names_defined, names_needed
 
-__all__ = ["CellCode", "CodeCell", "ExerciseCode", "ReadNotebook", "cells_of", "code_of"]
+__all__ = ["CodeCell", "ExerciseCode", "ReadNotebook", "cells_of", "code_of"]
 
 MOST_SAVED = 10_000  # characters of the saved output of a cell
 FOREIGN = {  # magics whose cell is no code that defines something
@@ -116,7 +116,7 @@ class ReadNotebook:
         found: dict[str, list[int]] = {}
         for i, s in enumerate(self.statements):
             touched = s.makes | (s.changes & (data | _stored_in(s.node)))
-            for called in _closure(s.calls & defined.keys(), defined):
+            for called in names_needed(s.calls & defined.keys(), lambda name: defined[name].reads & defined.keys()):
                 touched |= defined[called].changes_inside & (data | _declared_global(defined[called].node))
             for name in touched:
                 found.setdefault(name, []).append(i)
@@ -297,17 +297,6 @@ def _needed(wanted: set[str], notebook: ReadNotebook, until: int) -> list[int]:
                 chosen.add(i)
                 todo += notebook.statements[i].reads
     return sorted(chosen)
-
-
-def _closure(names: Iterable[str], defined: dict[str, _Statement]) -> set[str]:
-    found: set[str] = set()
-    todo = [*names]
-    while todo:
-        name = todo.pop()
-        if name not in found:
-            found.add(name)
-            todo += defined[name].reads & defined.keys()
-    return found
 
 
 def _imported_or_defined(node: ast.stmt) -> set[str]:

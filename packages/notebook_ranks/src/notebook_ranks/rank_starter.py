@@ -15,7 +15,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-__all__ = ["main"]
+__all__ = ["PR_SET_CHILD_SUBREAPER", "main", "prctl"]
 
 REAPER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "reaper.py")
 SIGNALS = {signal.SIGTERM, signal.SIGCHLD}
@@ -34,7 +34,7 @@ def main(start_method: str, num_gpus: int, preload: Sequence[str], control: int,
         _preload(num_gpus, preload)
     for number in SIGNALS:
         signal.signal(number, signal.SIG_DFL)  # the notebook may ignore them, and what is ignored is inherited
-    _prctl(PR_SET_CHILD_SUBREAPER, 1)  # the children of a rank that ends become the reaper's
+    prctl(PR_SET_CHILD_SUBREAPER, 1)  # the children of a rank that ends become the reaper's
     start = _fork_rank if start_method == "fork" and len(os.listdir(THREADS)) == 1 else _spawn_rank
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # so far SIGTERM ended this process; the reaper waits for both
     pids = [start(rank, control, folder, pipes) for rank in range(len(pipes))]
@@ -75,7 +75,7 @@ def _become_rank(rank: int, control: int, folder: str, pipes: list[int]) -> None
     from notebook_ranks.rank import main as rank_main
     from notebook_ranks.rank_seed import seed_rank
 
-    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # the rank ends when the starter ends
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # the rank ends when the starter ends
     gc.enable()
     os.close(control)
     for other in pipes:
@@ -98,7 +98,7 @@ def _spawn_rank(rank: int, control: int, folder: str, pipes: list[int]) -> int:
         ).pid
 
 
-def _prctl(option: int, value: int) -> None:
+def prctl(option: int, value: int) -> None:
     """Set an attribute of this process, on Linux."""
     if sys.platform == "linux":
         import ctypes

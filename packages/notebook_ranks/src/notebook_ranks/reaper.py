@@ -16,7 +16,7 @@ import threading
 import time
 from multiprocessing.connection import Connection
 
-__all__ = ["main"]
+__all__ = ["end_children", "main"]
 
 SIGNALS = {signal.SIGTERM, signal.SIGCHLD}  # the starter blocked them before its first rank ran
 TERM_S = 0.2  # what a rank has started may end by itself for so long: it may have shared memory to remove
@@ -49,11 +49,16 @@ def _end_families(pids: list[int]) -> None:
             with contextlib.suppress(OSError):
                 os.killpg(pid, signal.SIGKILL)
         return
+    end_children(TERM_S)
+
+
+def end_children(term_s: float) -> None:
+    """End the children of this process, on Linux: SIGTERM at once, SIGKILL for what is left after `term_s` seconds."""
     began, asked = time.monotonic(), set[int]()
-    while (age := time.monotonic() - began) < TERM_S + KILL_S:
+    while (age := time.monotonic() - began) < term_s + KILL_S:
         for pid in _children():
             with contextlib.suppress(OSError):
-                if age > TERM_S:
+                if age >= term_s:
                     os.kill(pid, signal.SIGKILL)
                 elif pid not in asked:
                     os.kill(pid, signal.SIGTERM)
